@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
     from shardc.hlo.config import Config
     from shardc.native.llvm.target import Target
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["compile_ahead", "compile_ahead_for", "write_ahead", "write_gpu_ahead"]
 
 
-def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", system: str = "") -> AheadProgram:
+def compile_ahead(partitioned: PartitionedProgram, *, name: str = "", cpu: str = "", system: str = "") -> AheadProgram:
     """The per-device program compiled for ``cpu`` (a name of `shardc.native.llvm.target.CPUS`; default: this machine).
 
     ``name`` is what C calls it (default: the program's own), ``system`` is ``linux`` or ``macos``. Raises `InputError`
@@ -29,7 +29,7 @@ def compile_ahead(partitioned: Partitioned, *, name: str = "", cpu: str = "", sy
     return compile_ahead_for(partitioned, ahead_target(cpu, system), name)
 
 
-def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") -> AheadProgram:
+def compile_ahead_for(partitioned: PartitionedProgram, target: Target, name: str = "") -> AheadProgram:
     """`compile_ahead` for any ``target``."""
     from shardc.compiler.ahead.program import AheadProgram, identifier
     from shardc.compiler.emit.cpu_executable import build_executable
@@ -57,7 +57,7 @@ def compile_ahead_for(partitioned: Partitioned, target: Target, name: str = "") 
     return AheadProgram(replace(executable, tuning=words), target, chosen)
 
 
-def _with_functions_elsewhere(partitioned: Partitioned) -> Config:
+def _with_functions_elsewhere(partitioned: PartitionedProgram) -> Config:
     """The configuration in which custom calls that shardc does not know are C functions that the linker finds."""
     from shardc.hlo.ir.custom_calls import CustomCall
     from shardc.hlo.transforms.known_custom_calls import is_known

@@ -8,17 +8,22 @@ from typing import Any
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.array import gather
 from shardc.launcher.driver.checked import Unpartitioned
+from shardc.launcher.driver.compiled import compile_partitioned
+from shardc.launcher.driver.executables import RemoteCompilers
 from shardc.launcher.run.random_inputs import random_arguments
-from shardc.stages.stages import Program
+from shardc.partitioner.program import SourceProgram
 
 __all__ = ["verify_program"]
 
 
-def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dict[str, Any]]:
+def verify_program(
+    program: SourceProgram, trials: int = 1, seed: int = 0, *, remote: RemoteCompilers | None = None
+) -> list[dict[str, Any]]:
     """One row per trial and result, as `shardc.launcher.driver.checked.Comparison`.
 
     The unpartitioned program is run by the evaluator, also in float64 as the reference; the partitioned one is
-    compiled and runs on this job's devices. Raises `InputError` for programs that somebody else has partitioned.
+    compiled (``remote`` as `compile_partitioned`) and runs on this job's devices. Raises `InputError` for programs that
+    somebody else has partitioned.
     """
     propagated = program.propagate()
     whole = Unpartitioned.of(propagated)
@@ -28,7 +33,7 @@ def verify_program(program: Program, trials: int = 1, seed: int = 0) -> list[dic
             where=program.module.name,
             fix="give the program before partitioning",
         )
-    compiled = propagated.partition().compile()
+    compiled = compile_partitioned(propagated.partition(), remote=remote)
     rows = []
     for trial in range(trials):
         arguments = random_arguments([s for p in whole.module.parameters for s in p.shape.leaves()], seed + trial)

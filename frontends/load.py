@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import numpy as np
 from shardc.hlo.errors import InputError, ParseError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.types import Shape, array_shape, dtype_of
+from shardc.hlo.progress import stage
+from shardc.hlo.verify import verify
+from shardc.launcher.driver.compiled import job_config
+from shardc.partitioner.program import SourceProgram, seconds_since
 
-__all__ = ["content_kind", "read_file", "read_program"]
+__all__ = ["content_kind", "load_program", "read_file", "read_program"]
 
 _BYTECODE = b"ML\xefR"
 _MLIR_START = re.compile(r"(module\b|\"?builtin\.module|func\.func|#\w+\s*=|!\w+\s*=|sdy\.mesh|\{-#|\"func\.func)")
@@ -31,6 +36,17 @@ def read_file(path: str | Path) -> bytes:
     if not data.strip():
         raise ParseError("the file is empty", where=str(path))
     return data
+
+
+@stage("read")
+def load_program(
+    data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
+) -> SourceProgram:
+    """A program from the contents of a file, which errors call ``name``; ``start`` is when reading it began."""
+    start = start or time.perf_counter()
+    module, jax, original = read_program(data, name, args, kwargs or {})
+    verify(module)
+    return SourceProgram(module, jax, original, job_config(), seconds_since("read", start))
 
 
 def content_kind(data: bytes, file: str = "") -> str:

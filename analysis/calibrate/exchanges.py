@@ -22,10 +22,10 @@ from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.compiled import Compiled
+from shardc.launcher.driver.executables import Compilation
 from shardc.launcher.jobs.job import job_transport
 from shardc.native.llvm.target import Target
 from shardc.partitioner.prepare.adopt_partitioned import adopt
-from shardc.stages.executables import Making
 
 __all__ = ["COLLECTIVES", "collective_loops", "measure_exchanges", "measure_steps"]
 
@@ -202,4 +202,4 @@ def _program(text: str, config: Config, *, profile: bool) -> Compiled:
         module = adopt(module) if module.num_partitions > 1 else module
         return compile_module(module, config, profile=profile, machine=machine), {}
 
-    return Compiled(Making(key, build), config=config)
+    return Compiled(Compilation(key, build), config=config)

@@ -14,7 +14,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.strategy.cause import Cause, causes_of
 
 if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["Group", "collected", "key_of", "local_bytes"]
 
@@ -42,7 +42,7 @@ class Group:
         return (self.seconds if self.seconds is not None else self.wire_bytes, self.wire_bytes)
 
 
-def collected(partitioned: Partitioned, price: Price | None = None) -> list[Group]:
+def collected(partitioned: PartitionedProgram, price: Price | None = None) -> list[Group]:
     """All collectives, the most costly first; ``price`` gives the seconds of one execution."""
     module = partitioned.module
     runs = executions(module).count

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardc.analysis.explain.chains import Teller
 from shardc.analysis.explain.collect import collected
 from shardc.analysis.explain.explanation import Difference
 from shardc.analysis.explain.judge import Judge
-from shardc.sharding.provenance.history import Provenance
-
-if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned
+from shardc.partitioner.program import PartitionedProgram, history_of
 
 __all__ = ["difference"]
 
@@ -19,7 +14,7 @@ __all__ = ["difference"]
 _Row = list[float]
 
 
-def difference(before: Partitioned, after: Partitioned, machine: str | None = None) -> Difference:
+def difference(before: PartitionedProgram, after: PartitionedProgram, machine: str | None = None) -> Difference:
     """What changes from one annotation set to another of the same program; seconds on a ``machine``, if given.
 
     Comparing the other way round gives the same rows, before and after exchanged.
@@ -34,10 +29,10 @@ def difference(before: Partitioned, after: Partitioned, machine: str | None = No
     return Difference(judge.totals(before), judge.totals(after), tuple(changed), shardings)
 
 
-def _count(partitioned: Partitioned, rows: dict[str, _Row], side: int) -> None:
+def _count(partitioned: PartitionedProgram, rows: dict[str, _Row], side: int) -> None:
     """Collectives by what they move for whom; combined ones by their largest part."""
-    history = partitioned.propagated.provenance
-    teller = Teller(history) if isinstance(history, Provenance) else None
+    history = history_of(partitioned.propagated)
+    teller = None if history is None else Teller(history)
     for group in collected(partitioned):
         for row, causes in zip(group.rows, group.causes, strict=True):
             value = row["value"]
@@ -50,10 +45,10 @@ def _count(partitioned: Partitioned, rows: dict[str, _Row], side: int) -> None:
             found[2 * side + 1] += row["count"]
 
 
-def _shardings(before: Partitioned, after: Partitioned) -> tuple[tuple[str, str, str], ...]:
+def _shardings(before: PartitionedProgram, after: PartitionedProgram) -> tuple[tuple[str, str, str], ...]:
     """Values that lie differently, by name, in the program's order; those that one side lacks are left out."""
-    old, new = (p.propagated.provenance for p in (before, after))
-    if not isinstance(old, Provenance) or not isinstance(new, Provenance):
+    old, new = (history_of(p.propagated) for p in (before, after))
+    if old is None or new is None:
         return ()
     lies = {new.name(v): str(s.as_layout) for v, s in enumerate(new.shardings)}
     out = []

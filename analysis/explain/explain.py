@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardc.analysis.explain.candidates import Candidates, Names
 from shardc.analysis.explain.chains import Teller, layout_text
@@ -13,17 +13,16 @@ from shardc.analysis.explain.diagnostics.survey import Survey, Thresholds
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation, Warned
 from shardc.analysis.explain.judge import Judge
 from shardc.analysis.explain.remedies import Limits, Remedies, Tried
+from shardc.hlo.progress import stage
+from shardc.partitioner.program import PartitionedProgram, history_of
 from shardc.partitioner.strategy.cause import Cause
-from shardc.sharding.provenance.history import Provenance
-
-if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned
 
 __all__ = ["explain"]
 
 
+@stage("explain")
 def explain(
-    partitioned: Partitioned,
+    partitioned: PartitionedProgram,
     machine: str | None = None,
     limits: Limits | None = None,
     thresholds: Thresholds | None = None,
@@ -36,14 +35,16 @@ def explain(
 
 
 class _Explainer:
-    def __init__(self, partitioned: Partitioned, machine: str | None, limits: Limits, thresholds: Thresholds) -> None:
+    def __init__(
+        self, partitioned: PartitionedProgram, machine: str | None, limits: Limits, thresholds: Thresholds
+    ) -> None:
         self.thresholds = thresholds
         self.partitioned = partitioned
         self.machine = machine
         self.limits = limits
         self.judge = Judge(partitioned, machine)
-        history = partitioned.propagated.provenance
-        self.teller = Teller(history) if isinstance(history, Provenance) else None
+        history = history_of(partitioned.propagated)
+        self.teller = None if history is None else Teller(history)
         self.remedies: Remedies | None = None
         self.names = None if self.teller is None else Names(self.teller.history, partitioned.program.module)
         if self.teller is not None and self.names is not None and limits.groups > 0:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardc.analysis.explain.collect import Price
 from shardc.analysis.explain.explanation import Totals
+from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.mapping import place
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Instruction
-from shardc.sharding.provenance.history import Provenance
-
-if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned, Program, Propagated
+from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram, history_of
 
 __all__ = ["Judge"]
 
@@ -27,14 +23,14 @@ _NOISE = 1e-3
 class Judge:
     """Partitions programs and weighs them, on a ``machine`` or by bytes; equal annotations are partitioned once."""
 
-    def __init__(self, base: Partitioned, machine: str | None = None) -> None:
+    def __init__(self, base: PartitionedProgram, machine: str | None = None) -> None:
         self.base = base
         self.machine = machine
         #: Of a device, for the program's main type; known on a machine once totals were asked for.
         self.peak_flops = 0.0
-        self._known: dict[tuple[tuple[str, str], ...], Partitioned | None] = {}
-        self._alike: dict[object, Partitioned] = {_layouts(base.propagated): base}
-        self._totals: dict[int, tuple[Partitioned, Totals]] = {}
+        self._known: dict[tuple[tuple[str, str], ...], PartitionedProgram | None] = {}
+        self._by_layouts: dict[object, PartitionedProgram] = {_layouts(base.propagated): base}
+        self._totals: dict[int, tuple[PartitionedProgram, Totals]] = {}
 
     def price(self) -> Price | None:
         """What one execution of a collective takes, alone; None without a machine."""
@@ -49,7 +45,7 @@ class Judge:
 
         return price
 
-    def totals(self, partitioned: Partitioned) -> Totals:
+    def totals(self, partitioned: PartitionedProgram) -> Totals:
         """What the whole program costs."""
         known = self._totals.get(id(partitioned))
         if known is not None:
@@ -57,14 +53,16 @@ class Judge:
         report = partitioned.report()
         seconds = None
         if self.machine is not None:
-            step = partitioned.simulate(self.machine, ignore_memory=True)
+            step = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
             seconds, self.peak_flops = step.step_seconds, step.peak_flops
         executed = sum(c["count"] for c in report["collectives"])
         made = Totals(float(report["wire_bytes"]), report["flops"], report["peak_bytes"], executed, seconds)
         self._totals[id(partitioned)] = (partitioned, made)
         return made
 
-    def with_annotations(self, program: Program, changes: tuple[tuple[str, str], ...]) -> Partitioned | None:
+    def with_annotations(
+        self, program: SourceProgram, changes: tuple[tuple[str, str], ...]
+    ) -> PartitionedProgram | None:
         """The program partitioned with other annotations, in the same way; None where it refuses them."""
         if changes not in self._known:
             try:
@@ -73,15 +71,15 @@ class Judge:
                 self._known[changes] = None
         return self._known[changes]
 
-    def _partitioned(self, program: Program) -> Partitioned:
+    def _partitioned(self, program: SourceProgram) -> PartitionedProgram:
         """Partitioned as the base was; what propagates alike is partitioned once."""
         propagated = program.propagate(conservative=self.base.propagated.conservative)
         key = _layouts(propagated)
-        if key not in self._alike:
-            self._alike[key] = propagated.partition(**self.base.options)
-        return self._alike[key]
+        if key not in self._by_layouts:
+            self._by_layouts[key] = propagated.partition(**self.base.options)
+        return self._by_layouts[key]
 
-    def better(self, after: Partitioned) -> bool:
+    def better(self, after: PartitionedProgram) -> bool:
         """Does a program take less time (send fewer bytes), with no more arithmetic?"""
         old, new = self.totals(self.base), self.totals(after)
         if new.flops > old.flops * _MORE_WORK:
@@ -91,10 +89,10 @@ class Judge:
         return new.wire_bytes < old.wire_bytes * (1 - _NOISE)
 
 
-def _layouts(propagated: Propagated) -> object:
+def _layouts(propagated: PropagatedProgram) -> object:
     """How every value of a program lies: all that partitioning depends on, besides the program."""
-    history = propagated.provenance
-    if not isinstance(history, Provenance):
+    history = history_of(propagated)
+    if history is None:
         return id(propagated)
     told = {id(s): s.as_layout for s in history.shardings}
     return tuple(told[id(s)] for s in history.shardings)

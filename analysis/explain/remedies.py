@@ -12,7 +12,7 @@ from shardc.analysis.explain.collect import Group, collected, key_of
 from shardc.analysis.explain.explanation import Change, Remedy, Totals
 from shardc.analysis.explain.judge import Judge
 from shardc.hlo.units import bytes_text
-from shardc.stages.stages import Partitioned
+from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["Limits", "Remedies", "Tried"]
 
@@ -104,7 +104,7 @@ class Remedies:
         totals = (self.judge.totals(base), self.judge.totals(after))
         return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
 
-    def _about(self, partitioned: Partitioned, group: Group) -> float:
+    def _about(self, partitioned: PartitionedProgram, group: Group) -> float:
         """What a program spends (seconds, else bytes) on that which the collectives of ``group`` are about."""
         keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
         total = 0.0

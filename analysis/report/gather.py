@@ -14,7 +14,7 @@ from shardc.hlo.units import bytes_text
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Explanation
     from shardc.analysis.simulate.simulation import Simulation
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["report_data"]
 
@@ -24,7 +24,7 @@ _BLOCKS = 64
 
 
 def report_data(
-    partitioned: Partitioned,
+    partitioned: PartitionedProgram,
     *,
     simulation: Simulation | None = None,
     explanation: Explanation | None = None,
@@ -176,7 +176,7 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _tree(partitioned: Partitioned, simulation: Simulation | None, strings: _Strings) -> list[list[Any]]:
+def _tree(partitioned: PartitionedProgram, simulation: Simulation | None, strings: _Strings) -> list[list[Any]]:
     """Nodes in preorder: [parent, kind, label] and for a loop [trips, source], for a leaf [kind, name, opcode, source,
     holds, count, seconds, flops, bytes, sent]."""
     leaves: Sequence[Leaf]

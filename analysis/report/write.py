@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.progress import stage
 from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable, write_text
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["report_page", "write_report"]
 
 
+@stage("report")
 def write_report(
-    partitioned: Partitioned,
+    partitioned: PartitionedProgram,
     path: str | Path,
     *,
     machine: str | Path | None = None,
@@ -33,7 +35,7 @@ def write_report(
 
 
 def report_page(
-    partitioned: Partitioned,
+    partitioned: PartitionedProgram,
     *,
     machine: str | Path | None = None,
     mapping: str | Mapping[str, str] | None = None,
@@ -43,20 +45,23 @@ def report_page(
 ) -> str:
     """The text of the page that `write_report` writes; ``simulation`` is that on the ``machine``, where there is one
     already."""
+    from shardc.analysis.explain.explain import explain
+    from shardc.analysis.explain.remedies import Limits
     from shardc.analysis.report.gather import report_data
     from shardc.analysis.report.page import page
-    from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.analysis.simulate.simulate_program import simulate_partitioned
 
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
         raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
-    told: dict[str, Any] = {"explanation": partitioned.explanation(machine, remedies=remedies, seconds=seconds)}
+    limits = Limits(remedies, seconds=seconds)
+    told: dict[str, Any] = {"explanation": explain(partitioned, None if machine is None else str(machine), limits)}
     if machine is None:
         told["memory"] = _memory(partitioned)
     else:
-        program = partitioned.program
-        source = program if is_scheduled(program.module) else partitioned
-        told["simulation"] = simulation or source.simulate(machine, mapping=mapping, ignore_memory=True)
+        told["simulation"] = simulation or simulate_partitioned(
+            partitioned, machine, mapping=mapping, ignore_memory=True
+        )
     return page(report_data(partitioned, **told))
 
 
@@ -69,7 +74,7 @@ def report_target(path: str | Path) -> Path:
     return target
 
 
-def _memory(partitioned: Partitioned) -> MemoryTimeline | None:
+def _memory(partitioned: PartitionedProgram) -> MemoryTimeline | None:
     """The buffers of the step as it is lowered for this computer; None where something in it cannot be."""
     from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
     from shardc.compiler.lower.pipeline import lower

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
-from shardc.stages.stages import Program
+from shardc.partitioner.program import SourceProgram
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
@@ -93,7 +94,7 @@ class Outcome:
         return {name: out[name] for name in known}
 
 
-def assess(program: Program, candidate: Candidate, settings: Settings) -> Outcome:
+def assess(program: SourceProgram, candidate: Candidate, settings: Settings) -> Outcome:
     """The candidate's outcome; errors of ours become its reason."""
     name = candidate.name
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)
@@ -105,7 +106,7 @@ def assess(program: Program, candidate: Candidate, settings: Settings) -> Outcom
         machine = settings.machine if settings.for_machine else None
         partitioned = annotated.partition(machine=machine)
         mapping = settings.mapping or None
-        found = partitioned.simulate(settings.machine, mapping=mapping, ignore_memory=True)
+        found = simulate_partitioned(partitioned, settings.machine, mapping=mapping, ignore_memory=True)
     except ShardcError as e:
         where = "" if e.where is None else f" ({e.where})"
         return replace(outcome, reason=f"{e.what}{where}")

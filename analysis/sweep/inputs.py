@@ -11,8 +11,8 @@ from shardc.analysis.sweep.workers import Source, over_a_mesh
 from shardc.frontends.load import read_file
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.resize_mesh import manual_border
-from shardc.stages.stages import Program
 
 __all__ = ["Given"]
 
@@ -21,7 +21,7 @@ __all__ = ["Given"]
 class Given:
     """A program, and what other processes read it from (None: it cannot leave this one)."""
 
-    program: Program
+    program: SourceProgram
     source: Source | None
 
     @staticmethod
@@ -30,7 +30,7 @@ class Given:
         if isinstance(given, str | Path):
             source = Source(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
             return Given(source.read(), source)
-        if not isinstance(given, Program):
+        if not isinstance(given, SourceProgram):
             fix = "shardc.load, from_jax or trace make one"
             raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
         program = over_a_mesh(given, mesh)

@@ -17,7 +17,7 @@ from shardc.analysis.sweep.where import Where, run_on
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.stages.stages import Program
+from shardc.partitioner.program import SourceProgram
 
 __all__ = ["Progress", "sweep"]
 
@@ -98,7 +98,7 @@ def _quiet(done: int, most: int) -> None:
 
 def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[bool, list[Given]]:
     """One program, or one per number of devices; is it the latter?"""
-    if isinstance(program, Program | str | Path):
+    if isinstance(program, SourceProgram | str | Path):
         return False, [Given.of(program, mesh)]
     made = [program(n) for n in counts] if callable(program) else program
     return True, [Given.of(p, mesh) for p in made]

@@ -19,7 +19,7 @@ from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.launcher.executors.open_executor import Workers, open_executor
 from shardc.launcher.executors.problems import from_problem, to_problem
 from shardc.launcher.jobs.affinity import processors_here
-from shardc.stages.stages import Program
+from shardc.partitioner.program import SourceProgram
 
 __all__ = ["Where", "assessor_here", "run_on"]
 
@@ -62,7 +62,7 @@ def run_on(where: Where, programs: Sequence[Given], planned: Plan, progress: Pro
         return sweep(workers)
 
 
-def assessor_here(programs: Sequence[Program]) -> Assessor:
+def assessor_here(programs: Sequence[SourceProgram]) -> Assessor:
     """Assesses candidates of ``programs`` in this process, one after the other."""
 
     def assess_here(tasks: Sequence[Task], done: Done) -> None:

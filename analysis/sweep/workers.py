@@ -17,6 +17,7 @@ from pathlib import Path
 
 from shardc.analysis.sweep.assess import Candidate, Outcome, Settings, assess
 from shardc.analysis.sweep.settings import Surroundings
+from shardc.frontends.load import load_program
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
@@ -25,9 +26,8 @@ from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
+from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
-from shardc.stages.programs import program_of
-from shardc.stages.stages import Program
 
 __all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
 
@@ -50,11 +50,11 @@ class Source:
         """Of the content and the mesh."""
         return hashlib.sha256(self.data + repr(self.mesh).encode()).hexdigest()
 
-    def read(self) -> Program:
-        return over_a_mesh(program_of(self.data, self.name), Mesh(dict(self.mesh)) if self.mesh else None)
+    def read(self) -> SourceProgram:
+        return over_a_mesh(load_program(self.data, self.name), Mesh(dict(self.mesh)) if self.mesh else None)
 
 
-def over_a_mesh(program: Program, mesh: Mesh | None) -> Program:
+def over_a_mesh(program: SourceProgram, mesh: Mesh | None) -> SourceProgram:
     """The program over ``mesh``; without one, a program whose shardings name no axes over the mesh that they tell."""
     if mesh is not None:
         return program.annotate(mesh=mesh)
@@ -133,6 +133,6 @@ def assess_task(payload: bytes, progress: Progress) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def read_again(source: Source) -> Program:
+def read_again(source: Source) -> SourceProgram:
     """`Source.read`, for processes that assess candidates: the next one is most often the same program's."""
     return source.read()

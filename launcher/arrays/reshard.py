@@ -229,14 +229,15 @@ class _Identity:
 @lru_cache(maxsize=128)
 def _identity(dims: tuple[int, ...], dtype: DType, before: Sharding, after: Sharding) -> Any:
     from shardc.hlo.ir.build import Builder, make_module
-    from shardc.stages.stages import Program
+    from shardc.launcher.driver.compiled import compile_program, job_config
+    from shardc.partitioner.program import SourceProgram
 
     b = Builder("main")
     x = b.parameter(array_shape(dtype, *dims), "x", sharding=before)
     root = b.add("copy", x, sharding=after)
     names = {"arg_names": ("x",), "result_names": ("x",)}
     module = make_module("reshard", b.build(root), mesh=before.mesh, num_partitions=before.mesh.size, **names)
-    return Program(module).compile()
+    return compile_program(SourceProgram(module, config=job_config()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +258,8 @@ class _Permutation:
 @lru_cache(maxsize=128)
 def _permutation(nbytes: int, pairs: tuple[tuple[int, int], ...]) -> Any:
     from shardc.hlo.text.reader import read_hlo
-    from shardc.stages.stages import Program
+    from shardc.launcher.driver.compiled import compile_program, job_config
+    from shardc.partitioner.program import SourceProgram
 
     n = len(pairs)
     sent = ",".join("{" + f"{a},{b}" + "}" for a, b in pairs)
@@ -273,7 +275,7 @@ ENTRY main {{
   ROOT y = {rows} custom-call(theirs), custom_call_target="SPMDShardToFullShape", {split}
 }}
 """
-    return Program(read_hlo(text, "permute_shards")).compile()
+    return compile_program(SourceProgram(read_hlo(text, "permute_shards"), config=job_config()))
 
 
 def _moved(compiled: Any, array: Array, name: str) -> Array:

@@ -22,15 +22,15 @@ from shardc.hlo.ir.ir import Module
 from shardc.launcher.arrays.array import Array, gather
 from shardc.launcher.arrays.layout import Layout
 from shardc.launcher.driver.arguments import as_global, check_global
+from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.partitioner.equivalence import agree, first_difference
 from shardc.partitioner.exactness import exact_results
 from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
-from shardc.stages.executables import PATIENCE
+from shardc.partitioner.program import PropagatedProgram
 
 if TYPE_CHECKING:
     from shardc.collectives.call.transport import Transport
     from shardc.compiler.executable import Executable
-    from shardc.stages.stages import Propagated
 
 __all__ = ["Comparison", "StepCheck", "Unpartitioned", "need_agreement"]
 
@@ -65,7 +65,7 @@ class Unpartitioned:
     custom_calls: CustomCalls = field(default_factory=dict)
 
     @staticmethod
-    def of(propagated: Propagated) -> Unpartitioned | None:
+    def of(propagated: PropagatedProgram) -> Unpartitioned | None:
         """None for a program that somebody else has partitioned: there is no other to compare it with."""
         module = propagated.module
         return None if is_partitioned(module) else Unpartitioned(module, propagated.program.config.custom_calls)
@@ -130,7 +130,7 @@ class StepCheck:
                 need_agreement(self.executable.name, self.program.compare(arguments, values))
             except ShardcError as e:
                 found = e
-        errors = self.transport.exchange_objects(found, patience=PATIENCE)
+        errors = self.transport.exchange_objects(found, patience=COMPILE_WAIT)
         first = next((e for e in errors if e is not None), None)
         if first is not None:
             raise first

@@ -12,13 +12,23 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from shardc.compiler.outline import executable_outline
+from shardc.compiler.targets import check_target
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.callbacks import PURE
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.progress import stage
+from shardc.launcher.driver.executables import (
+    COMPILE_WAIT,
+    Compilation,
+    RemoteCompilers,
+    compilation_of,
+    compilation_of_partitioned,
+    share_executable,
+)
 from shardc.launcher.jobs.affinity import local_place, processors_here
 from shardc.launcher.jobs.mpi_environment import detect_launcher
-from shardc.stages.executables import PATIENCE, Making, handed_out
+from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 if TYPE_CHECKING:
     from shardc.collectives.call.transport import Transport
@@ -28,9 +38,8 @@ if TYPE_CHECKING:
     from shardc.launcher.driver.checked import StepCheck
     from shardc.launcher.run.profile import Profile
     from shardc.native.llvm.target import Target
-    from shardc.stages.stages import Partitioned
 
-__all__ = ["Compiled", "job_config", "spare_cores"]
+__all__ = ["Compiled", "compile_partitioned", "compile_program", "job_config", "spare_cores"]
 
 log = logging.getLogger("shardc")
 
@@ -51,7 +60,7 @@ def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:
 
 
 class Compiled:
-    """A compiled program; calling it runs one step.
+    """A compiled program loaded on this job's devices; calling it runs one step.
 
     With a JAX function behind it, arguments and results are that function's pytrees; otherwise arguments are
     global arrays by parameter and the result is a list of `shardc.Array` (the array itself if there is one).
@@ -59,18 +68,20 @@ class Compiled:
 
     def __init__(
         self,
-        executable: Executable | Making,
+        executable: Executable | Compilation,
         jax: Any = None,
         config: Config | None = None,
         seconds: Mapping[str, float] | None = None,
-        source: Callable[[], Partitioned] | None = None,
+        source: Callable[[], PartitionedProgram] | None = None,
+        remote: RemoteCompilers | None = None,
     ) -> None:
         self._source = source
+        self._remote = remote
         self.config = config or job_config()
         self.seconds = dict(seconds or {})
         self._jax = jax
-        self._making = executable if isinstance(executable, Making) else None
-        self._executable = None if isinstance(executable, Making) else executable
+        self._compilation = executable if isinstance(executable, Compilation) else None
+        self._executable = None if isinstance(executable, Compilation) else executable
         if detect_launcher() is None:
             self.executable  # noqa: B018  (what goes wrong belongs here)
 
@@ -81,8 +92,8 @@ class Compiled:
     def executable(self) -> Executable:
         """The compiled per-device program. In a job, a rank that asks before the first call compiles by itself."""
         if self._executable is None:
-            assert self._making is not None
-            self._executable, seconds = self._making.build(None)
+            assert self._compilation is not None
+            self._executable, seconds = self._compilation.build(None)
             self.seconds.update(seconds)
         return self._executable
 
@@ -90,15 +101,15 @@ class Compiled:
         """`executable`; in a job rank 0 compiles it for all ranks, which must call this together."""
         from shardc.launcher.jobs.job import job_transport
 
-        making, transport = self._making, job_transport(self.config)
-        if making is not None and transport.process_count > 1:
+        compilation, transport = self._compilation, job_transport(self.config)
+        if compilation is not None and transport.process_count > 1:
 
             def build(machine: Target | None) -> tuple[Executable, Mapping[str, float]]:
-                return (self._executable, {}) if self._executable and machine is None else making.build(machine)
+                return (self._executable, {}) if self._executable and machine is None else compilation.build(machine)
 
-            self._executable, seconds = handed_out(replace(making, build=build), transport)
+            self._executable, seconds = share_executable(replace(compilation, build=build), transport)
             self.seconds.update(seconds)
-            self._making = None
+            self._compilation = None
         return self.executable
 
     @cached_property
@@ -134,7 +145,7 @@ class Compiled:
                 log.warning("SHARDC_CHECK: %s has effects (%s): steps are not compared", executable.name, effect.title)
             return None
         program = Unpartitioned.of(self._source().propagated) if first and self._source is not None else None
-        if transport.exchange_objects(program is not None, patience=PATIENCE)[0]:
+        if transport.exchange_objects(program is not None, patience=COMPILE_WAIT)[0]:
             return StepCheck(program, executable, transport)
         if first:
             log.warning(
@@ -190,13 +201,17 @@ class Compiled:
     def _profiled(self) -> Compiled:
         from shardc.compiler.targets import name_of
 
-        return self.partitioned().compile(name_of(self.executable.target), profile=True)
+        target = name_of(self.executable.target)
+        return compile_partitioned(self._partitioned(), target, profile=True, remote=self._remote)
 
     def _timed(self) -> Compiled:
         return self if self.executable.profile is not None else self._profiled
 
-    def partitioned(self) -> Partitioned:
-        """The program that this one was compiled from; `InputError` when it was loaded from a file."""
+    def partitioned(self) -> Any:
+        """The stage that this program was compiled from; `InputError` when it was loaded from a file."""
+        return self._partitioned()
+
+    def _partitioned(self) -> PartitionedProgram:
         if self._source is None:
             raise InputError(
                 f"{self.executable.name} was loaded compiled: the program behind it is not there",
@@ -216,7 +231,7 @@ class Compiled:
         from shardc.compiler.tuning import Tuning
         from shardc.native.gpu.target import target_of
 
-        module, executable = self.partitioned().compiled_module, self.executable
+        module, executable = self._partitioned().compiled_module, self.executable
         if executable.gpu is not None:
             return memory_timeline(lower_for_gpu(module, target_of(executable.target), self.config))
         passes = tuned_passes(PASSES, Tuning(**executable.tuning.get("program", {})))
@@ -251,3 +266,44 @@ class Compiled:
             )
         check_writable(Path(path))
         save(self.executable, Path(path))
+
+
+def compile_program(
+    program: SourceProgram, target: str = "cpu", *, tune: float | None = None, remote: RemoteCompilers | None = None
+) -> Compiled:
+    """``program`` partitioned and compiled for ``target``; what the cache knows is not partitioned again.
+
+    ``tune`` as `compile_partitioned`. ``remote`` may find somebody else who compiles it.
+    """
+    check_target(target)
+    program = program if tune is None else program.tuned(tune)
+    away = None if remote is None else remote(program.config, lambda: program, target)
+    compilation = compilation_of(program.content, program.config, lambda: program, target, remote=away)
+    return Compiled(compilation, program.jax, program.config, program.seconds, program.partition, remote)
+
+
+@stage("compile")
+def compile_partitioned(
+    partitioned: PartitionedProgram,
+    target: str = "cpu",
+    *,
+    profile: bool = False,
+    tune: float | None = None,
+    remote: RemoteCompilers | None = None,
+) -> Compiled:
+    """The per-device program compiled for ``target`` and loaded on this job's devices.
+
+    With ``profile`` steps record what each kernel takes. ``tune`` are seconds in which other tile sizes, chunks and
+    fusions are tried. Raises `UnsupportedError` for unknown targets, and for tuning on GPUs; `EnvironmentProblem`,
+    with the reason, where ``cuda`` is not there. ``remote`` may find somebody else who compiles it.
+    """
+    check_target(target)
+    if tune is not None:
+        propagated = partitioned.propagated
+        tuned = replace(propagated, program=propagated.program.tuned(tune))
+        return compile_partitioned(replace(partitioned, propagated=tuned), target, profile=profile, remote=remote)
+    propagated, config = partitioned.propagated, partitioned.program.config
+    stages = {"conservative": propagated.conservative, "options": partitioned.options, "profile": profile}
+    away = None if remote is None else remote(config, lambda: partitioned.program, target, **stages)
+    compilation = compilation_of_partitioned(partitioned, profile=profile, target=target, remote=away)
+    return Compiled(compilation, partitioned.program.jax, config, partitioned.seconds, lambda: partitioned, remote)

@@ -19,13 +19,13 @@ from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
 from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
 from shardc.launcher.jobs.rank_status import Plan
 from shardc.launcher.jobs.watchdog import Watchdog, start_watchdog
 from shardc.native.drive.drive_loop import FAILED, FINISHED, HOSTED, JOB_BYTES, PAUSED, START, WAITING, Prepared
 from shardc.native.threads.pool import Pool, Row
-from shardc.stages.executables import PATIENCE
 
 if TYPE_CHECKING:
     from shardc.launcher.driver.checked import StepCheck
@@ -256,7 +256,7 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
         return "0"
     # The others may still be compiling.
     mine = program_parts(executable)
-    everybody = transport.exchange_objects(mine, doing="loading a program", patience=PATIENCE)
+    everybody = transport.exchange_objects(mine, doing="loading a program", patience=COMPILE_WAIT)
     for name in mine:
         groups: dict[str, list[int]] = {}
         for rank, parts in enumerate(everybody):

@@ -31,7 +31,7 @@ from shardc.launcher.run.random_inputs import random_arguments
 
 if TYPE_CHECKING:
     from shardc.launcher.jobs.mpiexec import JobOptions
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
 
@@ -67,14 +67,14 @@ Outcome = dict[str, Any]
 
 
 def run_task(
-    executable: Executable, task: Task, config: Config, source: Callable[[], Partitioned] | None = None
+    executable: Executable, task: Task, config: Config, source: Callable[[], PartitionedProgram] | None = None
 ) -> Outcome:
     """Run on this job's devices (virtual ones without a job); the same outcome on every rank, rank 0 writes files.
 
     ``source`` gives what was compiled, for ``config.check``; in a job rank 0 needs it.
     """
+    from shardc.launcher.driver.compiled import Compiled
     from shardc.launcher.jobs.job import job_transport
-    from shardc.stages.stages import Compiled
 
     transport = job_transport(config)
     if task.devices_per_rank:
@@ -231,7 +231,7 @@ def _shared_folder(config: Config) -> Path | None:
 
 
 def run_in_job(
-    make: Callable[[], Executable], task: Task, config: Config, source: Callable[[], Partitioned] | None = None
+    make: Callable[[], Executable], task: Task, config: Config, source: Callable[[], PartitionedProgram] | None = None
 ) -> Outcome:
     """Inside a running job: rank 0 makes the executable and hands it to the others; so an error is told once.
 

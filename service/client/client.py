@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ParseError
 from shardc.launcher.driver.compiled import Compiled, job_config
+from shardc.partitioner.program import SourceProgram
 from shardc.service.client.address import Address
 from shardc.service.client.partitioned import RemotePartitioned
 from shardc.service.client.program import RemoteProgram
 from shardc.service.client.requests import Hear, Requests
 from shardc.service.client.texts import program_bytes
-from shardc.stages.stages import Program
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Explanation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "connect"]
 
 #: What can be given as a program: a file, its contents, or a program of this process.
-Given = str | Path | bytes | Program | RemoteProgram
+Given = str | Path | bytes | SourceProgram | RemoteProgram
 
 
 def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None = None) -> Client:
@@ -64,7 +64,7 @@ class Client(Requests):
         """
         if isinstance(given, RemoteProgram):
             return given
-        if isinstance(given, Program):
+        if isinstance(given, SourceProgram):
             from shardc.service.client.terms import need_none_of
 
             if given.config.custom_calls:

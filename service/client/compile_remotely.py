@@ -27,9 +27,9 @@ from shardc.service.orders import CompileOrder, order_key
 
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
-    from shardc.stages.stages import Program
+    from shardc.partitioner.program import SourceProgram
 
-__all__ = ["Elsewhere", "Ticket", "redeemed"]
+__all__ = ["RemoteCompilation", "Ticket"]
 
 log = logging.getLogger("shardc")
 
@@ -46,12 +46,12 @@ class Ticket:
 
 
 @dataclass(eq=False)
-class Elsewhere:
+class RemoteCompilation:
     """Asks a service to compile what ``program`` gives, for ``target``; ``conservative`` and ``options`` as
     `Program.propagate` and `Propagated.partition` have them. ``ticket`` is that of the last answer."""
 
     config: Config
-    program: Callable[[], Program]
+    program: Callable[[], SourceProgram]
     target: str
     conservative: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +60,9 @@ class Elsewhere:
     _ordered: dict[Target, tuple[CompileOrder, Mapping[str, bytes]]] = field(default_factory=dict)
 
     @staticmethod
-    def of(config: Config, program: Callable[[], Program], target: str, **options: Any) -> Elsewhere | None:
+    def of(
+        config: Config, program: Callable[[], SourceProgram], target: str, **options: Any
+    ) -> RemoteCompilation | None:
         """None where a service is of no use: none is named, or the settings and the GPU of this computer say so.
 
         Raises `InputError` where the environment names one that is no URL.
@@ -68,7 +70,7 @@ class Elsewhere:
         if not config.server or need_none_of(config) or target == "cuda":
             return None
         Address.of(config)
-        return Elsewhere(config, program, target, **options)
+        return RemoteCompilation(config, program, target, **options)
 
     def source(self, machine: Target | None) -> str:
         """What tells the answer for a CPU (None: this one) from all else; empty where nothing can be asked."""
@@ -96,6 +98,16 @@ class Elsewhere:
         repeat_warnings(result)
         log.info("%s comes from %s", made.name, self.config.server)
         return made, "" if result.facts.get("warnings") else result.entry.key
+
+    def fetch(self, ticket: Ticket) -> Executable | None:
+        """The executable that ``ticket`` is for, fetched by its key and verified; None, where that fails."""
+        try:
+            with Requests(Address.of(self.config), timeout=15.0, patient=False) as requests:
+                kept = requests.kept(ticket.key, FILE)
+                return None if kept is None else read_executable(kept[1], ticket.order)
+        except ShardcError as e:
+            log.info("%s is not to be had from %s: %s", ticket.key, self.config.server, e.what)
+            return None
 
     def _client(self) -> Client:
         return Client(Address.of(self.config), config=self.config)
@@ -138,14 +150,3 @@ class _Standing:
 def _standing(server: str) -> _Standing:
     """One per service and process."""
     return _Standing()
-
-
-def redeemed(ticket: Ticket, config: Config) -> Executable | None:
-    """The executable that ``ticket`` is for, fetched by its key and verified; None, where that fails."""
-    try:
-        with Requests(Address.of(config), timeout=15.0, patient=False) as requests:
-            kept = requests.kept(ticket.key, FILE)
-            return None if kept is None else read_executable(kept[1], ticket.order)
-    except ShardcError as e:
-        log.info("%s is not to be had from %s: %s", ticket.key, config.server, e.what)
-        return None

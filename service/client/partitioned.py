@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.compiler.executable import Executable
     from shardc.hlo.ir.ir import Module
     from shardc.native.llvm.target import Target
+    from shardc.partitioner.program import PartitionedProgram
     from shardc.service.client.program import RemoteProgram, RemotePropagated
-    from shardc.stages.stages import Partitioned
 
 __all__ = ["RemotePartitioned"]
 
@@ -182,7 +183,7 @@ class RemotePartitioned(Reported):
         seconds = {**result.facts.get("seconds", {}), "service": time.perf_counter() - start}
         # Only functions have pytrees; other programs are not read here for that.
         known = program.local is not None or content_kind(program.data) == "exported"
-        return Compiled(executable, program.here.jax if known else None, program.config, seconds, lambda: self.here)
+        return _RemoteCompiled(self, executable, program.here.jax if known else None, seconds)
 
     def _check_use(self) -> None:
         if reason := need_none_of(self.program.config):
@@ -194,7 +195,7 @@ class RemotePartitioned(Reported):
         return self.order(CompileOrder, target=kind, cpu=cpu_of(machine), **fields)
 
     @cached_property
-    def here(self) -> Partitioned:
+    def here(self) -> PartitionedProgram:
         """The same stage, made in this process."""
         return self.propagated.here.partition(**self.options)
 
@@ -224,3 +225,16 @@ class RemotePartitioned(Reported):
         target = Target(facts.target.triple, facts.target.cpu, facts.target.features)
         made = AheadProgram(read_bytes(result.file(FILE), FILE), target, facts.name)
         return made, write_ahead(made, folder)
+
+
+class _RemoteCompiled(Compiled):
+    """What a service has compiled; the program that it was compiled from is the stage at the service."""
+
+    def __init__(
+        self, partitioned: RemotePartitioned, executable: Executable, jax: Any, seconds: Mapping[str, float]
+    ) -> None:
+        super().__init__(executable, jax, partitioned.program.config, seconds, lambda: partitioned.here)
+        self._remote_partitioned = partitioned
+
+    def partitioned(self) -> Any:
+        return self._remote_partitioned

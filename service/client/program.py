@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.hlo.ir.custom_calls import CustomCall
     from shardc.hlo.ir.ir import Module
+    from shardc.partitioner.program import PropagatedProgram, SourceProgram
     from shardc.service.results import ProgramFacts
-    from shardc.stages.stages import Program, Propagated
 
 __all__ = ["RemoteProgram", "RemotePropagated"]
 
@@ -54,7 +54,7 @@ class RemoteProgram:
     config: Config
     specs: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
-    local: Program | None = None
+    local: SourceProgram | None = None
 
     def __repr__(self) -> str:
         said = [f"{len(self.data)} bytes"] + [f"{name}={size}" for name, size in self.sizes.items()]
@@ -67,11 +67,11 @@ class RemoteProgram:
         return hashlib.sha256(self.data).hexdigest()
 
     @cached_property
-    def here(self) -> Program:
+    def here(self) -> SourceProgram:
         """The same program in this process, for what a service is not asked."""
-        from shardc.stages.programs import program_of
+        from shardc.frontends.load import load_program
 
-        program = replace(self.local or program_of(self.data, self.name), config=self.config)
+        program = replace(self.local or load_program(self.data, self.name), config=self.config)
         mesh = Mesh(dict(self.sizes)) if self.sizes else None
         return program.annotate(dict(self.specs), mesh=mesh) if self.specs or mesh is not None else program
 
@@ -202,7 +202,7 @@ class RemotePropagated:
         return f"<RemotePropagated of {self.program!r}>"
 
     @cached_property
-    def here(self) -> Propagated:
+    def here(self) -> PropagatedProgram:
         """The same stage, made in this process, for what a service is not asked."""
         return self.program.here.propagate(conservative=self.conservative)
 

@@ -8,24 +8,24 @@ from shardc.hlo.errors import ShardcError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 
 if TYPE_CHECKING:
-    from shardc.stages.stages import Program
+    from shardc.partitioner.program import SourceProgram
 
 __all__ = ["program_bytes"]
 
 
-def program_bytes(program: Program) -> bytes:
+def program_bytes(program: SourceProgram) -> bytes:
     """``program`` with its annotations as HLO text, to be read without a name.
 
     It is read again and compared, as another program would otherwise be compiled than the one that was meant. Raises
     `UnsupportedError` where HLO text does not hold all of it.
     """
     from shardc.compiler.cache.cache import module_key
+    from shardc.frontends.load import load_program
     from shardc.hlo.text.carried import carried_text
-    from shardc.stages.programs import program_of
 
     data = carried_text(program.module).encode()
     try:
-        read = program_of(data, "").module
+        read = load_program(data, "").module
     except ShardcError as e:
         raise UnsupportedError(f"{_FAILS}: {e.what}", where=e.where, fix=_FIX) from None
     if module_key(read, None) != module_key(program.module, None) or _sources(read) != _sources(program.module):

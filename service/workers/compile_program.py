@@ -15,7 +15,7 @@ from shardc.service.workers.workbench import Workbench
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
     from shardc.native.llvm.target import Target
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["compile_program", "partition_program"]
 
@@ -51,14 +51,14 @@ def compile_program(bench: Workbench, order: CompileOrder) -> dict[str, bytes]:
     return files
 
 
-def _executable(partitioned: Partitioned, order: CompileOrder, machine: Target) -> Executable:
+def _executable(partitioned: PartitionedProgram, order: CompileOrder, machine: Target) -> Executable:
     from shardc.compiler.compile import compile_module
 
     config = partitioned.program.config
     return compile_module(partitioned.compiled_module, config, order.target, profile=order.profile, machine=machine)
 
 
-def _ahead(partitioned: Partitioned, order: CompileOrder, machine: Target) -> tuple[Executable, AheadFacts]:
+def _ahead(partitioned: PartitionedProgram, order: CompileOrder, machine: Target) -> tuple[Executable, AheadFacts]:
     from shardc.analysis.ahead import compile_ahead_for
 
     program = compile_ahead_for(partitioned, machine, order.symbol)

@@ -18,15 +18,14 @@ def explain_program(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
         return _stories(bench, order)
     if order.other_annotations is not None or order.other_mesh:
         return _difference(bench, order)
+    from shardc.analysis.explain.diagnostics.survey import thresholds_of
+    from shardc.analysis.explain.explain import explain
+    from shardc.analysis.explain.remedies import Limits
+
     partitioned = bench.partitioned()
     with bench.stage("explain"):
-        told = partitioned.explanation(
-            bench.machine() or None,
-            remedies=order.remedies,
-            tries=order.tries,
-            seconds=order.seconds,
-            thresholds=order.thresholds,
-        )
+        limits = Limits(order.remedies, order.tries, order.seconds)
+        told = explain(partitioned, bench.machine() or None, limits, thresholds_of(order.thresholds))
     told = replace(told, machine=bench.shown_machine)
     return {**bench.partition_files(partitioned), "explanation.json": plain.to_json(told).encode()}
 

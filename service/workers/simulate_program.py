@@ -12,7 +12,7 @@ from shardc.service.workers.workbench import Workbench, mesh_of
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["report_program", "simulate_program"]
 
@@ -30,19 +30,22 @@ def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]
     return files
 
 
-def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[Partitioned, Simulation]:
+def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgram, Simulation]:
+    from shardc.analysis.simulate.simulate_program import simulate_partitioned, simulate_scheduled
     from shardc.compiler.lower.as_scheduled import is_scheduled
 
     machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read()
     if not is_scheduled(program.module):
         partitioned = bench.partitioned(bench.annotated(program, order.annotations, order.mesh))
         with bench.stage("simulate"):
-            return partitioned, partitioned.simulate(machine, mapping=mapping, ignore_memory=order.ignore_memory)
+            return partitioned, simulate_partitioned(
+                partitioned, machine, mapping=mapping, ignore_memory=order.ignore_memory
+            )
     if order.annotations:
         raise InputError("the program is partitioned and scheduled: annotations change nothing", where=order.name)
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
-        found = program.simulate(machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
+        found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
     return bench.partitioned(program), found
 
 
@@ -56,15 +59,13 @@ def _simulation_files(found: Simulation) -> dict[str, bytes]:
 def report_program(bench: Workbench, order: ReportOrder) -> dict[str, bytes]:
     """``report.html``, the files of `partition_program` and, with a machine, those of a simulated step."""
     from shardc.analysis.report.write import report_page
-    from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.analysis.simulate.simulate_program import simulate_partitioned
 
     machine, mapping, partitioned = bench.machine() or None, order.mapping or None, bench.partitioned()
     files, found = bench.partition_files(partitioned), None
     if machine is not None:
         with bench.stage("simulate"):
-            scheduled = is_scheduled(partitioned.program.module)
-            source = partitioned.program if scheduled else partitioned
-            found = source.simulate(machine, mapping=mapping, ignore_memory=True)
+            found = simulate_partitioned(partitioned, machine, mapping=mapping, ignore_memory=True)
         files |= _simulation_files(found)
     with bench.stage("page"):
         page = report_page(

@@ -23,10 +23,10 @@ from shardc.costs.machines.machine import load_machine
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.executors.problems import from_problem
+from shardc.partitioner.program import SourceProgram
 from shardc.service.orders import SweepOrder
 from shardc.service.workers.pieces import PIECE_FILE, Found, Piece, Pieces
 from shardc.service.workers.workbench import Workbench, mesh_of
-from shardc.stages.stages import Program
 
 __all__ = ["sweep_program"]
 
@@ -176,7 +176,7 @@ def _source(bench: Workbench, order: SweepOrder, digest: str) -> Source:
     return Source(bench.uploaded(digest), order.name, () if mesh is None else mesh.axes)
 
 
-def _program(bench: Workbench, source: Source) -> Program:
+def _program(bench: Workbench, source: Source) -> SourceProgram:
     with bench.stage("read"):
         return replace(read_again(source), config=bench.config())
 

@@ -22,10 +22,10 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.executors.tasks import Progress
+from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.service.orders import Order
 from shardc.service.results import StagesFacts
 from shardc.service.workers.pieces import Part
-from shardc.stages.stages import Partitioned, Program, Propagated
 
 __all__ = ["Workbench", "mesh_of"]
 
@@ -110,13 +110,13 @@ class Workbench:
         )
         return self.order.settings.within(ours)
 
-    def read(self, digest: str = "") -> Program:
+    def read(self, digest: str = "") -> SourceProgram:
         """The program of that digest (default: the order's) as it was uploaded."""
-        from shardc.stages.programs import program_of
+        from shardc.frontends.load import load_program
 
         data = self.uploaded(digest or self.order.program)
         with self.stage("read"):
-            return replace(program_of(data, self.order.name), config=self.config())
+            return replace(load_program(data, self.order.name), config=self.config())
 
     def uploaded(self, digest: str) -> bytes:
         """The bytes of that digest that came with the order."""
@@ -125,20 +125,22 @@ class Workbench:
             raise RunError(f"program {digest[:12]} did not come with the order, or damaged")
         return data
 
-    def annotated(self, program: Program, annotations: Mapping[str, str], mesh: Mapping[str, int]) -> Program:
-        """The program with annotations and a mesh, as `shardc.stages.stages.Program.annotate`."""
+    def annotated(
+        self, program: SourceProgram, annotations: Mapping[str, str], mesh: Mapping[str, int]
+    ) -> SourceProgram:
+        """The program with annotations and a mesh, as `SourceProgram.annotate`."""
         wanted = mesh_of(mesh)
         return program.annotate(dict(annotations), mesh=wanted) if annotations or wanted is not None else program
 
-    def opened(self) -> Program:
+    def opened(self) -> SourceProgram:
         """The order's program, annotated."""
         return self.annotated(self.read(), self.order.annotations, self.order.mesh)
 
-    def propagated(self, program: Program) -> Propagated:
+    def propagated(self, program: SourceProgram) -> PropagatedProgram:
         with self.stage("propagate"):
             return program.propagate(conservative=self.order.conservative)
 
-    def partitioned(self, program: Program | None = None) -> Partitioned:
+    def partitioned(self, program: SourceProgram | None = None) -> PartitionedProgram:
         """The order's program (or another form of it) partitioned as the order says."""
         order, machine = self.order, self.machine()
         propagated = self.propagated(self.opened() if program is None else program)
@@ -150,7 +152,7 @@ class Workbench:
                 decomposed_rings=order.decomposed_rings,
             )
 
-    def partition_files(self, partitioned: Partitioned) -> dict[str, bytes]:
+    def partition_files(self, partitioned: PartitionedProgram) -> dict[str, bytes]:
         """``report.json``, ``partitioned.hlo`` and ``stages.json``."""
         module, options = partitioned.module, dict(partitioned.options)
         with self.stage("report"):

@@ -13,15 +13,16 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.callbacks import calls_of
 from shardc.hlo.ir.custom_calls import CustomCall
-from shardc.hlo.progress import stage
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.stages.executables import making_of
-from shardc.stages.stages import Compiled, Program, job_config, since
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.driver.executables import compilation_of
+from shardc.partitioner.program import seconds_since
+from shardc.stages.stages import Compiled, Program, as_stage, remote_compiler
 
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
 
-__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "program_of", "trace"]
+__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "trace"]
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
@@ -32,24 +33,10 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
 
     Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
     """
-    from shardc.frontends.load import read_file
+    from shardc.frontends.load import load_program, read_file
 
     start = time.perf_counter()
-    return program_of(read_file(path), str(path), args, kwargs, start)
-
-
-@stage("read")
-def program_of(
-    data: bytes, name: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, start: float = 0.0
-) -> Program:
-    """A program from the contents of a file, which errors call ``name``; ``start`` is when reading it began."""
-    from shardc.frontends.load import read_program
-    from shardc.hlo.verify import verify
-
-    start = start or time.perf_counter()
-    module, jax, original = read_program(data, name, args, kwargs or {})
-    verify(module)
-    return Program(module, jax, original, seconds=since("read", start))
+    return as_stage(load_program(read_file(path), str(path), args, kwargs, start))
 
 
 def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
@@ -63,7 +50,7 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
     start = time.perf_counter()
     program = module_from_jax(function, *args, **kwargs)
     config = _calling(job_config(), program.callbacks)
-    return Program(program.module, program, config=config, seconds=since("read", start))
+    return Program(program.module, program, config=config, seconds=seconds_since("read", start))
 
 
 def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:
@@ -75,7 +62,7 @@ def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     content = lowering.content()
     program = lowering.read()
     config = _calling(job_config(), lowering.callbacks)
-    return Program(program.module, program, config=config, seconds=since("read", start), content=content)
+    return Program(program.module, program, config=config, seconds=seconds_since("read", start), content=content)
 
 
 def compile_function(
@@ -100,8 +87,9 @@ def compile_function(
     def signature(executable: Executable) -> Any:
         return lowering.signature_with(tuple(a.name for a in executable.arguments)) if content else program().jax
 
-    making = making_of(content, config, program, target, partial(_called, function, args, kwargs))
-    return Compiled(making, signature, config, {"read": lowered}, lambda: program().partition())
+    title, remote = partial(_called, function, args, kwargs), remote_compiler(config, program, target)
+    compilation = compilation_of(content, config, program, target, title, remote)
+    return Compiled(compilation, signature, config, {"read": lowered}, lambda: program().partition(), remote_compiler)
 
 
 #: Arguments of a call that messages show.
@@ -162,4 +150,4 @@ def trace(
     start = time.perf_counter()
     wanted = as_mesh(mesh) if mesh is not None else None
     traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
-    return Program(traced.module, traced, seconds=since("read", start))
+    return Program(traced.module, traced, seconds=seconds_since("read", start))

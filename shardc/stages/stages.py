@@ -1,48 +1,38 @@
 """The stages of a program: `Program` (annotated) -> `Propagated` -> `Partitioned` -> `Compiled`.
 
-Each stage is immutable and can be printed; each step names what went wrong in the terms of its input.
+Each stage is immutable and can be printed; each step names what went wrong in the terms of its input. The stages are
+the records of `shardc.partitioner.program` with what the rooms above the partitioner make of them.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.outline import outline
-from shardc.compiler.targets import check_target
-from shardc.hlo.config import OVERLAPS, Config
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.config import Config
 from shardc.hlo.ir.custom_calls import CustomCall
-from shardc.hlo.ir.ir import Module
-from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
-from shardc.hlo.text.printer import print_module
 from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.launcher.driver.compiled import Compiled, job_config
-from shardc.partitioner.options import Choice, PartitionOptions
-from shardc.stages.executables import making_of, making_of_partitioned
+from shardc.launcher.driver.compiled import Compiled, compile_partitioned, compile_program, job_config
+from shardc.launcher.driver.executables import RemoteCompiler
+from shardc.partitioner.options import Choice
+from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
 
-__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "job_config", "since"]
-
-
-log = logging.getLogger("shardc")
+__all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remote_compiler"]
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(SourceProgram):
     """A global program with some annotations.
 
     ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
@@ -50,32 +40,15 @@ class Program:
     cache goes by it. Made by `shardc.load`, `shardc.from_jax` and `shardc.trace`.
     """
 
-    module: Module
-    jax: Any = None
-    original: bytes = b""
     config: Config = field(default_factory=job_config)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    content: str = ""
 
     def __repr__(self) -> str:
         return outline("Program", self.module)
 
-    @property
-    def mesh(self) -> Mesh | None:
-        """The device mesh, None before one is known."""
-        return self.module.mesh
+    def _repr_html_(self) -> str:
+        from shardc.analysis.report.fragments import program_html
 
-    @property
-    def num_devices(self) -> int:
-        """How many devices the program is for: its mesh's, or as many as its shardings or its header say."""
-        from shardc.sharding.notations.tile_assignments import device_count
-
-        return device_count(self.module)
-
-    @property
-    def arg_names(self) -> tuple[str, ...]:
-        """Names that `annotate` takes, by parameter."""
-        return self.module.argument_names
+        return program_html(self.module)
 
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> Program:
         """Add shardings to values by name or glob, and give or resize the mesh.
@@ -83,17 +56,7 @@ class Program:
         Example: ``program.annotate({"w1": P(None, "model")}, mesh=Mesh({"data": 2, "model": 4}))``. Raises
         `AnnotationError` for a name, axis or dimension that is not there.
         """
-        from shardc.sharding.notations.annotate import annotate
-        from shardc.sharding.notations.tile_assignments import with_axis_shardings
-
-        module = self.module
-        wanted = as_mesh(mesh) if mesh is not None else None
-        if wanted is not None and module.mesh is None:
-            # Tile shardings name no axes: they are read over this mesh.
-            module, wanted = with_axis_shardings(module.with_(mesh=wanted, num_partitions=wanted.size)), None
-        if annotations or wanted is not None:
-            module = annotate(module, annotations or {}, wanted)
-        return replace(self, module=module, content="")
+        return super().annotate(annotations, None if mesh is None else as_mesh(mesh))
 
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
         """Say what custom-call targets mean that shardc does not know.
@@ -113,27 +76,9 @@ class Program:
         config = replace(self.config, custom_calls={**self.config.custom_calls, **custom_calls})
         return replace(self, module=module, config=config, content="")
 
-    @stage("propagate")
     def propagate(self, *, conservative: bool = False) -> Propagated:
-        """Give every value a sharding; annotations are kept, the rest follows from the operations.
-
-        With ``conservative`` no axis is split into parts, and nothing spreads through dimensions whose elements move
-        (slices, padding, concatenation, windows): fewer reshards to wonder about, less sharding.
-        A program that is partitioned already (a dump from behind XLA's partitioner) stays as it is.
-        """
-        from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
-        from shardc.sharding.notations.tile_assignments import with_axis_shardings
-        from shardc.sharding.propagate import propagate
-        from shardc.sharding.propagation.options import PropagationOptions
-
-        start = time.perf_counter()
-        if is_partitioned(self.module):
-            log.warning("%s is partitioned already, for %d devices: it is left as it is", *_size(self.module))
-            return Propagated(self, self.module, _AsGiven(), self.seconds)
-        options = PropagationOptions(conservative=conservative)
-        result = propagate(with_axis_shardings(self.module), self.config, options=options)
-        seconds = {**self.seconds, **since("propagate", start)}
-        return Propagated(self, result.module, result.provenance, seconds, result.outcome, conservative)
+        """Give every value a sharding, see `SourceProgram.propagate`."""
+        return Propagated(**_fields(super().propagate(conservative=conservative)))
 
     def partition(
         self,
@@ -155,7 +100,7 @@ class Program:
         self,
         machine: str | Path | None = None,
         *,
-        mesh: Mesh | None = None,
+        mesh: Any = None,
         mapping: str | Mapping[str, str] | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
@@ -165,100 +110,31 @@ class Program:
         it is: its order, its fusions, its asynchronous pairs. ``mesh`` then names its devices, for ``mapping``; of
         other programs it is the mesh, or resizes it.
         """
-        from shardc.analysis.simulate.simulate_partitioned import simulate_scheduled
-        from shardc.compiler.lower.as_scheduled import is_scheduled
+        from shardc.analysis.simulate.simulate_program import simulate_program
 
-        options: dict[str, Any] = {"mapping": mapping, "ignore_memory": ignore_memory}
-        if is_scheduled(self.module):
-            return simulate_scheduled(self, machine, mesh=mesh, **options)
-        program = self if mesh is None else self.annotate({}, mesh=mesh)
-        return program.partition(machine=machine).simulate(machine, **options)
+        over = None if mesh is None else as_mesh(mesh)
+        return simulate_program(self, machine, mesh=over, mapping=mapping, ignore_memory=ignore_memory)
 
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
         """All the stages at once; what the cache knows is not partitioned again. ``target`` and ``tune`` as
         `Partitioned.compile`."""
-        check_target(target)
-        if tune is not None:
-            return self.tuned(tune).compile(target)
-        making = making_of(self.content, self.config, lambda: self, target)
-        return Compiled(making, self.jax, self.config, self.seconds, self.partition)
-
-    def tuned(self, seconds: float) -> Program:
-        """The program, to be compiled with so many seconds of tuning."""
-        if not seconds >= 0:
-            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
-        return replace(self, config=replace(self.config, tune=float(seconds)))
-
-    def scheduled(
-        self,
-        *,
-        overlap: str | None = None,
-        machine: str | Path | None = None,
-        measured: str | Path | None = None,
-    ) -> Program:
-        """The program, to be compiled so that collectives ``overlap`` with computing: ``never``, ``always`` where they
-        can, or ``auto``: where the ``machine`` (a name or a file; default: this computer) can do both and it pays.
-
-        ``measured`` is a file of times that were measured (`Profile.write_measured`), which count instead of the
-        model's. What is None stays as it is. Example: ``program.scheduled(overlap="always").compile()``.
-        """
-        if overlap is not None and overlap not in OVERLAPS:
-            raise InputError(f"overlap is {overlap!r}", fix=f"use one of {', '.join(OVERLAPS)}")
-        changes: dict[str, Any] = {
-            "overlap": overlap,
-            "machine": None if machine is None else str(machine),
-            "profile": None if measured is None else Path(measured),
-        }
-        changes = {k: v for k, v in changes.items() if v is not None}
-        return replace(self, config=replace(self.config, **changes)) if changes else self
-
-    @property
-    def for_one_device(self) -> bool:
-        """Is it the program of one device as it is, with nothing to propagate and to partition?"""
-        module = self.module
-        return module.mesh is None and not module.partitioned and self.num_devices == module.replica_count == 1
-
-    def as_text(self) -> str:
-        """The program as HLO text."""
-        return print_module(self.module)
-
-    def _repr_html_(self) -> str:
-        from shardc.analysis.report.fragments import program_html
-
-        return program_html(self.module)
-
-    def as_stablehlo(self) -> str:
-        """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
-        return self.write_back(self.module)
-
-    def write_back(self, module: Module, versions: Sequence[Any] = ()) -> str:
-        """The MLIR that the program was read from, with the shardings of ``module``, a later form of it; ``versions``
-        are its functions as their callers see them."""
-        original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
-        if not original:
-            raise UnsupportedError(
-                "only a program that came from MLIR or JAX can be written as MLIR", fix="write it as HLO text"
-            )
-        from shardc.hlo.stablehlo.writer import write_stablehlo
-
-        return write_stablehlo(original, module, versions)
+        return compile_program(self, target, tune=tune, remote=remote_compiler)
 
 
 @dataclass(frozen=True)
-class Propagated:
+class Propagated(PropagatedProgram):
     """Every value has a sharding; ``provenance`` knows why."""
 
     program: Program
-    module: Module
-    provenance: Any
-    seconds: Mapping[str, float]
-    outcome: Any = None
-    conservative: bool = False
 
     def __repr__(self) -> str:
         return outline("Propagated", self.module)
 
-    @stage("partition")
+    def _repr_html_(self) -> str:
+        from shardc.analysis.report.fragments import propagated_html
+
+        return propagated_html(self.module)
+
     def partition(
         self,
         *,
@@ -267,107 +143,34 @@ class Propagated:
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
     ) -> Partitioned:
-        """Rewrite into the program that every device runs, with the collectives it needs.
-
-        They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
-        ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
-        while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
-        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
-        The machine counts for the schedule of collectives too (`Program.scheduled`).
-        With ``decomposed_rings`` no permute leads in a circle. Raises `InputError` for unknown machines and words.
-        """
-        from shardc.costs.machines.machine import load_machine
-        from shardc.partitioner.partition import partition
-        from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
-
-        start = time.perf_counter()
-        given = is_partitioned(self.module)
-        machine = machine or self.program.config.machine or None
-        described = None if machine is None else load_machine(machine)
-        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)
-        module = (
-            adopt(self.module)
-            if given
-            else partition(self.module, self.program.config, machine=described, options=options)
+        """Rewrite into the program that every device runs, see `PropagatedProgram.partition`."""
+        found = super().partition(
+            machine=machine,
+            windowed_einsum=windowed_einsum,
+            pipelined_loops=pipelined_loops,
+            decomposed_rings=decomposed_rings,
         )
-        source = replace(self, program=self.program.scheduled(machine=machine))
-        asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
-        asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
-        return Partitioned(source, module, {**self.seconds, **since("partition", start)}, MappingProxyType(asked))
-
-    def provenance_dict(self) -> dict[str, Any]:
-        """Where every axis came from, as plain data (docs/cli.md has the schema).
-
-        Raises `InputError` for a program that was partitioned already.
-        """
-        from shardc.sharding.provenance.history import Provenance
-        from shardc.sharding.provenance.history_json import provenance_dict
-
-        if not isinstance(self.provenance, Provenance):
-            raise InputError("the program is partitioned already: nothing was propagated")
-        return provenance_dict(self.provenance)
-
-    def explain(self, value: str) -> list[str]:
-        """Where the sharding of the value called ``value`` comes from."""
-        return list(self.provenance.explain(value))
-
-    def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
-        """`explain` of several, by value."""
-        return {value: self.explain(value) for value in values}
-
-    def as_text(self) -> str:
-        """HLO text with a sharding on every instruction."""
-        return print_module(self.module)
-
-    def _repr_html_(self) -> str:
-        from shardc.analysis.report.fragments import propagated_html
-
-        return propagated_html(self.module)
-
-    def as_stablehlo(self) -> str:
-        """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
-        versions = [] if self.outcome is None else self.outcome.versions()
-        if len(versions) == len({v.source for v in versions}):
-            return self.program.write_back(self.module)
-        return self.program.write_back(self.outcome.as_written(), versions)
+        return Partitioned(**_fields(found))
 
 
 @dataclass(frozen=True)
-class Partitioned(Reported):
+class Partitioned(PartitionedProgram, Reported):
     """The per-device program."""
 
     propagated: Propagated
-    module: Module
-    seconds: Mapping[str, float]
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return outline("Partitioned", self.module)
-
-    @property
-    def program(self) -> Program:
-        return self.propagated.program
-
-    @property
-    def num_devices(self) -> int:
-        return self.module.num_partitions
-
-    def as_text(self) -> str:
-        """HLO text that XLA compiles and runs as it is."""
-        return print_module(self.module)
 
     def _repr_html_(self) -> str:
         from shardc.analysis.report.fragments import partitioned_html
 
         return partitioned_html(self.report())
 
-    @cached_property
-    def _report(self) -> dict[str, Any]:
-        from shardc.partitioner.report import build_report
+    @property
+    def program(self) -> Program:
+        return self.propagated.program
 
-        return build_report(self.module, seconds=dict(self.seconds))
-
-    @stage("explain")
     def explanation(
         self,
         machine: str | Path | None = None,
@@ -400,7 +203,6 @@ class Partitioned(Reported):
 
         return difference(self, other, None if machine is None else str(machine))
 
-    @stage("report")
     def write_report(
         self,
         path: str | Path,
@@ -421,12 +223,6 @@ class Partitioned(Reported):
 
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
-    @property
-    def compiled_module(self) -> Module:
-        """What `compile` compiles: the per-device program, or for one device the program itself."""
-        return self.program.module if self.program.for_one_device else self.module
-
-    @stage("compile")
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 
@@ -438,12 +234,7 @@ class Partitioned(Reported):
         the rounding of reordered sums. Raises `UnsupportedError` for unknown targets, and for tuning on GPUs;
         `EnvironmentProblem`, with the reason, where ``cuda`` is not there.
         """
-        check_target(target)
-        if tune is not None:
-            tuned = replace(self.propagated, program=self.program.tuned(tune))
-            return replace(self, propagated=tuned).compile(target, profile=profile)
-        making = making_of_partitioned(self, profile=profile, target=target)
-        return Compiled(making, self.program.jax, self.program.config, self.seconds, lambda: self)
+        return compile_partitioned(self, target, profile=profile, tune=tune, remote=remote_compiler)
 
     @stage("compile")
     def compile_ahead(
@@ -460,7 +251,6 @@ class Partitioned(Reported):
         program = compile_ahead(self, name=name, cpu=cpu, system=system)
         return program, write_ahead(program, folder)
 
-    @stage("simulate")
     def simulate(
         self,
         machine: str | Path | None = None,
@@ -478,22 +268,27 @@ class Partitioned(Reported):
 
         Example: ``print(partitioned.simulate("h100-dgx"))``.
         """
-        from shardc.analysis.simulate.simulate_partitioned import simulate_partitioned
+        from shardc.analysis.simulate.simulate_program import simulate_partitioned
 
         return simulate_partitioned(self, machine, mapping=mapping, ignore_memory=ignore_memory)
 
 
-def _size(module: Module) -> tuple[str, int]:
-    return module.source_file or module.name, module.num_partitions
+def as_stage(program: SourceProgram) -> Program:
+    """``program`` with what the rooms above the partitioner make of it."""
+    return Program(**_fields(program))
 
 
-class _AsGiven:
-    """The provenance of a program that was given partitioned."""
+def remote_compiler(
+    config: Config, program: Callable[[], SourceProgram], target: str, **stages: Any
+) -> RemoteCompiler | None:
+    """The compile service that ``config`` names, for this program; None without one."""
+    if not config.server:
+        return None
+    from shardc.service.client.compile_remotely import RemoteCompilation
 
-    def explain(self, value: str) -> list[str]:
-        return [f"{value}: the program was given partitioned, so nothing was propagated"]
+    return RemoteCompilation.of(config, program, target, **stages)
 
 
-def since(stage: str, start: float) -> dict[str, float]:
-    """Seconds of a ``stage`` that began at ``start`` of `time.perf_counter`."""
-    return {stage: time.perf_counter() - start}
+def _fields(record: SourceProgram | PropagatedProgram | PartitionedProgram) -> dict[str, Any]:
+    """The fields of a record of the partitioner, for the stage that has it."""
+    return {f.name: getattr(record, f.name) for f in fields(record)}

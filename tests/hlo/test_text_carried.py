@@ -13,20 +13,21 @@ import shardc
 from shardc import Mesh, P, ShapeDtype
 from shardc.compiler.cache.cache import module_key
 from shardc.compiler.cache.serialize import to_bytes
+from shardc.frontends.load import load_program
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.carried import carried_text, with_carried
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.reader import read_hlo
-from shardc.stages.programs import program_of
+from shardc.stages.stages import as_stage
 
 ROOT = Path(__file__).parents[2]
 MESH = Mesh({"data": 2, "model": 2})
 
 
 def carried(module: Module) -> Module:
-    return program_of(carried_text(module).encode(), "").module
+    return load_program(carried_text(module).encode(), "").module
 
 
 def executable(program: shardc.Program, folder: Path) -> bytes:
@@ -70,7 +71,7 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["names", "donated", "open", "text"])
 def test_the_same_executable(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]()
-    there = program_of(carried_text(program.module).encode(), "")
+    there = as_stage(load_program(carried_text(program.module).encode(), ""))
     assert executable(program, tmp_path / "a") == executable(there, tmp_path / "b")
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import shardc
 from shardc.cli.app import main
+from shardc.frontends.load import load_program
 from shardc.sharding.notations.tile_assignments import device_count, with_axis_shardings
-from shardc.stages.programs import program_of
 
 BODY = """
 ENTRY main {
@@ -47,7 +47,7 @@ def texts(draw: st.DrawFn) -> tuple[str, int]:
 @settings(max_examples=25, deadline=None)
 def test_all_stages_count_the_same_devices(found: tuple[str, int]) -> None:
     text, devices = found
-    program = program_of(text.encode(), "drawn.hlo")
+    program = load_program(text.encode(), "drawn.hlo")
     assert device_count(program.module) == devices
     assert device_count(with_axis_shardings(program.module)) == devices
     assert program.for_one_device == (devices == 1)

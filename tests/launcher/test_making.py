@@ -20,10 +20,10 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError, UnsupportedError
+from shardc.launcher.driver import executables
+from shardc.launcher.driver.executables import Compilation, share_executable
 from shardc.native.llvm import target as targets
 from shardc.native.llvm.target import Target, common_target, host_target, named_target
-from shardc.stages import executables
-from shardc.stages.executables import Making, handed_out
 from tests.compiler.checking import program
 from tests.launcher.test_job import mpiexec
 
@@ -77,7 +77,7 @@ def meet(
             return build(rank, machine), {"compile": 1.0}
 
         try:
-            return handed_out(Making(lambda: keys[rank], make), meeting.rank(rank))[0]
+            return share_executable(Compilation(lambda: keys[rank], make), meeting.rank(rank))[0]
         except ShardcError as e:
             return e
 
@@ -151,7 +151,7 @@ def test_common_targets() -> None:
     assert both.vector_bits == 128
     assert {f for f in both.features.split(",") if f[0] == "+"} == set(old.features.split(","))
     assert common_target([new, named_target("aarch64", "linux")]) is None
-    assert executables.PATIENCE > 1
+    assert executables.COMPILE_WAIT > 1
 
 
 WORKER = """
@@ -160,7 +160,7 @@ from shardc.launcher.jobs.mpi_environment import detect_launcher
 rank = detect_launcher().rank
 os.environ["SHARDC_CACHE_DIR"] = os.path.join(sys.argv[1], str(rank))
 import jax.numpy as jnp, numpy as np, shardc
-from shardc.launcher import jax_frontend
+from shardc.frontends.jax import frontend as jax_frontend
 def step(x, w):
     return jnp.tanh(x @ w)
 if rank:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from shardc.frontends.load import load_program
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.build import make_instruction
 from shardc.hlo.ir.groups import IotaGroups, ListGroups
@@ -15,7 +16,6 @@ from shardc.hlo.text.notations.tiles import parse_groups
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
 from shardc.partitioner.rules.collective import axis_groups, named_groups
-from shardc.stages.programs import program_of
 
 N = 1 << 28
 
@@ -43,7 +43,7 @@ TILINGS = [
 
 @pytest.mark.parametrize("sharding", TILINGS)
 def test_a_tiling_is_never_listed(sharding: str) -> None:
-    partitioned = program_of(program(sharding).encode(), "many.hlo").partition()
+    partitioned = load_program(program(sharding).encode(), "many.hlo").partition()
     assert partitioned.num_devices == N
     assert len(partitioned.as_text()) < 5000
     assert partitioned.report()["wire_bytes"] > 0

@@ -20,7 +20,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.partitioner.optimise.varying import Axes, varying
 
 if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned
+    from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["PRODUCTS", "Survey", "Thresholds", "thresholds_of"]
 
@@ -57,7 +57,7 @@ class Survey:
     ``candidates`` are None where nothing was propagated, ``remedies`` where none are wanted.
     """
 
-    partitioned: Partitioned
+    partitioned: PartitionedProgram
     groups: Sequence[Group]
     judge: Judge
     thresholds: Thresholds

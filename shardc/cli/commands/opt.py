@@ -65,16 +65,17 @@ def opt(
 def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -> None:
     import sys
 
+    from shardc.frontends.load import load_program, read_file
     from shardc.hlo.config import Config
     from shardc.hlo.text.carried import state_text
     from shardc.launcher.run.output_files import check_writable, write_text
     from shardc.passes.opt import passes_of, prepared, run_passes
-    from shardc.stages.programs import load, program_of
 
     specs, mesh = given
     asked = passes_of(passes)
     check_writable(output)
-    program = load(file) if str(file) != "-" else program_of(sys.stdin.buffer.read(), "<stdin>")
+    piped = str(file) == "-"
+    program = load_program(sys.stdin.buffer.read() if piped else read_file(file), "<stdin>" if piped else str(file))
     module = prepared(program.module, specs, mesh)
     after = run_passes(module, asked, Config.from_environment())
     text = state_text(after)

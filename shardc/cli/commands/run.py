@@ -109,9 +109,9 @@ def execute(
     """
     from shardc.hlo.errors import InputError
     from shardc.launcher.driver.checked import Unpartitioned
+    from shardc.launcher.driver.compiled import job_config
     from shardc.launcher.jobs.mpi_environment import detect_launcher
     from shardc.launcher.run.task import run_in_job, run_task, start_ranks
-    from shardc.stages.stages import job_config
 
     config = job_config()
     launcher = detect_launcher()

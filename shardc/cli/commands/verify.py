@@ -40,9 +40,11 @@ def verify(
     Example: shardc verify step.hlo --trials 5
     """
     from shardc.analysis.verify import verify_program
+    from shardc.stages.stages import remote_compiler
 
     view = View(json, verbose, quiet)
-    rows = verify_program(open_program(file, mesh, annotate, annotations), trials, seed)
+    program = open_program(file, mesh, annotate, annotations)
+    rows = verify_program(program, trials, seed, remote=remote_compiler)
     good = all(r["agrees"] for r in rows)
     view.result({"agrees": good, "results": rows}, lambda: _show(view, rows, trials))
     if not good:

@@ -332,7 +332,8 @@ def test_more_devices_than_the_machine_has() -> None:
 def test_accelerators_are_not_opened() -> None:
     code = """
 import logging, jax, numpy as np
-from shardc.launcher import accelerators, jax_frontend
+from shardc.frontends.jax import frontend
+from shardc.launcher.jobs import accelerators
 accelerators._plugins = lambda: True
 frontend.module_from_jax(lambda x: x + 1, np.ones(3, np.float32))
 assert jax.config.jax_platforms == "cpu", jax.config.jax_platforms

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from shardc.analysis.report.page import digest, page_parts
+from shardc.frontends.load import load_program
 from shardc.service.explorer.files import SCRIPTS, files, policy
-from shardc.stages.programs import program_of
 
 
 def test_files_are_the_same_every_time() -> None:
@@ -53,4 +53,4 @@ def test_the_policy_knows_the_report_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["perceptron.hlo", "transformer.hlo"])
 def test_examples_are_programs(name: str) -> None:
-    assert program_of(files()[name][1], name).arg_names
+    assert load_program(files()[name][1], name).arg_names

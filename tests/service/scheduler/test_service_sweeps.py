@@ -19,6 +19,7 @@ import pytest
 from scheduler_support import a_scheduler, a_store, over, until
 
 from shardc.analysis.sweep.run import sweep
+from shardc.frontends.load import load_program
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.launcher.executors.limits import TaskLimits
@@ -30,7 +31,6 @@ from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.store.store import Store
 from shardc.service.workers.package import unpack
 from shardc.service.workers.pieces import PART_FILE, Part
-from shardc.stages.programs import program_of
 from tests.service.service_harness import ROOT, TOKEN, Service, children, eventually
 
 LAYER = """HloModule layer
@@ -109,7 +109,7 @@ def far(scheduler: Scheduler, job: Job, done: int) -> bool:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What this process finds by itself."""
     config = Config(cache_dir=tmp_path_factory.mktemp("cache"))
-    program = replace(program_of(LAYER.encode(), "layer.hlo"), config=config)
+    program = replace(load_program(LAYER.encode(), "layer.hlo"), config=config)
     mesh = {"data": 1, "model": 1}
     return plain.to_json(sweep(program, devices=[4, 8], machine="h100-dgx", sets=SETS, mesh=mesh, jobs=1)).encode()
 

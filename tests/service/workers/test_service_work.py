@@ -13,11 +13,13 @@ import pytest
 
 from shardc.analysis.explain.difference import difference
 from shardc.analysis.explain.explanation import Difference, Explanation
+from shardc.analysis.simulate.simulate_program import simulate_program
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.analysis.simulate.trace import write_trace
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.run import sweep
 from shardc.compiler.cache.serialize import read_bytes, to_bytes
+from shardc.frontends.load import load_program
 from shardc.hlo.codec.plain import from_json
 from shardc.hlo.config import Config
 from shardc.hlo.errors import AnnotationError, InputError, ParseError, RunError, ShardcError, UnsupportedError
@@ -40,8 +42,7 @@ from shardc.service.orders import (
 from shardc.service.results import AheadFacts, ProgramFacts, StagesFacts
 from shardc.service.workers.carry_out import carry_out, carry_out_task
 from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
-from shardc.stages.programs import program_of
-from shardc.stages.stages import Partitioned, Program
+from shardc.stages.stages import Partitioned, Program, as_stage
 
 _TEXT = """HloModule layer
 
@@ -77,7 +78,7 @@ def _made(order: Order, data: bytes = _DATA) -> tuple[dict[str, bytes], dict[str
 
 
 def _program(specs: Mapping[str, str] = _SPECS, mesh: Mapping[str, int] = _MESH) -> Program:
-    program = replace(program_of(_DATA, "layer.hlo"), config=Config())
+    program = replace(as_stage(load_program(_DATA, "layer.hlo")), config=Config())
     return program.annotate(dict(specs), mesh=Mesh(dict(mesh)))
 
 
@@ -240,7 +241,7 @@ def test_a_sweep_is_the_local_one() -> None:
     files, _ = carry_out(order, {_PROGRAM: _DATA}, news.append)
     sets = {"rows": {"x": "data", "w2": "model"}, "all": {"w1": "None,model", "w2": "model"}}
     local = sweep(
-        replace(program_of(_DATA, "layer.hlo"), config=Config()),
+        replace(as_stage(load_program(_DATA, "layer.hlo")), config=Config()),
         devices=[2, 4],
         machine="h100-dgx",
         mesh=Mesh({"data": 1, "model": 1}),
@@ -329,7 +330,7 @@ def test_mlir_is_read_as_the_local_stages_read_it() -> None:
     common: dict[str, Any] = {"mesh": {"data": 2}, "annotations": {"arg0": "data"}, "name": "m.mlir"}
     order = PartitionOrder(program=hashlib.sha256(data).hexdigest(), **common)
     files, _ = _made(order, data)
-    local = program_of(data, "m.mlir").annotate({"arg0": "data"}, mesh=Mesh({"data": 2})).partition()
+    local = load_program(data, "m.mlir").annotate({"arg0": "data"}, mesh=Mesh({"data": 2})).partition()
     _same_partition(files, local)
     broken = text.replace("return %0", "return %7").encode()
     with pytest.raises(ParseError) as told:
@@ -342,7 +343,7 @@ def test_a_program_that_xla_scheduled_is_simulated_as_it_is() -> None:
     data = text.encode()
     common: dict[str, Any] = {"program": hashlib.sha256(data).hexdigest(), "name": "layer.hlo", "machine": "h100-dgx"}
     files, _ = _made(SimulateOrder(**common), data)
-    local = replace(program_of(data, "layer.hlo"), config=Config()).simulate("h100-dgx")
+    local = simulate_program(replace(load_program(data, "layer.hlo"), config=Config()), "h100-dgx")
     assert from_json(Simulation, files["simulation.json"]) == local
     with pytest.raises(InputError, match="annotations change nothing"):
         _made(SimulateOrder(**common, annotations=_SPECS, mesh=_MESH), data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shardc.analysis.simulate.run import need_memory, simulate
 from shardc.analysis.simulate.simulation import Simulation
@@ -20,18 +19,39 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.progress import stage
 from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
+from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
-if TYPE_CHECKING:
-    from shardc.stages.stages import Partitioned, Program
-
-__all__ = ["simulate_partitioned", "simulate_scheduled"]
+__all__ = ["simulate_partitioned", "simulate_program", "simulate_scheduled"]
 
 _Mapping = str | Mapping[str, str] | None
 
 
+def simulate_program(
+    program: SourceProgram,
+    machine: str | Path | None,
+    *,
+    mesh: Mesh | None = None,
+    mapping: _Mapping = None,
+    ignore_memory: bool = False,
+) -> Simulation:
+    """Simulate a program as it is where it is scheduled, else partition it for ``machine`` before; see
+    `Program.simulate`."""
+    if is_scheduled(program.module):
+        return simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=ignore_memory)
+    program = program if mesh is None else program.annotate({}, mesh)
+    partitioned = program.partition(machine=machine)
+    return simulate_partitioned(partitioned, machine, mapping=mapping, ignore_memory=ignore_memory)
+
+
+@stage("simulate")
 def simulate_partitioned(
-    partitioned: Partitioned, machine: str | Path | None, *, mapping: _Mapping = None, ignore_memory: bool = False
+    partitioned: PartitionedProgram,
+    machine: str | Path | None,
+    *,
+    mapping: _Mapping = None,
+    ignore_memory: bool = False,
 ) -> Simulation:
     """See `Partitioned.simulate`."""
     if is_scheduled(partitioned.program.module):
@@ -57,7 +77,7 @@ def simulate_partitioned(
 
 
 def simulate_scheduled(
-    program: Program,
+    program: SourceProgram,
     machine: str | Path | None,
     *,
     mesh: Mesh | None = None,

@@ -1,0 +1,328 @@
+"""A program on its way to the devices, as plain data: annotated, propagated, partitioned.
+
+Each record is immutable and has what the next step needs: a module, settings, and what became known on the way.
+Compiling, running and analysing a program take these records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from shardc.hlo.config import OVERLAPS, Config
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.progress import stage
+from shardc.hlo.text.printer import print_module
+from shardc.partitioner.options import Choice, PartitionOptions
+
+if TYPE_CHECKING:
+    from shardc.hlo.stablehlo.writer import FunctionVersion
+    from shardc.sharding.propagation.export import Outcome
+    from shardc.sharding.provenance.history import Provenance
+
+__all__ = [
+    "GivenPartitioned",
+    "PartitionedProgram",
+    "PropagatedProgram",
+    "SourceProgram",
+    "history_of",
+    "seconds_since",
+]
+
+log = logging.getLogger("shardc")
+
+
+@dataclass(frozen=True)
+class SourceProgram:
+    """A global program with some annotations.
+
+    ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
+    file it was read from. ``content`` is a digest of all that the module was made from, empty where nobody knows; the
+    cache goes by it.
+    """
+
+    module: Module
+    jax: Any = None
+    original: bytes = b""
+    config: Config = field(default_factory=Config)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    content: str = ""
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The device mesh, None before one is known."""
+        return self.module.mesh
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices the program is for: its mesh's, or as many as its shardings or its header say."""
+        from shardc.sharding.notations.tile_assignments import device_count
+
+        return device_count(self.module)
+
+    @property
+    def arg_names(self) -> tuple[str, ...]:
+        """Names that `annotate` takes, by parameter."""
+        return self.module.argument_names
+
+    @property
+    def for_one_device(self) -> bool:
+        """Is it the program of one device as it is, with nothing to propagate and to partition?"""
+        module = self.module
+        return module.mesh is None and not module.partitioned and self.num_devices == module.replica_count == 1
+
+    def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Mesh | None = None) -> Self:
+        """Add shardings to values by name or glob, and give or resize the mesh.
+
+        Raises `AnnotationError` for a name, axis or dimension that is not there.
+        """
+        from shardc.sharding.notations.annotate import annotate
+        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+
+        module = self.module
+        if mesh is not None and module.mesh is None:
+            # Tile shardings name no axes: they are read over this mesh.
+            module, mesh = with_axis_shardings(module.with_(mesh=mesh, num_partitions=mesh.size)), None
+        if annotations or mesh is not None:
+            module = annotate(module, annotations or {}, mesh)
+        return replace(self, module=module, content="")
+
+    def tuned(self, seconds: float) -> Self:
+        """The program, to be compiled with so many seconds of tuning."""
+        if not seconds >= 0:
+            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
+        return replace(self, config=replace(self.config, tune=float(seconds)))
+
+    def scheduled(
+        self,
+        *,
+        overlap: str | None = None,
+        machine: str | Path | None = None,
+        measured: str | Path | None = None,
+    ) -> Self:
+        """The program, to be compiled so that collectives ``overlap`` with computing: ``never``, ``always`` where they
+        can, or ``auto``: where the ``machine`` (a name or a file; default: this computer) can do both and it pays.
+
+        ``measured`` is a file of times that were measured (`Profile.write_measured`), which count instead of the
+        model's. What is None stays as it is. Example: ``program.scheduled(overlap="always").compile()``.
+        """
+        return replace(self, config=schedule_config(self.config, overlap, machine, measured))
+
+    @stage("propagate")
+    def propagate(self, *, conservative: bool = False) -> PropagatedProgram:
+        """Give every value a sharding; annotations are kept, the rest follows from the operations.
+
+        With ``conservative`` no axis is split into parts, and nothing spreads through dimensions whose elements move
+        (slices, padding, concatenation, windows): fewer reshards to wonder about, less sharding.
+        A program that is partitioned already (a dump from behind XLA's partitioner) stays as it is.
+        """
+        from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
+        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+        from shardc.sharding.propagate import propagate
+        from shardc.sharding.propagation.options import PropagationOptions
+
+        start = time.perf_counter()
+        if is_partitioned(self.module):
+            name = self.module.source_file or self.module.name
+            log.warning(
+                "%s is partitioned already, for %d devices: it is left as it is", name, self.module.num_partitions
+            )
+            return PropagatedProgram(self, self.module, GivenPartitioned(), self.seconds)
+        options = PropagationOptions(conservative=conservative)
+        result = propagate(with_axis_shardings(self.module), self.config, options=options)
+        seconds = {**self.seconds, **seconds_since("propagate", start)}
+        return PropagatedProgram(self, result.module, result.provenance, seconds, result.outcome, conservative)
+
+    def partition(
+        self,
+        *,
+        machine: str | Path | None = None,
+        windowed_einsum: Choice = "auto",
+        pipelined_loops: Choice = "auto",
+        decomposed_rings: bool = False,
+    ) -> PartitionedProgram:
+        """`propagate`, then `PropagatedProgram.partition`."""
+        return self.propagate().partition(
+            machine=machine,
+            windowed_einsum=windowed_einsum,
+            pipelined_loops=pipelined_loops,
+            decomposed_rings=decomposed_rings,
+        )
+
+    def as_text(self) -> str:
+        """The program as HLO text."""
+        return print_module(self.module)
+
+    def as_stablehlo(self) -> str:
+        """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
+        return self.write_back(self.module)
+
+    def write_back(self, module: Module, versions: Sequence[FunctionVersion] = ()) -> str:
+        """The MLIR that the program was read from, with the shardings of ``module``, a later form of it; ``versions``
+        are its functions as their callers see them."""
+        original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
+        if not original:
+            raise UnsupportedError(
+                "only a program that came from MLIR or JAX can be written as MLIR", fix="write it as HLO text"
+            )
+        from shardc.hlo.stablehlo.writer import write_stablehlo
+
+        return write_stablehlo(original, module, versions)
+
+
+def schedule_config(
+    config: Config, overlap: str | None, machine: str | Path | None, measured: str | Path | None
+) -> Config:
+    """``config`` with what is not None; see `SourceProgram.scheduled`."""
+    if overlap is not None and overlap not in OVERLAPS:
+        raise InputError(f"overlap is {overlap!r}", fix=f"use one of {', '.join(OVERLAPS)}")
+    changes: dict[str, Any] = {
+        "overlap": overlap,
+        "machine": None if machine is None else str(machine),
+        "profile": None if measured is None else Path(measured),
+    }
+    return replace(config, **{k: v for k, v in changes.items() if v is not None})
+
+
+@dataclass(frozen=True)
+class PropagatedProgram:
+    """Every value of ``program`` has a sharding in ``module``; ``provenance`` knows why."""
+
+    program: SourceProgram
+    module: Module
+    provenance: Provenance | GivenPartitioned
+    seconds: Mapping[str, float]
+    outcome: Outcome | None = None
+    conservative: bool = False
+
+    @stage("partition")
+    def partition(
+        self,
+        *,
+        machine: str | Path | None = None,
+        windowed_einsum: Choice = "auto",
+        pipelined_loops: Choice = "auto",
+        decomposed_rings: bool = False,
+    ) -> PartitionedProgram:
+        """Rewrite into the program that every device runs, with the collectives it needs.
+
+        They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
+        ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
+        while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
+        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
+        The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
+        With ``decomposed_rings`` no permute leads in a circle. Raises `InputError` for unknown machines and words.
+        """
+        from shardc.costs.machines.machine import load_machine
+        from shardc.partitioner.partition import partition
+        from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
+
+        start = time.perf_counter()
+        given = is_partitioned(self.module)
+        machine = machine or self.program.config.machine or None
+        described = None if machine is None else load_machine(machine)
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)
+        module = (
+            adopt(self.module)
+            if given
+            else partition(self.module, self.program.config, machine=described, options=options)
+        )
+        source = replace(self, program=self.program.scheduled(machine=machine))
+        asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
+        asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
+        seconds = {**self.seconds, **seconds_since("partition", start)}
+        return PartitionedProgram(source, module, seconds, MappingProxyType(asked))
+
+    def provenance_dict(self) -> dict[str, Any]:
+        """Where every axis came from, as plain data (docs/cli.md has the schema).
+
+        Raises `InputError` for a program that was partitioned already.
+        """
+        from shardc.sharding.provenance.history_json import provenance_dict
+
+        history = history_of(self)
+        if history is None:
+            raise InputError("the program is partitioned already: nothing was propagated")
+        return provenance_dict(history)
+
+    def explain(self, value: str) -> list[str]:
+        """Where the sharding of the value called ``value`` comes from."""
+        return list(self.provenance.explain(value))
+
+    def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
+        """`explain` of several, by value."""
+        return {value: self.explain(value) for value in values}
+
+    def as_text(self) -> str:
+        """HLO text with a sharding on every instruction."""
+        return print_module(self.module)
+
+    def as_stablehlo(self) -> str:
+        """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
+        versions = [] if self.outcome is None else self.outcome.versions()
+        if self.outcome is None or len(versions) == len({v.source for v in versions}):
+            return self.program.write_back(self.module)
+        return self.program.write_back(self.outcome.as_written(), versions)
+
+
+@dataclass(frozen=True)
+class PartitionedProgram:
+    """The per-device program; ``options`` are those of `PropagatedProgram.partition`."""
+
+    propagated: PropagatedProgram
+    module: Module
+    seconds: Mapping[str, float]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def program(self) -> SourceProgram:
+        """The program before its propagation."""
+        return self.propagated.program
+
+    @property
+    def num_devices(self) -> int:
+        return self.module.num_partitions
+
+    @property
+    def compiled_module(self) -> Module:
+        """What is compiled: the per-device program, or for one device the program itself."""
+        return self.program.module if self.program.for_one_device else self.module
+
+    def as_text(self) -> str:
+        """HLO text that XLA compiles and runs as it is."""
+        return print_module(self.module)
+
+    @cached_property
+    def _report(self) -> dict[str, Any]:
+        from shardc.partitioner.report import build_report
+
+        return build_report(self.module, seconds=dict(self.seconds))
+
+    def report(self) -> dict[str, Any]:
+        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
+        return dict(self._report)
+
+
+class GivenPartitioned:
+    """The provenance of a program that was given partitioned."""
+
+    def explain(self, value: str) -> list[str]:
+        return [f"{value}: the program was given partitioned, so nothing was propagated"]
+
+
+def history_of(propagated: PropagatedProgram) -> Provenance | None:
+    """Its provenance; None where the program was given partitioned, so that nothing was propagated."""
+    return None if isinstance(propagated.provenance, GivenPartitioned) else propagated.provenance
+
+
+def seconds_since(name: str, start: float) -> dict[str, float]:
+    """Seconds of a stage that began at ``start`` of `time.perf_counter`."""
+    return {name: time.perf_counter() - start}
