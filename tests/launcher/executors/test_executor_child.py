@@ -191,7 +191,7 @@ def test_a_child_that_is_stopped_while_it_is_idle_is_replaced(
     children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardc.launcher.executors.child._WAKING", 0.5)
-    monkeypatch.setattr("shardc.launcher.executors.child._PATIENCE", 0.1)
+    monkeypatch.setattr("shardc.launcher.executors.child._END_SECONDS", 0.1)
     pid = look(children)["pid"]
     os.kill(pid, signal.SIGSTOP)
     assert look(children)["pid"] != pid
@@ -242,12 +242,12 @@ def test_closing_ends_what_goes_on() -> None:
 PARENT = """
 import sys
 from shardc.launcher.executors.children import Children
-from shardc.launcher.executors.limits import Limits
+from shardc.launcher.executors.limits import TaskLimits
 from tests.launcher.executors.executor_tasks import BAD_TASKS
 def tell(news):
     print(news["pid"], flush=True)
 children = Children({}, BAD_TASKS)
-children.call("sleep", b"600", Limits(), tell)
+children.call("sleep", b"600", TaskLimits(), tell)
 """
 
 

@@ -128,7 +128,7 @@ def test_a_full_disk_refuses_new_work_and_loses_no_end(tmp_path: Path) -> None:
         assert over(scheduler, job) == journal.job(job.id)
 
 
-def test_what_is_over_is_forgotten_by_the_desk(tmp_path: Path) -> None:
+def test_what_is_over_is_forgotten_by_the_scheduler(tmp_path: Path) -> None:
     workers = ManualWorkers(answer=Task.succeed)
     with a_store(tmp_path) as store:
         with a_scheduler(tmp_path, workers, store) as scheduler:

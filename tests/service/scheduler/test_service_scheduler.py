@@ -181,7 +181,7 @@ def test_a_watcher_that_raises_is_not_called_again_and_harms_nobody(tmp_path: Pa
         assert len(calls) == 1
 
 
-def test_a_fault_of_the_service_fails_the_job_and_not_the_desk(tmp_path: Path) -> None:
+def test_a_fault_of_the_service_fails_the_job_and_not_the_scheduler(tmp_path: Path) -> None:
     workers = ManualWorkers()
     with a_scheduler(tmp_path, workers) as scheduler:
         job = scheduler.submit(an_order())
