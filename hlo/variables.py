@@ -13,7 +13,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["VARIABLES", "Kind", "read_variable"]
+__all__ = ["VARIABLES", "VariableKind", "read_variable"]
 
 _SWITCH: Mapping[str, bool] = MappingProxyType(
     {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
@@ -23,7 +23,7 @@ _KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VariableKind:
     """``read`` makes a value of a text, and raises ValueError where it is not what ``takes`` says."""
 
     takes: str
@@ -47,32 +47,32 @@ def read_variable(name: str, environ: Mapping[str, str] = os.environ) -> Any:
         ) from None
 
 
-def _number(low: float, high: float) -> Kind:
+def _number(low: float, high: float) -> VariableKind:
     def read(text: str) -> float:
         value = float(text) if _NUMBER.fullmatch(text) else math.nan
         if not low <= value <= high:
             raise ValueError
         return value
 
-    return Kind(f"a number from {low:g} to {high:g}", read)
+    return VariableKind(f"a number from {low:g} to {high:g}", read)
 
 
-def _whole(low: int, high: int) -> Kind:
+def _whole(low: int, high: int) -> VariableKind:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
             raise ValueError
         return int(text)
 
-    return Kind(f"a whole number from {low} to {high}", read)
+    return VariableKind(f"a whole number from {low} to {high}", read)
 
 
-def _word(*words: str) -> Kind:
+def _word(*words: str) -> VariableKind:
     def read(text: str) -> str:
         if text not in words:
             raise ValueError
         return text
 
-    return Kind("one of " + ", ".join(words), read)
+    return VariableKind("one of " + ", ".join(words), read)
 
 
 def _switch(text: str) -> bool:
@@ -125,15 +125,15 @@ def _key(text: str) -> str:
     return found.lower()
 
 
-_SWITCHED = Kind("one of 1, on, true, yes, 0, off, false, no", _switch)
-_LINE = Kind("one line of text without spaces around it", _one_line)
+_SWITCHED = VariableKind("one of 1, on, true, yes, 0, off, false, no", _switch)
+_LINE = VariableKind("one line of text without spaces around it", _one_line)
 
 #: What each variable takes. The last three are set by `shardc mpiexec` for its ranks.
-VARIABLES: Mapping[str, Kind] = MappingProxyType(
+VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
     {
-        "SHARDC_DUMP_TO": Kind("a folder, which is made where it is not there", _folder),
-        "SHARDC_DUMP_PASSES": Kind("a regular expression", _pattern),
-        "SHARDC_CACHE_DIR": Kind("a folder", Path),
+        "SHARDC_DUMP_TO": VariableKind("a folder, which is made where it is not there", _folder),
+        "SHARDC_DUMP_PASSES": VariableKind("a regular expression", _pattern),
+        "SHARDC_CACHE_DIR": VariableKind("a folder", Path),
         "SHARDC_CACHE_SIZE": _number(0, 1e9),
         "SHARDC_CHECK": _SWITCHED,
         "SHARDC_TIMEOUT": _number(0, 1e8),
@@ -142,15 +142,15 @@ VARIABLES: Mapping[str, Kind] = MappingProxyType(
         "SHARDC_OVERLAP": _word("never", "auto", "always"),
         "SHARDC_OVERLAP_MEMORY": _number(1, 1e6),
         "SHARDC_MACHINE": _LINE,
-        "SHARDC_PROFILE": Kind("a file of measured times", _file),
+        "SHARDC_PROFILE": VariableKind("a file of measured times", _file),
         "SHARDC_SHARED_MEMORY": _SWITCHED,
         "SHARDC_TRANSFER_THREAD": _SWITCHED,
         "SHARDC_TF32": _SWITCHED,
         "SHARDC_DETERMINISTIC": _SWITCHED,
         "SHARDC_SERVER": _LINE,
         "SHARDC_TOKEN": _LINE,
-        "SHARDC_TOKEN_FILE": Kind("a file whose first line is the token", _first_line),
-        "SHARDC_SERVER_KEY": Kind("64 hexadecimal digits, or a file that holds them", _key),
+        "SHARDC_TOKEN_FILE": VariableKind("a file whose first line is the token", _first_line),
+        "SHARDC_SERVER_KEY": VariableKind("64 hexadecimal digits, or a file that holds them", _key),
         "SHARDC_BIND": _word("auto", "none", "core", "numa"),
         "SHARDC_RANKS": _whole(1, 1 << 30),
         "SHARDC_ROLL_CALL": _LINE,

@@ -25,7 +25,7 @@ from shardc.partitioner.options import Choice, PartitionOptions
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
-    from shardc.sharding.propagation.export import Outcome
+    from shardc.sharding.propagation.export import PropagationOutcome
     from shardc.sharding.provenance.history import Provenance
 
 __all__ = [
@@ -200,7 +200,7 @@ class PropagatedProgram:
     module: Module
     provenance: Provenance | GivenPartitioned
     seconds: Mapping[str, float]
-    outcome: Outcome | None = None
+    outcome: PropagationOutcome | None = None
     conservative: bool = False
 
     @stage("partition")

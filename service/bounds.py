@@ -1,7 +1,7 @@
 """What values in orders may be: limits that stand in the types, for our codec and for the HTTP interface alike.
 
-A limit is a `Rule` of the codec, and for pydantic, which FastAPI reads requests with, it is grouped metadata: what it
-yields is what pydantic checks and writes into the interface's description.
+A limit is a `ValueConstraint` of the codec, and for pydantic, which FastAPI reads requests with, it is grouped
+metadata: what it yields is what pydantic checks and writes into the interface's description.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from shardc.hlo.codec.plain import Rule
+from shardc.hlo.codec.plain import ValueConstraint
 
 __all__ = ["LONGEST_LINE", "Between", "Closed", "Digest", "Exact", "Flag", "Line", "Most", "Text"]
 
 
-class _Grouped(Rule):
+class _Grouped(ValueConstraint):
     """pydantic takes the parts that iterating gives."""
 
     #: What `annotated_types.GroupedMetadata` is told by.

@@ -20,10 +20,10 @@ from shardc.sharding.prepare.close_pairs import ClosePairs
 from shardc.sharding.prepare.split_uses import Copies, split_calls, split_constants
 from shardc.sharding.propagation.constraints import apply_constraints
 from shardc.sharding.propagation.engine import Engine
-from shardc.sharding.propagation.export import Outcome
+from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.finish import attach_shardings, even_interface
 from shardc.sharding.propagation.flow import build_graph
-from shardc.sharding.propagation.graph import Graph
+from shardc.sharding.propagation.graph import PropagationGraph
 from shardc.sharding.propagation.groups import join_groups
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.provenance.history import Provenance
@@ -38,7 +38,7 @@ class Propagation:
 
     module: Module
     provenance: Provenance
-    outcome: Outcome
+    outcome: PropagationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ def propagate(
     finished, places = attach_shardings(prepared, graph, shardings, copies)
     labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
     names = _names(prepared, places, labels)
-    outcome = Outcome(module, prepared, copies, graph, shardings, engine.changed, options)
+    outcome = PropagationOutcome(module, prepared, copies, graph, shardings, engine.changed, options)
     return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels), outcome)
 
 
-def _import(module: Module, options: PropagationOptions) -> Graph:
+def _import(module: Module, options: PropagationOptions) -> PropagationGraph:
     """The graph with what the program says besides shardings: sizes, constraints, groups."""
     graph = build_graph(module, module.mesh or Mesh(), options)
     graph.without_single_positions()

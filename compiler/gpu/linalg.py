@@ -21,7 +21,7 @@ from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.scalars import Scalars
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import LAPACK, Argument, attributes_of, letter
+from shardc.hlo.ir.lapack import LAPACK, LapackArgument, attributes_of, letter
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.math.vector import I1, I32, I64, constant
 
@@ -60,7 +60,7 @@ def _routine(i: Instruction) -> str:
 def _word(i: Instruction, name: str) -> str:
     """The letter that a custom call has as an attribute."""
     routine = LAPACK[i.attrs["custom_call_target"]]
-    return chr(letter(routine, Argument("letter", name=name), attributes_of(i), i.place))
+    return chr(letter(routine, LapackArgument("letter", name=name), attributes_of(i), i.place))
 
 
 def _held(dtype: DType) -> DType:

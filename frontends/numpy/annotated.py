@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardc.frontends.numpy.trace import TracedFunction, Wish, constrain, trace_function
+from shardc.frontends.numpy.trace import RequestedSharding, TracedFunction, constrain, trace_function
 from shardc.frontends.numpy.tracer import Tracer
 from shardc.frontends.numpy.tree import Tree
 from shardc.hlo.errors import AnnotationError, InputError
@@ -56,20 +56,20 @@ def program_from_numpy(
     traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
     module = traced.module.with_(donors=_donors(donate_argnums, arguments))
-    wishes = [w for w in traced.wishes if _is_usable(w, mesh)]
+    requested = [w for w in traced.requested if _is_usable(w, mesh)]
     if in_shardings is not None:
         given = _prefix(_positional(in_shardings), arguments.children[0], "in_shardings")
-        wishes += [
-            Wish(p, s, f"in_shardings, {n}")
+        requested += [
+            RequestedSharding(p, s, f"in_shardings, {n}")
             for p, s, n in zip(module.parameters, given, module.arg_names, strict=False)
             if s is not None
         ]
     outputs = list(_prefix(out_shardings, results, "out_shardings")) if out_shardings is not None else []
     named = [(s, f"out_shardings, {n}") for s, n in zip(outputs, module.result_names, strict=False)]
-    over = mesh or _mesh_of([w.spec for w in wishes] + outputs)
+    over = mesh or _mesh_of([w.spec for w in requested] + outputs)
     if over is None:
         return replace(traced, module=module)
-    found = {w.instruction: _sharding(w.spec, over, w.instruction.shape.rank, w.where) for w in wishes}
+    found = {w.instruction: _sharding(w.spec, over, w.instruction.shape.rank, w.where) for w in requested}
     ends = tuple(
         None if s is None else _sharding(s, over, shape.rank, where)
         for (s, where), shape in zip(named, module.results, strict=bool(named))
@@ -115,12 +115,12 @@ def _is_spec(value: Any) -> bool:
     )
 
 
-def _is_usable(wish: Wish, mesh: Mesh | None) -> bool:
+def _is_usable(request: RequestedSharding, mesh: Mesh | None) -> bool:
     """What an array says of its own layout counts where it names axes, of the mesh that is asked for."""
-    if not wish.where.startswith("argument "):
+    if not request.where.startswith("argument "):
         return True
-    other = isinstance(wish.spec, Sharding) and mesh is not None and wish.spec.mesh != mesh
-    return _is_spec(wish.spec) and not other
+    other = isinstance(request.spec, Sharding) and mesh is not None and request.spec.mesh != mesh
+    return _is_spec(request.spec) and not other
 
 
 def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Protocols", "Recorder", "is_users", "user_line"]
+__all__ = ["Protocols", "Trace", "is_users", "user_line"]
 
 #: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
@@ -31,12 +31,12 @@ class Protocols:
     """What to do when NumPy hands a call over: ``function(recorder, func, args, kwargs)`` and
     ``ufunc(recorder, ufunc, method, inputs, kwargs)``."""
 
-    function: Callable[[Recorder, Any, tuple[Any, ...], Mapping[str, Any]], Any]
-    ufunc: Callable[[Recorder, Any, str, tuple[Any, ...], Mapping[str, Any]], Any]
+    function: Callable[[Trace, Any, tuple[Any, ...], Mapping[str, Any]], Any]
+    ufunc: Callable[[Trace, Any, str, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
 @dataclass(slots=True)
-class Recorder:
+class Trace:
     """One trace. ``open`` is false once the function has returned: its values are then of no use any more."""
 
     name: str

@@ -12,7 +12,7 @@ import numpy as np
 from shardc.frontends.numpy.functions.dispatch import PROTOCOLS
 from shardc.frontends.numpy.masked import Masked
 from shardc.frontends.numpy.purity import Generators, check_repeats, refused_by_others
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import Tracer
 from shardc.frontends.numpy.tree import Tree, flatten, unflatten
 from shardc.frontends.numpy.values import emit, hlo_dtype, lift
@@ -21,7 +21,7 @@ from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.types import Shape, array_shape
 
-__all__ = ["ShapeDtype", "TracedFunction", "Wish", "constrain", "trace_function"]
+__all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "trace_function"]
 
 #: Characters that a message spends on a structure.
 _WIDTH = 300
@@ -45,7 +45,7 @@ class ShapeDtype:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedSharding:
     """A sharding that the user asked for: of an instruction (a constraint or a parameter), at a place in the source."""
 
     instruction: Instruction
@@ -60,7 +60,7 @@ class TracedFunction:
     module: Module
     in_tree: Tree
     out_tree: Tree
-    wishes: tuple[Wish, ...] = ()
+    requested: tuple[RequestedSharding, ...] = ()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
         """The module's parameters from the function's arguments; `InputError` for another structure."""
@@ -107,13 +107,13 @@ def _traced_once(
     function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], names: Sequence[str]
 ) -> TracedFunction:
     leaves, in_tree = flatten((list(args), named))
-    recorder = Recorder(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
+    recorder = Trace(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
     labels = _labels(in_tree, names)
-    tracers, wishes = [], []
+    tracers, requested = [], []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
         tracers.append(_parameter(recorder, index, leaf, label))
         if getattr(leaf, "sharding", None) is not None:
-            wishes.append(Wish(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
+            requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
     positional, keywords = unflatten(in_tree, iter(tracers))
     with refused_by_others():
         result = function(*positional, **keywords)
@@ -128,14 +128,14 @@ def _traced_once(
     recorder.open = False
     entry = recorder.build(root)
     kept = {*entry}
-    wishes += [Wish(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
+    requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
     module = make_module(
         recorder.name,
         entry,
         arg_names=tuple(labels),
         result_names=tuple(out_tree.names("result")),
     )
-    return TracedFunction(module, in_tree, out_tree, tuple(wishes))
+    return TracedFunction(module, in_tree, out_tree, tuple(requested))
 
 
 def constrain(x: Tracer, spec: Any) -> Tracer:
@@ -159,7 +159,7 @@ def _labels(tree: Tree, names: Sequence[str]) -> list[str]:
     return labels
 
 
-def _parameter(recorder: Recorder, index: int, leaf: Any, label: str) -> Tracer:
+def _parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer:
     weak = next((t for t in (int, float, complex) if type(leaf) is t), None)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         leaf = np.asarray(leaf)
@@ -174,7 +174,7 @@ def _parameter(recorder: Recorder, index: int, leaf: Any, label: str) -> Tracer:
     return Tracer(recorder, recorder.parameter(index, shape, label), weak)
 
 
-def _result(recorder: Recorder, leaf: Any, label: str) -> Instruction:
+def _result(recorder: Trace, leaf: Any, label: str) -> Instruction:
     if isinstance(leaf, Tracer) and leaf.recorder is not recorder:
         raise InputError(f"{label} comes from another traced function", fix="pass it in as an argument")
     if isinstance(leaf, Masked):

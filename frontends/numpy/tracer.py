@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.strides import Strides
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["NP", "Tracer", "View"]
+__all__ = ["NP", "TracedView", "Tracer"]
 
 #: NumPy, for calls with traced values: its stubs know arrays only.
 NP: Any = np
@@ -41,7 +41,7 @@ _REFUSED_ATTRIBUTES: Mapping[str, str] = {
 _STEPS = 1 << 16
 
 
-class View:
+class TracedView:
     """How a view belongs to its base: ``read(base)`` gives its value, ``write(base, new)`` the base's new one."""
 
     __slots__ = ("base", "read", "write")
@@ -64,12 +64,12 @@ class Tracer:
     __slots__ = ("_instruction", "_layout", "_version", "_view", "recorder", "weak")
     __array_priority__ = 1000.0
 
-    def __init__(self, recorder: Recorder, instruction: Instruction, weak: type | None = None) -> None:
+    def __init__(self, recorder: Trace, instruction: Instruction, weak: type | None = None) -> None:
         self.recorder = recorder
         self.weak = weak
         self._instruction = instruction
         self._version = 0
-        self._view: View | None = None
+        self._view: TracedView | None = None
         self._layout: Strides | None = None
 
     # Value, views and in-place changes.
@@ -107,7 +107,7 @@ class Tracer:
         layout: Strides | None = None,
     ) -> Tracer:
         """This value as a view of ``base``; ``layout`` are the strides that the view has in NumPy."""
-        self._view, self._version, self._layout = View(base, read, write), base.version, layout
+        self._view, self._version, self._layout = TracedView(base, read, write), base.version, layout
         return self
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.types import DType, Shape, array_shape, dtype_of
@@ -40,7 +40,7 @@ __all__ = [
 _TABLE = 1 << 28
 
 
-def find_recorder(values: Iterable[Any]) -> Recorder | None:
+def find_recorder(values: Iterable[Any]) -> Trace | None:
     """The recorder of the first tracer among ``values``, looked for in lists, tuples and dicts too."""
     for v in values:
         if isinstance(v, Tracer):
@@ -56,13 +56,13 @@ def find_recorder(values: Iterable[Any]) -> Recorder | None:
     return None
 
 
-def refuse(like: Tracer | Recorder, what: str, fix: str) -> NoReturn:
+def refuse(like: Tracer | Trace, what: str, fix: str) -> NoReturn:
     """Raise `UnsupportedError` with the user's line."""
     recorder = like.recorder if isinstance(like, Tracer) else like
     raise UnsupportedError(what, where=str(recorder.place()), fix=fix)
 
 
-def hlo_dtype(dtype: Any, recorder: Recorder) -> DType:
+def hlo_dtype(dtype: Any, recorder: Trace) -> DType:
     """HLO's element type for a NumPy one; raises `InputError` for objects, strings, dates and long doubles."""
     found = np.dtype(dtype)
     try:
@@ -81,7 +81,7 @@ def emit(opcode: str, *operands: Tracer, shape: Shape | None = None, **attrs: An
     return Tracer(recorder, recorder.emit(opcode, [o.instruction for o in operands], shape, **attrs))
 
 
-def constant(like: Tracer | Recorder, value: Any, dtype: Any = None) -> Tracer:
+def constant(like: Tracer | Trace, value: Any, dtype: Any = None) -> Tracer:
     """A NumPy value, exactly, as a constant."""
     recorder = like.recorder if isinstance(like, Tracer) else like
     given = np.asarray(value, dtype=dtype)
@@ -91,7 +91,7 @@ def constant(like: Tracer | Recorder, value: Any, dtype: Any = None) -> Tracer:
     return Tracer(recorder, recorder.constant(made))
 
 
-def lift(like: Tracer | Recorder, value: Any) -> Tracer:
+def lift(like: Tracer | Trace, value: Any) -> Tracer:
     """A tracer from a tracer, an array, a Python number (weakly typed) or a nested list of those."""
     if isinstance(value, Tracer):
         return value
@@ -110,7 +110,7 @@ def is_array_like(value: Any) -> bool:
     return isinstance(value, (Tracer, np.ndarray, np.generic, list, tuple))
 
 
-def array(like: Tracer | Recorder, value: Any, dtype: Any = None) -> Tracer:
+def array(like: Tracer | Trace, value: Any, dtype: Any = None) -> Tracer:
     """`lift`, then `convert` where a type is given. The result may be the value itself."""
     if dtype is not None and not isinstance(value, Tracer) and find_recorder([value]) is None:
         return constant(like, value, dtype)
@@ -118,12 +118,12 @@ def array(like: Tracer | Recorder, value: Any, dtype: Any = None) -> Tracer:
     return lifted if dtype is None else convert(lifted, dtype)
 
 
-def full(like: Tracer | Recorder, dims: Sequence[int], value: Any, dtype: Any = None) -> Tracer:
+def full(like: Tracer | Trace, dims: Sequence[int], value: Any, dtype: Any = None) -> Tracer:
     """Every element is the Python or NumPy scalar ``value``."""
     return broadcast(constant(like, value, dtype), dims)
 
 
-def iota(like: Tracer | Recorder, dims: Sequence[int], axis: int, dtype: Any = np.int64) -> Tracer:
+def iota(like: Tracer | Trace, dims: Sequence[int], axis: int, dtype: Any = np.int64) -> Tracer:
     """Positions along ``axis``."""
     recorder = like.recorder if isinstance(like, Tracer) else like
     shape = array_shape(hlo_dtype(dtype, recorder), *dims)

@@ -17,7 +17,7 @@ __all__ = [
     "Blobs",
     "Codec",
     "Mismatch",
-    "Rule",
+    "ValueConstraint",
     "expected",
     "fixed",
     "literal",
@@ -31,7 +31,7 @@ __all__ = [
 Blobs = MutableMapping[str, bytes]
 
 
-class Rule:
+class ValueConstraint:
     """What a value must be beyond its type: stands in ``Annotated[int, rule]``."""
 
     def problem(self, value: Any) -> str:
@@ -208,7 +208,7 @@ SIMPLE: Mapping[Any, Codec] = types.MappingProxyType(
 )
 
 
-def ruled(inner: Codec, rules: list[Rule]) -> Codec:
+def ruled(inner: Codec, rules: list[ValueConstraint]) -> Codec:
     def decode(data: Any, blobs: Blobs | None) -> Any:
         value = inner.decode(data, blobs)
         for rule in rules:

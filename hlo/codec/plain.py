@@ -2,8 +2,8 @@
 
 Nothing in the data says what is made of it: a reader names the type, and dataclasses are reached through the hints of
 their fields alone. Where a hint leaves a choice of several dataclasses, the data has the chosen one's name under ``$``.
-Reading is strict: wrong types, unknown and missing fields, and what a `Rule` forbids are an `InputError` that says
-where. Bytes, where a caller has a place for them, go beside the data by their digest.
+Reading is strict: wrong types, unknown and missing fields, and what a `ValueConstraint` forbids are an `InputError`
+that says where. Bytes, where a caller has a place for them, go beside the data by their digest.
 
 =================== ===================================================================================================
 hint                data
@@ -35,7 +35,7 @@ from shardc.hlo.codec.codecs import (
     Blobs,
     Codec,
     Mismatch,
-    Rule,
+    ValueConstraint,
     expected,
     fixed,
     literal,
@@ -46,7 +46,7 @@ from shardc.hlo.codec.codecs import (
 )
 from shardc.hlo.errors import InputError
 
-__all__ = ["Blobs", "Rule", "from_json", "from_plain", "read_json", "to_json", "to_plain"]
+__all__ = ["Blobs", "ValueConstraint", "from_json", "from_plain", "read_json", "to_json", "to_plain"]
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def _codec(hint: Any) -> Codec:
         return _dataclass(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return ruled(_codec(arguments[0]), [a for a in arguments[1:] if isinstance(a, Rule)])
+        return ruled(_codec(arguments[0]), [a for a in arguments[1:] if isinstance(a, ValueConstraint)])
     if origin is Literal:
         return literal(arguments)
     if origin in (Union, types.UnionType):

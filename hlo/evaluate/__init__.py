@@ -1,6 +1,6 @@
 """The reference evaluator: the meaning of every op in NumPy, one table per op family, merged here.
 
-Start with `machine`, which runs computations; `ops` has the tables, `values` the form of run-time values.
+Start with `interpreter`, which runs computations; `ops` has the tables, `values` the form of run-time values.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.ops import (
     collective,
     contraction,
@@ -34,7 +34,7 @@ __all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]
 
 NO_CALLS: CustomCalls = MappingProxyType({})
 
-ROWS: Mapping[str, Row] = MappingProxyType(
+ROWS: Mapping[str, OpMeaning] = MappingProxyType(
     {
         **elementwise.ROWS,
         **contraction.ROWS,
@@ -63,8 +63,8 @@ def evaluate(
     Example: ``evaluate(module, [np.ones((2, 3), np.float32)])``.
     """
     devices = module.mesh.size if module.mesh is not None and has_manual_computation(module) else 1
-    machine = Machine(ROWS, devices, float64=float64, custom_calls=custom_calls)
-    return evaluate_devices(module, [args] * devices, machine)[0]
+    interpreter = Interpreter(ROWS, devices, float64=float64, custom_calls=custom_calls)
+    return evaluate_devices(module, [args] * devices, interpreter)[0]
 
 
 def evaluate_spmd(
@@ -79,29 +79,31 @@ def evaluate_spmd(
     There are ``replica_count * num_partitions`` devices, replica major. Raises as `evaluate`, and `RunError` when
     devices of one collective take different ways through the program (it would hang).
     """
-    machine = Machine(ROWS, module.num_partitions, module.replica_count, float64, custom_calls)
-    count = machine.num_partitions * machine.replica_count
+    interpreter = Interpreter(ROWS, module.num_partitions, module.replica_count, float64, custom_calls)
+    count = interpreter.num_partitions * interpreter.replica_count
     if len(args_per_device) != count:
         raise InputError(f"arguments for {len(args_per_device)} devices, the program runs on {count}")
-    return evaluate_devices(module, args_per_device, machine)
+    return evaluate_devices(module, args_per_device, interpreter)
 
 
-def evaluate_devices(module: Module, args_per_device: Sequence[Sequence[Array]], machine: Machine) -> list[list[Array]]:
-    """`evaluate_spmd` on a given machine."""
-    checked = {id(args): _arguments(module, args, machine) for args in args_per_device}
+def evaluate_devices(
+    module: Module, args_per_device: Sequence[Sequence[Array]], interpreter: Interpreter
+) -> list[list[Array]]:
+    """`evaluate_spmd` on a given interpreter."""
+    checked = {id(args): _arguments(module, args, interpreter) for args in args_per_device}
     arguments = [checked[id(args)] for args in args_per_device]
     with np.errstate(all="ignore"):
-        results = machine.run(module.entry, range(len(arguments)), arguments)
+        results = interpreter.run(module.entry, range(len(arguments)), arguments)
     return [list(flatten(r)) for r in results]
 
 
 def evaluate_computation(computation: Computation, args: Sequence[Value], *, float64: bool = False) -> Value:
     """The value of one computation, a tuple where its root is one; ``args`` are values of its parameters."""
     with np.errstate(all="ignore"):
-        return Machine(ROWS, float64=float64).run_one(computation, args)
+        return Interpreter(ROWS, float64=float64).run_one(computation, args)
 
 
-def _arguments(module: Module, args: Sequence[Array], machine: Machine) -> list[Value]:
+def _arguments(module: Module, args: Sequence[Array], interpreter: Interpreter) -> list[Value]:
     shapes = [(p, leaf) for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
     if len(args) != len(shapes):
         raise InputError(f"{len(args)} arguments for {len(shapes)} parameters", where=module.name)
@@ -109,7 +111,7 @@ def _arguments(module: Module, args: Sequence[Array], machine: Machine) -> list[
     def checked() -> Iterator[Array]:
         for k, (x, (p, leaf)) in enumerate(zip(args, shapes, strict=True)):
             x = np.asarray(x)
-            stored = machine.stored(leaf.dtype)
+            stored = interpreter.stored(leaf.dtype)
             if x.shape != leaf.dims or x.dtype not in (leaf.dtype.numpy, stored):
                 raise InputError(f"argument {k} is {x.dtype}{list(x.shape)}, not {leaf}", where=f"%{p.name}")
             yield x.astype(stored, copy=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.evaluate.machine import Machine
+from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import OPS
@@ -41,7 +41,7 @@ def chosen_parameter(body: Computation) -> int | None:
     return int(body.root.attrs["index"]) if body.root.opcode == "parameter" else None
 
 
-def _is_scalar_op(m: Machine, i: Instruction) -> bool:
+def _is_scalar_op(m: Interpreter, i: Instruction) -> bool:
     if not all(leaf.is_array and leaf.rank == 0 for leaf in i.shape.leaves()):
         return False
     if any(not _works_on_arrays(m, callee) for _, callee in called_computations(i)):
@@ -49,14 +49,14 @@ def _is_scalar_op(m: Machine, i: Instruction) -> bool:
     return i.opcode in _PLUMBING or OPS[i.opcode].family == "elementwise"
 
 
-def _works_on_arrays(m: Machine, body: Computation) -> bool:
+def _works_on_arrays(m: Interpreter, body: Computation) -> bool:
     key = ("works on arrays", body)
     if key not in m.memo:
         m.memo[key] = all(_is_scalar_op(m, i) for i in body)
     return bool(m.memo[key])
 
 
-def apply_body(m: Machine, body: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
+def apply_body(m: Interpreter, body: Computation, arguments: Sequence[Array]) -> tuple[Array, ...]:
     """The results of a scalar computation for every element of its (broadcast) arguments."""
     if _works_on_arrays(m, body):
         return _as_tuple(m.run_one(body, arguments))
@@ -73,7 +73,7 @@ def _as_tuple(value: Value) -> tuple[Array, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def fold(m: Machine, body: Computation, arrays: Sequence[Array], inits: Sequence[Array]) -> tuple[Array, ...]:
+def fold(m: Interpreter, body: Computation, arrays: Sequence[Array], inits: Sequence[Array]) -> tuple[Array, ...]:
     """Reduce the leading dimension of ``arrays``: neighbours are combined in order, then the initial value joins.
 
     The body must be associative, as HLO demands; then log2(n) evaluations on whole arrays do.
@@ -96,7 +96,7 @@ def fold(m: Machine, body: Computation, arrays: Sequence[Array], inits: Sequence
 
 
 def fold_in_order(
-    m: Machine,
+    m: Interpreter,
     body: Computation,
     steps: Iterable[Sequence[Array]],
     inits: Sequence[Array],

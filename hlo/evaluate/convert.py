@@ -11,7 +11,7 @@ import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.arithmetic import unsigned_view
-from shardc.hlo.evaluate.machine import Machine
+from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, saturate, wrap_bits
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType
@@ -28,7 +28,7 @@ _CARRIER = MappingProxyType(
 )
 
 
-def convert_values(m: Machine, x: Array, target: DType) -> Array:
+def convert_values(m: Interpreter, x: Array, target: DType) -> Array:
     """Values of ``x`` in another element type: floats saturate to integers, integers wrap, pred is "not zero"."""
     x = x.astype(COMPUTE[x.dtype], copy=False)
     if x.dtype.kind == "c" and not target.is_complex:
@@ -40,7 +40,7 @@ def convert_values(m: Machine, x: Array, target: DType) -> Array:
     return cast(x, m.stored(target))
 
 
-def convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     if operands[0].dtype == m.stored(i.shape.dtype):
         return operands[0]  # type: ignore[no-any-return]
     return convert_values(m, operands[0], i.shape.dtype)
@@ -70,7 +70,7 @@ def _from_bits(bits: Array, dtype: DType) -> Array:
     return wrap_bits(values, dtype) if dtype.is_integer and dtype.bits < 8 else values.view(dtype.numpy)
 
 
-def bitcast_convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def bitcast_convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     source, target = i.operands[0].shape.dtype, i.shape.dtype
     if source is not target and "pred" in (source.kind, target.kind):
         raise UnsupportedError(f"bitcast-convert from {source} to {target}", where=f"%{i.name}", fix="convert instead")
@@ -83,7 +83,7 @@ def bitcast_convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Ar
     return read_bits(x, source, target, dims).astype(m.stored(target), copy=False)
 
 
-def reduce_precision(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def reduce_precision(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """Round to a float of the given exponent and mantissa width; what is too small becomes zero.
 
     As in XLA, types of 8 bits and less take their exponent's range from f16.
@@ -114,7 +114,7 @@ def _reduce_precision(i: Instruction, x: Array) -> Array:
     return np.where(np.isnan(x), x, bits.view(x.dtype))
 
 
-def stochastic_convert(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def stochastic_convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """To integers: round up in magnitude when the random bits are less than the fraction."""
     x, random = operands
     target = i.shape.dtype

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.hlo.evaluate.arithmetic import total_order
 from shardc.hlo.evaluate.body import apply_body
-from shardc.hlo.evaluate.machine import Machine
+from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import COMPUTE, Array
 from shardc.hlo.ir.ir import Computation, Instruction
 
@@ -17,7 +17,7 @@ __all__ = ["sort_rows"]
 Less = Callable[[Array, Array], Array]
 
 
-def sort_rows(m: Machine, comparator: Computation, rows: Sequence[Array]) -> list[Array]:
+def sort_rows(m: Interpreter, comparator: Computation, rows: Sequence[Array]) -> list[Array]:
     """Sort the last dimension of each array in ``rows`` together, stably; ``comparator`` says "comes before"."""
     size = rows[0].shape[-1]
     if size < 2 or rows[0].size == 0:
@@ -28,7 +28,7 @@ def sort_rows(m: Machine, comparator: Computation, rows: Sequence[Array]) -> lis
     return [np.take_along_axis(r, order, axis=-1) for r in rows]
 
 
-def _by_one_key(m: Machine, comparator: Computation, rows: Sequence[Array]) -> Array | None:
+def _by_one_key(m: Interpreter, comparator: Computation, rows: Sequence[Array]) -> Array | None:
     """The order for comparators that compare one function of both elements with LT or GT; None for others."""
     root = comparator.root
     if root.opcode != "compare" or root.attrs["direction"] not in ("LT", "GT"):
@@ -64,7 +64,7 @@ def _mirrored(a: Instruction, b: Instruction, depth: int) -> bool:
     return a.attrs == b.attrs and all(_mirrored(x, y, depth + 1) for x, y in zip(a.operands, b.operands, strict=True))
 
 
-def _by_network(m: Machine, comparator: Computation, rows: Sequence[Array]) -> Array:
+def _by_network(m: Interpreter, comparator: Computation, rows: Sequence[Array]) -> Array:
     """Bitonic sorting of positions: each round compares half of a row with the other half at once.
 
     Rows are filled up to a power of two with positions that come last; equal elements go by position, which

@@ -32,7 +32,16 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["LAPACK", "PREFIXES", "Argument", "Routine", "attributes_of", "bind_dimensions", "letter", "symbol_for"]
+__all__ = [
+    "LAPACK",
+    "PREFIXES",
+    "LapackArgument",
+    "LapackRoutine",
+    "attributes_of",
+    "bind_dimensions",
+    "letter",
+    "symbol_for",
+]
 
 #: The letter of an element type in the names of routines.
 PREFIXES: Mapping[str, str] = MappingProxyType({"f32": "s", "f64": "d", "c64": "c", "c128": "z"})
@@ -77,7 +86,7 @@ _FLAGS: Mapping[str, tuple[str, str]] = MappingProxyType({"left": ("R", "L"), "t
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class LapackArgument:
     """One argument of a call, see the module docstring: ``kind`` is the word or sign, ``of`` and ``index`` an array."""
 
     kind: str
@@ -88,7 +97,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Routine:
+class LapackRoutine:
     """One routine for one element type."""
 
     target: str
@@ -96,7 +105,7 @@ class Routine:
     operands: tuple[str, ...]
     results: tuple[str, ...]
     begin: tuple[str, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LapackArgument, ...]
 
     @property
     def returns_info(self) -> bool:
@@ -117,19 +126,19 @@ _ARGUMENT = re.compile(
 )
 
 
-def _argument(word: str) -> Argument:
+def _argument(word: str) -> LapackArgument:
     found = _ARGUMENT.fullmatch(word)
     if found and found["kind"]:
-        return Argument(found["kind"], found["of"], int(found["at"]))
+        return LapackArgument(found["kind"], found["of"], int(found["at"]))
     if found:
-        return Argument("address", found["address"], int(found["number"]), int(found["off"] or 0))
+        return LapackArgument("address", found["address"], int(found["number"]), int(found["off"] or 0))
     if word.startswith("copy"):
-        return Argument("copy", "o", int(word[4:]))
+        return LapackArgument("copy", "o", int(word[4:]))
     kinds = {"@": "letter", "#": "integer", "%": "constant"}
-    return Argument(kinds[word[0]], name=word[1:]) if word[0] in kinds else Argument(word)
+    return LapackArgument(kinds[word[0]], name=word[1:]) if word[0] in kinds else LapackArgument(word)
 
 
-def _rows() -> Iterator[Routine]:
+def _rows() -> Iterator[LapackRoutine]:
     for line in _TABLE.strip().replace("\\\n", "").splitlines():
         names, letters, dims, begin, arguments = (part.strip() for part in line.split("|"))
         operands, results = (tuple(side.split(",")) for side in dims.split("->"))
@@ -138,14 +147,14 @@ def _rows() -> Iterator[Routine]:
             name = names.split("/")[-1 if letter_ in "cz" else 0]
             library = "cblas" if name == "trsm" else "LAPACKE"
             symbol = f"scipy_{library}_{letter_}{name}"
-            yield Routine(f"lapack_{letter_}{name}_ffi", symbol, operands, results, tuple(begin.split()), words)
+            yield LapackRoutine(f"lapack_{letter_}{name}_ffi", symbol, operands, results, tuple(begin.split()), words)
 
 
 #: Every routine by its custom-call target.
-LAPACK: Mapping[str, Routine] = MappingProxyType({r.target: r for r in _rows()})
+LAPACK: Mapping[str, LapackRoutine] = MappingProxyType({r.target: r for r in _rows()})
 
 
-def symbol_for(routine: Routine, prefix: str) -> str:
+def symbol_for(routine: LapackRoutine, prefix: str) -> str:
     """The same routine for another element type of its kind (real or complex)."""
     head, name = routine.symbol.rsplit("_", 1)
     return f"{head}_{prefix}{name[1:]}"
@@ -178,7 +187,7 @@ def _scalar(text: str) -> Any:
         return text
 
 
-def letter(routine: Routine, argument: Argument, attributes: Mapping[str, Any], place: str) -> int:
+def letter(routine: LapackRoutine, argument: LapackArgument, attributes: Mapping[str, Any], place: str) -> int:
     """The value of an argument that comes from an attribute: a letter's code, an integer, a CBLAS constant.
 
     Raises UnsupportedError at ``place`` where the attribute is missing or out of range.
@@ -204,7 +213,7 @@ def letter(routine: Routine, argument: Argument, attributes: Mapping[str, Any], 
     )
 
 
-def bind_dimensions(routine: Routine, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> tuple[int, ...]:
+def bind_dimensions(routine: LapackRoutine, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> tuple[int, ...]:
     """The batch dimensions; ValueError with the reason when shapes do not fit the row."""
     if len(operands) != len(routine.operands):
         raise ValueError(f"{routine.target} takes {len(routine.operands)} operands, not {len(operands)}")

@@ -1,7 +1,8 @@
 """From the plain form of MLIR to computations: the values in sight, and the means to emit HLO instructions.
 
-A `Converter` converts one module. Each computation under construction is a `Scope`; a handler gets an `MlirOp`, emits
-instructions into its scope, and returns one per result. Which handlers there are, the converter is told.
+A `Converter` converts one module. Each computation under construction is a `ConversionScope`; a handler gets an
+`MlirOp`, emits instructions into its scope, and returns one per result. Which handlers there are, the converter is
+told.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from shardc.hlo.ir.types import DType, Shape, array_shape, tuple_shape
 from shardc.hlo.stablehlo.tables import Tables, literal_ints
 from shardc.hlo.text.notations.tiles import parse_sharding
 
-__all__ = ["Converter", "Handler", "MlirOp", "Scope", "constrain", "copy_constant", "free_values"]
+__all__ = ["ConversionScope", "Converter", "Handler", "MlirOp", "constrain", "copy_constant", "free_values"]
 
 _RETURNS = frozenset({"func.return", "return", "stablehlo.return", "sdy.return", "chlo.return"})
 
@@ -61,7 +62,7 @@ class Converter:
         self._names[base] = number
         return f"{base}.{number}"
 
-    def convert_block(self, scope: Scope, ops: Iterable[tuple[Any, ...]]) -> tuple[Instruction, ...]:
+    def convert_block(self, scope: ConversionScope, ops: Iterable[tuple[Any, ...]]) -> tuple[Instruction, ...]:
         """Convert ops in order; returns what the block returns."""
         handlers, values = self._handlers, scope.values
         for plain in ops:
@@ -79,7 +80,7 @@ class Converter:
                 self.op_names[op.first] = tuple(i.name for i in results)
         return ()
 
-    def convert_region(self, outer: Scope, op: MlirOp, region: tuple[Any, ...], kind: str) -> Computation:
+    def convert_region(self, outer: ConversionScope, op: MlirOp, region: tuple[Any, ...], kind: str) -> Computation:
         """A region that may use only its arguments and constants (what a reduction or comparator calls)."""
         (block,) = region
         captured = free_values(region)
@@ -88,10 +89,10 @@ class Converter:
         if found is not None:
             return found
 
-        def copy(scope: Scope, number: int) -> Instruction:
+        def copy(scope: ConversionScope, number: int) -> Instruction:
             return copy_constant(scope, outer.value(number), op)
 
-        scope = Scope(self, self.unique_name(kind), place=op.metadata, capture=copy)
+        scope = ConversionScope(self, self.unique_name(kind), place=op.metadata, capture=copy)
         for index, (number, type_) in enumerate(zip(block[0], block[1], strict=True)):
             scope.values[number] = scope.parameter(index, self.tables.shape(type_))
         computation = scope.build(self._join(scope, self.convert_block(scope, block[3])))
@@ -100,22 +101,22 @@ class Converter:
         return computation
 
     def convert_closure(
-        self, outer: Scope, op: MlirOp, region: tuple[Any, ...], kind: str
+        self, outer: ConversionScope, op: MlirOp, region: tuple[Any, ...], kind: str
     ) -> tuple[Computation, tuple[Instruction, ...]]:
         """A region as a computation, and what it is called with: the op's operands, then values from outside."""
         (block,) = region
         captured = tuple(n for n in free_values(region) if outer.value(n).opcode != "constant")
         operands = (*op.operands[: len(block[0])], *(outer.value(n) for n in captured))
 
-        def copy(scope: Scope, number: int) -> Instruction:
+        def copy(scope: ConversionScope, number: int) -> Instruction:
             return copy_constant(scope, outer.value(number), op)
 
-        scope = Scope(self, self.unique_name(kind), place=op.metadata, capture=copy)
+        scope = ConversionScope(self, self.unique_name(kind), place=op.metadata, capture=copy)
         for index, (number, value) in enumerate(zip((*block[0], *captured), operands, strict=True)):
             scope.values[number] = scope.parameter(index, value.shape.plain)
         return scope.build(self._join(scope, self.convert_block(scope, block[3]))), operands
 
-    def _join(self, scope: Scope, values: tuple[Instruction, ...]) -> Instruction:
+    def _join(self, scope: ConversionScope, values: tuple[Instruction, ...]) -> Instruction:
         """One value, or a tuple of them."""
         if len(values) == 1:
             return values[0]
@@ -139,7 +140,7 @@ class Converter:
     def _convert_body(self, plain: tuple[Any, ...], place: Metadata | None) -> Computation:
         name, _, argument_attrs, _, region = plain
         block = self.single_block(name, region)
-        scope = Scope(self, self.unique_name(name), place=place)
+        scope = ConversionScope(self, self.unique_name(name), place=place)
         for index, number in enumerate(block[0]):
             sharding = self.border_sharding(argument_attrs[index])
             shape = self.tables.shape(block[1][index])
@@ -181,7 +182,7 @@ class Converter:
         return (found,) * count
 
 
-class Scope:
+class ConversionScope:
     """One computation under construction.
 
     ``values`` maps value numbers to instructions. A number it lacks is looked up in ``capture``, which knows how
@@ -196,7 +197,7 @@ class Scope:
         name: str,
         *,
         place: Metadata | None = None,
-        capture: Callable[[Scope, int], Instruction] | None = None,
+        capture: Callable[[ConversionScope, int], Instruction] | None = None,
     ) -> None:
         self.converter = converter
         self.name = name
@@ -243,7 +244,7 @@ class MlirOp:
 
     __slots__ = ("first", "metadata", "name", "operands", "raw", "regions", "scope", "shapes", "tables")
 
-    def __init__(self, scope: Scope, plain: tuple[Any, ...]) -> None:
+    def __init__(self, scope: ConversionScope, plain: tuple[Any, ...]) -> None:
         self.name, numbers, self.first, types, self.raw, self.regions, location = plain
         self.scope = scope
         self.tables: Tables = scope.converter.tables
@@ -358,7 +359,7 @@ Handler = Callable[[MlirOp], Sequence[Instruction]]
 
 
 def constrain(
-    scope: Scope, value: Instruction, sharding: Sharding | TileSharding | None, place: Metadata | None
+    scope: ConversionScope, value: Instruction, sharding: Sharding | TileSharding | None, place: Metadata | None
 ) -> Instruction:
     """``value`` with a sharding constraint, or itself without one."""
     if sharding is None:
@@ -367,7 +368,7 @@ def constrain(
     return scope.emit("custom-call", value.shape, (value,), attrs, metadata=place, sharding=sharding)
 
 
-def copy_constant(scope: Scope, value: Instruction, op: MlirOp) -> Instruction:
+def copy_constant(scope: ConversionScope, value: Instruction, op: MlirOp) -> Instruction:
     """A constant (or an element-wise spread of one) from outside, again inside a computation."""
     if value.opcode == "constant":
         return scope.emit("constant", value.shape, (), value.attrs, metadata=value.metadata)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Metadata, names_of_one
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.stablehlo.converter import Converter, Scope
+from shardc.hlo.stablehlo.converter import ConversionScope, Converter
 from shardc.hlo.stablehlo.tables import Tables
 
 __all__ = ["EntryFunction", "convert_entry", "convert_others"]
@@ -40,7 +40,7 @@ def convert_entry(converter: Converter, name: str) -> EntryFunction:
     tables = converter.tables
     _, _, argument_attrs, result_attrs, region = converter.functions[name]
     block = converter.single_block(name, region)
-    scope = Scope(converter, name)
+    scope = ConversionScope(converter, name)
     names: list[str] = []
     arguments: list[int] = []
     for position, (number, type_, location) in enumerate(zip(*block[:3], strict=True)):

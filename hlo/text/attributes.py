@@ -23,7 +23,7 @@ from shardc.hlo.text.scanner import STRING, Scanner, moved, strip_comments, unqu
 from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
 from shardc.hlo.text.windows import read_dim_labels, read_window, show_dim_labels, show_window
 
-__all__ = ["COMMON", "KINDS", "Kind", "quote", "read_attribute", "without_shardings"]
+__all__ = ["COMMON", "KINDS", "AttributeKind", "quote", "read_attribute", "without_shardings"]
 
 #: Pairs of name and value, see `_read_frontend`.
 Frontend = tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ COMMON: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AttributeKind:
     """``cut(scanner)`` gives the value's text, ``read(text)`` its value, ``show(value)`` the text again."""
 
     cut: Callable[[Scanner], str]
@@ -331,27 +331,31 @@ def without_shardings(frontend: Frontend) -> Frontend:
 _PAD = r"-?\d+_-?\d+(?:_\d+)?"
 _NUMBER_TEXT = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|-?inf|nan"
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, AttributeKind] = MappingProxyType(
     {
-        "int": Kind(_by_pattern(r"-?\d+", "an integer"), int, str),
-        "float": Kind(_by_pattern(_NUMBER_TEXT, "a number"), _read_float, _show_float),
-        "bool": Kind(_by_pattern(r"true|false", "true or false"), "true".__eq__, _show_bool),
-        "bools": Kind(_cut_bools, _read_bools, lambda v: "{" + ",".join(map(_show_bool, v)) + "}"),
-        "str": Kind(_cut_string, unquote, quote),
-        "enum": Kind(_by_pattern(r"[A-Za-z_][\w.\-]*", "a word"), _same, _same),
-        "ints": Kind(_cut_bracketed, _read_ints, _show_ints),
-        "enums": Kind(_cut_bracketed, _read_enums, lambda v: "{" + ",".join(v) + "}"),
-        "slice": Kind(_cut_bracketed, _read_slice, _show_slice),
-        "padding": Kind(_by_pattern(rf"{_PAD}(?:x{_PAD})*", "padding such as 0_1x0_0"), _read_padding, _show_padding),
-        "window": Kind(_cut_bracketed, read_window, show_window),
-        "dim_labels": Kind(_by_pattern(r"[\w?]+->[\w?]+", "b01f_01io->b01f"), read_dim_labels, show_dim_labels),
-        "groups": Kind(_cut_groups, parse_groups, print_groups),
-        "pairs": Kind(_cut_bracketed, parse_pairs, print_pairs),
-        "literal": Kind(_cut_literal, _read_literal, _show_literal),
-        "shape": Kind(_cut_shape, shape_of_text, str),
-        "shapes": Kind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(with_layout, v)) + "}"),
-        "raw": Kind(_cut_raw, _same, _same),
-        "config": Kind(_cut_config, _read_config, _show_config),
-        "frontend": Kind(_cut_frontend, _read_frontend, _show_frontend),
+        "int": AttributeKind(_by_pattern(r"-?\d+", "an integer"), int, str),
+        "float": AttributeKind(_by_pattern(_NUMBER_TEXT, "a number"), _read_float, _show_float),
+        "bool": AttributeKind(_by_pattern(r"true|false", "true or false"), "true".__eq__, _show_bool),
+        "bools": AttributeKind(_cut_bools, _read_bools, lambda v: "{" + ",".join(map(_show_bool, v)) + "}"),
+        "str": AttributeKind(_cut_string, unquote, quote),
+        "enum": AttributeKind(_by_pattern(r"[A-Za-z_][\w.\-]*", "a word"), _same, _same),
+        "ints": AttributeKind(_cut_bracketed, _read_ints, _show_ints),
+        "enums": AttributeKind(_cut_bracketed, _read_enums, lambda v: "{" + ",".join(v) + "}"),
+        "slice": AttributeKind(_cut_bracketed, _read_slice, _show_slice),
+        "padding": AttributeKind(
+            _by_pattern(rf"{_PAD}(?:x{_PAD})*", "padding such as 0_1x0_0"), _read_padding, _show_padding
+        ),
+        "window": AttributeKind(_cut_bracketed, read_window, show_window),
+        "dim_labels": AttributeKind(
+            _by_pattern(r"[\w?]+->[\w?]+", "b01f_01io->b01f"), read_dim_labels, show_dim_labels
+        ),
+        "groups": AttributeKind(_cut_groups, parse_groups, print_groups),
+        "pairs": AttributeKind(_cut_bracketed, parse_pairs, print_pairs),
+        "literal": AttributeKind(_cut_literal, _read_literal, _show_literal),
+        "shape": AttributeKind(_cut_shape, shape_of_text, str),
+        "shapes": AttributeKind(_cut_bracketed, _read_shapes, lambda v: "{" + ", ".join(map(with_layout, v)) + "}"),
+        "raw": AttributeKind(_cut_raw, _same, _same),
+        "config": AttributeKind(_cut_config, _read_config, _show_config),
+        "frontend": AttributeKind(_cut_frontend, _read_frontend, _show_frontend),
     }
 )

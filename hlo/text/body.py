@@ -34,7 +34,7 @@ from shardc.hlo.text.wrappers import (
     wrapped_instruction,
 )
 
-__all__ = ["OPCODE_SPELLING", "ComputationReader", "Shared", "check_name"]
+__all__ = ["OPCODE_SPELLING", "ComputationReader", "TextContext", "check_name"]
 
 #: Opcodes whose name in HLO text differs from the op set's.
 OPCODE_SPELLING: Mapping[str, str] = MappingProxyType({"optimization-barrier": "opt-barrier"})
@@ -65,7 +65,7 @@ _CHECKED = frozenset({"enum", "enums", "raw"})
 
 
 @dataclass(slots=True)
-class Draft:
+class InstructionHead:
     """The head of an instruction: its name, shape (None: to be inferred) and opcode as spelled, and where they are."""
 
     name: str
@@ -76,7 +76,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Shared:
+class TextContext:
     """What the computations of one text share: those defined so far, by name, and how values are read."""
 
     metadata: MetadataReader
@@ -86,10 +86,10 @@ class Shared:
 class ComputationReader:
     """Reads ``{ ... }`` into a `Computation`."""
 
-    def __init__(self, scanner: Scanner, shared: Shared, name: str) -> None:
+    def __init__(self, scanner: Scanner, context: TextContext, name: str) -> None:
         self.scanner = scanner
-        self.shared = shared
-        self.computations = shared.computations
+        self.context = context
+        self.computations = context.computations
         self.name = name
         self.instructions: list[Instruction] = []
         self.by_name: dict[str, Instruction] = {}
@@ -153,7 +153,7 @@ class ComputationReader:
     def _inline(self, role: str) -> Computation:
         """A computation written in place of its name."""
         name = f"{self.name}.{role}"
-        return self._register(ComputationReader(self.scanner, self.shared, name).read_body())
+        return self._register(ComputationReader(self.scanner, self.context, name).read_body())
 
     # --- one instruction ------------------------------------------------------------------------------------
 
@@ -176,86 +176,86 @@ class ComputationReader:
             scanner.skip_space()
             wanted = "a shape and an opcode and '('" if shape is None else "an opcode and '('"
             raise scanner.error(f"expected {wanted}, found {scanner.excerpt()}")
-        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)))
+        return self._operation(InstructionHead(name, at, shape, found.group(1), found.start(1)))
 
-    def _operation(self, draft: Draft, *, is_nested: bool = False) -> Instruction:
-        spelled = draft.spelled
+    def _operation(self, head: InstructionHead, *, is_nested: bool = False) -> Instruction:
+        spelled = head.spelled
         opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
         row = OPS.get(opcode)
         if row is None or (opcode is spelled and opcode in OPCODE_SPELLING):
             short = split_spelling(spelled)
             if short is None:
-                raise _unknown_opcode(self.scanner, spelled, draft.op_at)
-            return self._short_wrapper(draft, *short)
+                raise _unknown_opcode(self.scanner, spelled, head.op_at)
+            return self._short_wrapper(head, *short)
         attrs: dict[str, Any] = {}
-        operands = self._operands(opcode, draft, attrs)
+        operands = self._operands(opcode, head, attrs)
         if row.arity is not None and len(operands) != row.arity:
-            raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=draft.op_at)
+            raise self.scanner.error(f"{opcode} takes {row.arity} operands, found {len(operands)}", at=head.op_at)
         kinds = row.attributes if opcode not in SPELLINGS else {**row.attributes, **SPELLINGS[opcode]}
-        fields = {} if is_nested else self._read_attributes(opcode, kinds, attrs, draft.shape, draft.name)
-        draft.shape = complete(opcode, operands, attrs, draft.shape)
-        self._require(row, opcode, attrs, draft)
+        fields = {} if is_nested else self._read_attributes(opcode, kinds, attrs, head.shape, head.name)
+        head.shape = complete(opcode, operands, attrs, head.shape)
+        self._require(row, opcode, attrs, head)
         rule = RULES.get(opcode)
-        if rule is not None and (wrong := rule(operands, attrs, draft.shape)) is not None:
-            raise self.scanner.error(f"{opcode} %{draft.name}: {wrong}", at=draft.op_at)
-        if opcode.startswith("async-") and (wrong := check_wrapper(opcode, draft.shape, operands, attrs)) is not None:
-            raise self.scanner.error(wrong, at=draft.op_at)
-        return self._add(draft, opcode, operands, attrs, fields)
+        if rule is not None and (wrong := rule(operands, attrs, head.shape)) is not None:
+            raise self.scanner.error(f"{opcode} %{head.name}: {wrong}", at=head.op_at)
+        if opcode.startswith("async-") and (wrong := check_wrapper(opcode, head.shape, operands, attrs)) is not None:
+            raise self.scanner.error(wrong, at=head.op_at)
+        return self._add(head, opcode, operands, attrs, fields)
 
-    def _require(self, row: Op, spelled: str, attrs: Mapping[str, Any], draft: Draft) -> None:
+    def _require(self, row: Op, spelled: str, attrs: Mapping[str, Any], head: InstructionHead) -> None:
         for key in row.required:
             if key not in attrs:
-                raise self.scanner.error(f"{spelled} %{draft.name} lacks the attribute {key}", at=draft.op_at)
+                raise self.scanner.error(f"{spelled} %{head.name} lacks the attribute {key}", at=head.op_at)
 
-    def _short_wrapper(self, draft: Draft, wrapped: Op, step: str) -> Instruction:
+    def _short_wrapper(self, head: InstructionHead, wrapped: Op, step: str) -> Instruction:
         """An asynchronous wrapper in its short spelling; the position is behind its ``(``."""
-        scanner, spelled = self.scanner, draft.spelled
-        if draft.shape is None:
-            raise scanner.error(f"{spelled} needs its shape", at=draft.op_at)
+        scanner, spelled = self.scanner, head.spelled
+        if head.shape is None:
+            raise scanner.error(f"{spelled} needs its shape", at=head.op_at)
         operands = self._read_operands()
         attrs: dict[str, Any] = {}
         if step == "start":
-            if (wrong := check_start_shape(draft.shape)) is not None:
-                raise scanner.error(wrong, at=draft.op_at)
+            if (wrong := check_start_shape(head.shape)) is not None:
+                raise scanner.error(wrong, at=head.op_at)
             kinds = {**wrapped.attributes, **START_ATTRIBUTES}
-            fields = self._read_attributes(spelled, kinds, attrs, draft.shape)
+            fields = self._read_attributes(spelled, kinds, attrs, head.shape)
             outer = {k: attrs.pop(k) for k in START_ATTRIBUTES if k in attrs}
-            self._require(wrapped, spelled, attrs, draft)
-            outer["calls"] = self._register(wrap(wrapped, draft.shape.elements[1], operands, attrs))
-            return self._add(draft, "async-start", operands, outer, fields)
+            self._require(wrapped, spelled, attrs, head)
+            outer["calls"] = self._register(wrap(wrapped, head.shape.elements[1], operands, attrs))
+            return self._add(head, "async-start", operands, outer, fields)
         opcode = f"async-{step}"
-        fields = self._read_attributes(spelled, OPS[opcode].attributes, attrs, draft.shape)
+        fields = self._read_attributes(spelled, OPS[opcode].attributes, attrs, head.shape)
         inner = wrapped_instruction(operands)
         if inner is None or inner.opcode != wrapped.opcode:
             found = "nothing" if inner is None else inner.opcode
             raise scanner.error(
-                f"{spelled} must belong to a {wrapped.opcode}-start, it is given {found}", at=draft.op_at
+                f"{spelled} must belong to a {wrapped.opcode}-start, it is given {found}", at=head.op_at
             )
-        return self._add(draft, opcode, operands, attrs, fields)
+        return self._add(head, opcode, operands, attrs, fields)
 
     def _add(
         self,
-        draft: Draft,
+        head: InstructionHead,
         opcode: str,
         operands: tuple[Instruction, ...],
         attrs: dict[str, Any],
         fields: Mapping[str, Any] = NO_ATTRS,
     ) -> Instruction:
         """Make the instruction and add it to the computation."""
-        shape = draft.shape
+        shape = head.shape
         if shape is None:
-            shape = self._inferred(opcode, operands, attrs, draft.op_at)
+            shape = self._inferred(opcode, operands, attrs, head.op_at)
         sharding: AnySharding = fields.get("sharding")
-        metadata: Metadata | None = self.shared.metadata.placed(fields.get("metadata"), self.scanner, draft.at)
+        metadata: Metadata | None = self.context.metadata.placed(fields.get("metadata"), self.scanner, head.at)
         if opcode == "rng-bit-generator" and shape.is_array and operands:
-            operands = (self._generator(shape, operands, attrs, draft.name, metadata),)
+            operands = (self._generator(shape, operands, attrs, head.name, metadata),)
             opcode, attrs = "get-tuple-element", {"index": 1}
         instruction = Instruction(
-            opcode, shape, operands, attrs or NO_ATTRS, name=draft.name, sharding=sharding, metadata=metadata
+            opcode, shape, operands, attrs or NO_ATTRS, name=head.name, sharding=sharding, metadata=metadata
         )
         self.instructions.append(instruction)
-        self.by_name[draft.name] = instruction
-        self.places[draft.name] = draft.at
+        self.by_name[head.name] = instruction
+        self.places[head.name] = head.at
         return instruction
 
     def _generator(
@@ -298,15 +298,15 @@ class ComputationReader:
 
     # --- operands -------------------------------------------------------------------------------------------
 
-    def _operands(self, opcode: str, draft: Draft, attrs: dict[str, Any]) -> tuple[Instruction, ...]:
+    def _operands(self, opcode: str, head: InstructionHead, attrs: dict[str, Any]) -> tuple[Instruction, ...]:
         scanner = self.scanner
         if opcode == "parameter":
             attrs["index"] = int(scanner.take(_INTEGER, "the parameter's number and ')'").group(1))
             return ()
         if opcode == "constant":
-            if draft.shape is None:
-                raise scanner.error("a constant needs its shape", at=draft.op_at, fix="write name = f32[] constant(1)")
-            attrs["literal"] = read_literal(scanner, draft.shape, draft.name)
+            if head.shape is None:
+                raise scanner.error("a constant needs its shape", at=head.op_at, fix="write name = f32[] constant(1)")
+            attrs["literal"] = read_literal(scanner, head.shape, head.name)
             scanner.expect(")", "after the constant")
             return ()
         return self._read_operands()
@@ -370,13 +370,13 @@ class ComputationReader:
         while name in self.by_name:
             number += 1
             name = f"{base}.{number}"
-        return self._operation(Draft(name, at, shape, found.group(1), found.start(1)), is_nested=True)
+        return self._operation(InstructionHead(name, at, shape, found.group(1), found.start(1)), is_nested=True)
 
     def _invent(self, name: str, shape: Shape | None, at: int) -> Instruction:
         if shape is None:
             raise self.scanner.error(f"operand {name!r} of a single instruction needs its shape", at=at)
         index = sum(i.opcode == "parameter" for i in self.instructions)
-        return self._add(Draft(name, at, shape, "parameter", at), "parameter", (), {"index": index})
+        return self._add(InstructionHead(name, at, shape, "parameter", at), "parameter", (), {"index": index})
 
     def _element(self, base: Instruction, index: int, at: int) -> Instruction:
         if not base.shape.is_tuple or index >= len(base.shape.elements):
@@ -387,8 +387,8 @@ class ComputationReader:
             return known
         while name in self.by_name:
             name += ".1"
-        draft = Draft(name, at, base.shape.elements[index], "get-tuple-element", at)
-        return self._add(draft, draft.spelled, (base,), {"index": index})
+        head = InstructionHead(name, at, base.shape.elements[index], "get-tuple-element", at)
+        return self._add(head, head.spelled, (base,), {"index": index})
 
     def _unknown_name(self, name: str, at: int) -> ShardcError:
         near = difflib.get_close_matches(name, self.by_name, n=3)
@@ -422,7 +422,7 @@ class ComputationReader:
             elif kind == "sharding":
                 fields[key] = self._sharding(shape, name)
             elif kind == "metadata":
-                fields[key], extra = self.shared.metadata.read(scanner)
+                fields[key], extra = self.context.metadata.read(scanner)
                 if extra:
                     attrs["metadata_extra"] = extra
             elif kind == "computations":

@@ -16,7 +16,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.text.attributes import without_shardings
 
-__all__ = ["ManualForm", "StandingForm", "as_manual", "as_written", "computations_as_written"]
+__all__ = ["LocalForm", "XlaForm", "as_manual", "as_written", "computations_as_written"]
 
 _MANUAL = TileSharding("manual")
 #: Opcodes whose called computations run instruction by instruction, as the caller does.
@@ -59,7 +59,7 @@ def _has_axes(sharding: AnySharding) -> bool:
     return isinstance(sharding, Sharding)
 
 
-class ManualForm:
+class XlaForm:
     """Attributes and shardings as they are printed."""
 
     def __init__(self, channels: Mapping[Instruction, int], outside: frozenset[Instruction], devices: int) -> None:
@@ -91,7 +91,7 @@ class ManualForm:
         return attrs
 
 
-class StandingForm(ManualForm):
+class LocalForm(XlaForm):
     """A partitioned module as it stands. Text knows no axes: groups over them are groups of devices with a channel."""
 
     def sharding(self, instruction: Instruction) -> AnySharding:
@@ -104,7 +104,7 @@ class StandingForm(ManualForm):
         return super().attributes(instruction) if needs_channel else as_written(instruction)
 
 
-def as_manual(module: Module, computations: Iterable[Computation], *, for_xla: bool = True) -> ManualForm:
+def as_manual(module: Module, computations: Iterable[Computation], *, for_xla: bool = True) -> XlaForm:
     """How a partitioned ``module`` prints; a channel that an instruction alone has is kept. ``for_xla``: in the form
     that its partitioner leaves as it is."""
     known = list(computations)
@@ -113,10 +113,10 @@ def as_manual(module: Module, computations: Iterable[Computation], *, for_xla: b
     channels: dict[Instruction, int] = {}
     used: set[int] = set()
     for i in found:
-        wish = i.attrs.get("channel_id")
-        if isinstance(wish, int) and wish > 0 and wish not in used:
-            channels[i] = wish
-            used.add(wish)
+        wanted = i.attrs.get("channel_id")
+        if isinstance(wanted, int) and wanted > 0 and wanted not in used:
+            channels[i] = wanted
+            used.add(wanted)
     following = 1
     for i in found:
         if i not in channels:
@@ -124,7 +124,7 @@ def as_manual(module: Module, computations: Iterable[Computation], *, for_xla: b
                 following += 1
             channels[i] = following
             used.add(following)
-    return (ManualForm if for_xla else StandingForm)(channels, outside, module.num_partitions)
+    return (XlaForm if for_xla else LocalForm)(channels, outside, module.num_partitions)
 
 
 def _outside_embedded(entry: Computation) -> frozenset[Instruction]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES
 
-__all__ = ["KEYWORDS", "Names", "identifier", "is_legal", "unique_names"]
+__all__ = ["KEYWORDS", "PrintedNames", "identifier", "is_legal", "unique_names"]
 
 _INVALID = re.compile(r"[^A-Za-z0-9_.\-]")
 _TYPES = frozenset(DTYPES) - {"tuple", "buffer"}
@@ -59,7 +59,7 @@ def unique_names(names: Iterable[str]) -> list[str]:
     return out
 
 
-class Names:
+class PrintedNames:
     """The printed names of a module's instructions and computations; ``scoped``: instructions of different computations
     may share one."""
 

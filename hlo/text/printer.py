@@ -17,9 +17,9 @@ from shardc.hlo.text.attributes import COMMON, KINDS
 from shardc.hlo.text.body import OPCODE_SPELLING
 from shardc.hlo.text.header import print_header
 from shardc.hlo.text.literals import print_literal
-from shardc.hlo.text.manual import ManualForm, as_manual, as_written, computations_as_written
+from shardc.hlo.text.manual import XlaForm, as_manual, as_written, computations_as_written
 from shardc.hlo.text.metadata import StackFrames, metadata_as_written, print_metadata
-from shardc.hlo.text.names import Names, identifier
+from shardc.hlo.text.names import PrintedNames, identifier
 from shardc.hlo.text.notations.tiles import print_sharding
 from shardc.hlo.transforms.copy_loop_carries import CopyLoopCarries
 from shardc.hlo.transforms.separate_collectives import SeparateCollectives
@@ -49,7 +49,7 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
             module = form.run(module)
     known = computations_as_written(module)
     manual = as_manual(module, known, for_xla=for_xla) if module.partitioned else None
-    writer = _Writer(Names(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)
+    writer = _Writer(PrintedNames(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
     if as_is:
         writer.written |= {
@@ -86,7 +86,9 @@ def _tails(module: Module) -> dict[str, str]:
 class _Writer:
     """Prints instructions; without ``names`` each keeps its own."""
 
-    def __init__(self, names: Names | None, manual: ManualForm | None, frames: StackFrames | None, named: bool) -> None:
+    def __init__(
+        self, names: PrintedNames | None, manual: XlaForm | None, frames: StackFrames | None, named: bool
+    ) -> None:
         self.names = names
         self.manual = manual
         self.frames = frames

@@ -16,7 +16,7 @@ from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Computation, Module, names_of_one
 from shardc.hlo.ir.sharding import Sharding, TileSharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.text.body import ComputationReader, Shared, check_name
+from shardc.hlo.text.body import ComputationReader, TextContext, check_name
 from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
@@ -62,8 +62,8 @@ class _ModuleReader:
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
-        self.shared = Shared(MetadataReader(None))
-        self.computations = self.shared.computations
+        self.context = TextContext(MetadataReader(None))
+        self.computations = self.context.computations
         self.places: dict[str, int] = {}
         self.entry: Computation | None = None
         self.last: Computation | None = None
@@ -74,7 +74,7 @@ class _ModuleReader:
         scanner = self.scanner
         header = read_header(scanner)
         self.frames = read_stack_frames(scanner)
-        self.shared.metadata = MetadataReader(self.frames)
+        self.context.metadata = MetadataReader(self.frames)
         if header is None and not scanner.at_end() and _FIRST_HEAD.match(scanner.text, scanner.pos) is None:
             return self._single_instruction()
         while not scanner.at_end():
@@ -87,7 +87,7 @@ class _ModuleReader:
         return self._module(header or Header("module_" + entry.name), entry)
 
     def _single_instruction(self) -> Module:
-        reader = ComputationReader(self.scanner, self.shared, "entry")
+        reader = ComputationReader(self.scanner, self.context, "entry")
         computation = reader.read_single()
         if not self.scanner.at_end():
             raise self.scanner.error(f"unexpected text after the instruction: {self.scanner.excerpt()}")
@@ -105,7 +105,7 @@ class _ModuleReader:
                 fix=f"the first is at line {scanner.location(self.places[name]).line}",
             )
         declared = self._signature()
-        reader = ComputationReader(scanner, self.shared, name)
+        reader = ComputationReader(scanner, self.context, name)
         computation = reader.read_body()
         if declared is not None and declared[0].plain != computation.root.shape.plain:
             raise scanner.error(

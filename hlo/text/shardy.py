@@ -25,7 +25,7 @@ _MESHES = "xla.sdy.meshes"
 _SHARDING = "xla.sdy.sharding"
 _AXES = "xla.sdy.manual_axes"
 _BODY = "xla.sdy.manual_computation_body"
-#: Frontend attributes that `_Reader` turns into something else; others stay.
+#: Frontend attributes that `_ShardyReader` turns into something else; others stay.
 _READ = frozenset({_SHARDING, _AXES, "xla.sdy.in_shardings", "xla.sdy.out_shardings"})
 _DIRECTION = re.compile(r"NONE|FORWARD|BACKWARD|BOTH")
 
@@ -41,7 +41,7 @@ def with_shardy(module: Module) -> Module:
     meshes = parse_sdy_meshes(header.get(_MESHES, "{}"))
     called: dict[Computation, Computation] = {}
     for c in module.computations:
-        called[c] = _Reader(meshes, called).computation(c)
+        called[c] = _ShardyReader(meshes, called).computation(c)
     attrs = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
     if left := tuple((k, v) for k, v in header.items() if not k.startswith("xla.sdy.")):
         attrs["frontend_attributes"] = left
@@ -67,7 +67,7 @@ def _frontend(i: Instruction) -> dict[str, str]:
     return dict(i.attrs.get("frontend_attributes", ()))
 
 
-class _Reader:
+class _ShardyReader:
     """Rewrites one computation; ``new`` maps its instructions, ``parts`` those that became one value per element."""
 
     def __init__(self, meshes: Mapping[str, Mesh], called: Mapping[Computation, Computation]) -> None:

@@ -40,12 +40,12 @@ class UnwrapSingleTuples:
         def opened(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
             if c not in inner and c is not module.entry:
                 return rebuild_computation(c, None, called)
-            return rebuild_computation(c, _Open(c, c is module.entry), called)
+            return rebuild_computation(c, _Unwrapper(c, c is module.entry), called)
 
         return rebuild_computations(module, opened)
 
 
-class _Open:
+class _Unwrapper:
     """The change for one computation."""
 
     def __init__(self, computation: Computation, is_entry: bool) -> None:

@@ -13,20 +13,20 @@ from dataclasses import replace
 
 from shardc.hlo.ir.sharding import Sharding
 from shardc.sharding.prepare.markers import is_constraint
-from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.reshape import identity
 
 __all__ = ["apply_constraints"]
 
 
-def apply_constraints(graph: Graph) -> None:
+def apply_constraints(graph: PropagationGraph) -> None:
     """Set the initial sharding of constrained values, and who reads them, in program order."""
     _Constraints(graph).apply()
 
 
 class _Constraints:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: PropagationGraph) -> None:
         self.graph = graph
         self.edges = {e.tensors[-1] for e in graph.equations if e.op_class is OpClass.EDGE}
         self.position = {id(e): n for n, e in enumerate(graph.equations)}

@@ -13,7 +13,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.sharding.prepare.manual import outer_sharding
 from shardc.sharding.propagation.factor_step import FactorStep, Gain
-from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import PHASES, OpClass, directions
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.rules.factor_rule import Direction
@@ -28,7 +28,7 @@ _Update = tuple[int, int, tuple[Gain, ...]]
 class Engine:
     """Propagates through ``graph``; `shardings` holds the outcome, `steps` how it came about."""
 
-    def __init__(self, graph: Graph, options: PropagationOptions) -> None:
+    def __init__(self, graph: PropagationGraph, options: PropagationOptions) -> None:
         self.graph = graph
         self.options = options
         self.steps: list[Step] = []

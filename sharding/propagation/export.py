@@ -12,15 +12,15 @@ from shardc.hlo.stablehlo.writer import FunctionVersion
 from shardc.sharding.axes.sub_axes import minus
 from shardc.sharding.prepare.markers import enters_manual, is_constraint, is_edge, is_reshard
 from shardc.sharding.prepare.split_uses import Copies
-from shardc.sharding.propagation.graph import Graph, leaf_annotations
+from shardc.sharding.propagation.graph import PropagationGraph, leaf_annotations
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.propagation.options import PropagationOptions
 
-__all__ = ["Outcome"]
+__all__ = ["PropagationOutcome"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PropagationOutcome:
     """What propagation decided: ``shardings`` per value of ``graph``, which was made of ``prepared``, a form of
     ``module``. ``found`` are the values that got axes.
     """
@@ -28,7 +28,7 @@ class Outcome:
     module: Module
     prepared: Module
     copies: Copies
-    graph: Graph
+    graph: PropagationGraph
     shardings: Sequence[Sharding]
     found: Collection[int]
     options: PropagationOptions = field(default_factory=PropagationOptions)
@@ -100,7 +100,7 @@ class Outcome:
 class _Versions:
     """Walks the calls of a program whose called computations have one call site each."""
 
-    def __init__(self, outcome: Outcome, closed: bool) -> None:
+    def __init__(self, outcome: PropagationOutcome, closed: bool) -> None:
         self.outcome = outcome
         self.closed = closed
         self.taken: set[str] = set()

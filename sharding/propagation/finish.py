@@ -15,13 +15,13 @@ from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.sharding.axes.sub_axes import prefix_of_size
 from shardc.sharding.prepare.markers import is_spent
 from shardc.sharding.prepare.split_uses import Copies
-from shardc.sharding.propagation.graph import Graph
+from shardc.sharding.propagation.graph import PropagationGraph
 
 __all__ = ["attach_shardings", "even_interface"]
 
 
 def attach_shardings(
-    module: Module, graph: Graph, shardings: Sequence[Sharding], copies: Copies
+    module: Module, graph: PropagationGraph, shardings: Sequence[Sharding], copies: Copies
 ) -> tuple[Module, dict[Instruction, Instruction]]:
     """The module with a closed sharding on every instruction, and where each prepared instruction went.
 
@@ -32,7 +32,7 @@ def attach_shardings(
 
 
 def even_interface(
-    graph: Graph, shardings: Sequence[Sharding], module: Module, *, strict: bool = False
+    graph: PropagationGraph, shardings: Sequence[Sharding], module: Module, *, strict: bool = False
 ) -> list[Sharding]:
     """Open dimensions of arguments and results get no uneven shards: only axes that divide are kept.
 
@@ -74,7 +74,7 @@ def _without_sub_axes(dim: DimSharding) -> DimSharding:
 
 
 class _Finisher:
-    def __init__(self, graph: Graph, shardings: Sequence[Sharding], copies: Copies) -> None:
+    def __init__(self, graph: PropagationGraph, shardings: Sequence[Sharding], copies: Copies) -> None:
         self.graph = graph
         self.copies = copies
         interned: dict[Sharding, Sharding] = {}

@@ -29,8 +29,8 @@ from shardc.sharding.prepare.markers import (
 from shardc.sharding.propagation.graph import (
     ARGUMENT,
     Equation,
-    Graph,
-    Loop,
+    LoopReaders,
+    PropagationGraph,
     Values,
     dead_instructions,
     leaf_annotations,
@@ -53,7 +53,7 @@ def build_graph(
     *,
     written_edges: bool = False,
     follow_calls: bool = True,
-) -> Graph:
+) -> PropagationGraph:
     """The graph of a module (reducers are left out).
 
     Called computations have one call site each, unless ``options.share_functions``. With ``written_edges``, values
@@ -62,7 +62,7 @@ def build_graph(
     public functions (``options.every_function``) come behind the entry or, with ``follow_calls``, before it, the last
     one leading, as in Shardy's flat call graph.
     """
-    builder = _Builder(Graph(mesh), options, written_edges, follow_calls)
+    builder = _GraphBuilder(PropagationGraph(mesh), options, written_edges, follow_calls)
     others = uncalled_computations(module) if options.every_function else []
     if follow_calls:
         for c in reversed(others):
@@ -75,8 +75,10 @@ def build_graph(
     return builder.graph
 
 
-class _Builder:
-    def __init__(self, graph: Graph, options: PropagationOptions, written_edges: bool, follow_calls: bool) -> None:
+class _GraphBuilder:
+    def __init__(
+        self, graph: PropagationGraph, options: PropagationOptions, written_edges: bool, follow_calls: bool
+    ) -> None:
         self.graph = graph
         self.conservative = options.conservative
         self.share_functions = options.share_functions
@@ -342,7 +344,7 @@ class _Builder:
         first = len(g.equations)
         root = self.computation(body, {body.parameters[0]: tuple(carry)})
         in_body = g.start_counting(own)
-        g.loops.update((v, Loop(first, *counts)) for v, *counts in zip(own, in_condition, in_body, strict=True))
+        g.loops.update((v, LoopReaders(first, *counts)) for v, *counts in zip(own, in_condition, in_body, strict=True))
         for leaf, (source, again, target) in enumerate(zip(operands[0], root, carry, strict=True)):
             if target == source:
                 continue

@@ -21,7 +21,16 @@ from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.factor_rule import Direction, FactorRule
 from shardc.sharding.rules.reshape import identity
 
-__all__ = ["ARGUMENT", "NOWHERE", "Equation", "Graph", "Loop", "Values", "dead_instructions", "leaf_annotations"]
+__all__ = [
+    "ARGUMENT",
+    "NOWHERE",
+    "Equation",
+    "LoopReaders",
+    "PropagationGraph",
+    "Values",
+    "dead_instructions",
+    "leaf_annotations",
+]
 
 #: The mesh of a value that has no sharding yet.
 NOWHERE = Mesh(name="")
@@ -52,7 +61,7 @@ class Equation:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopReaders:
     """What reads a carry inside its loop: the number of the body's first equation, the readers in the condition and
     in the body."""
 
@@ -62,7 +71,7 @@ class Loop:
 
 
 @dataclass(slots=True)
-class Graph:
+class PropagationGraph:
     """``origin[v]`` is the (instruction, leaf) that value v stands for, ``dims[v]`` its dimensions, ``initial[v]`` its
     sharding before propagation, ``annotated[v]`` whether that was given. ``values`` maps every instruction to its
     leaves' values. ``equations`` are in program order; ``results`` are the edges to the entry's results. ``uses``
@@ -88,7 +97,7 @@ class Graph:
     groups: dict[str, list[int]] = field(default_factory=dict)
     outside: dict[int, tuple[int, Border]] = field(default_factory=dict)
     group_views: dict[int, int] = field(default_factory=dict)
-    loops: dict[int, Loop] = field(default_factory=dict)
+    loops: dict[int, LoopReaders] = field(default_factory=dict)
     last_first: set[int] = field(default_factory=set)
     _open: dict[int, Sharding] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ import logging
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.reshape import identity
 
@@ -16,7 +16,7 @@ __all__ = ["join_groups"]
 log = logging.getLogger("shardc")
 
 
-def join_groups(graph: Graph) -> None:
+def join_groups(graph: PropagationGraph) -> None:
     """Put one value in the place of all members of each group; groups that share a member are one group.
 
     Members that were given different shardings keep them: what their readers see of them is the group. What lies on
@@ -41,7 +41,7 @@ def join_groups(graph: Graph) -> None:
         _replace(graph, stands_for)
 
 
-def _united(graph: Graph) -> list[list[int]]:
+def _united(graph: PropagationGraph) -> list[list[int]]:
     """Members of each group in program order."""
     groups: list[list[int]] = []
     for members in graph.groups.values():
@@ -53,7 +53,7 @@ def _united(graph: Graph) -> list[list[int]]:
     return groups
 
 
-def _check_shapes(graph: Graph, members: list[int]) -> None:
+def _check_shapes(graph: PropagationGraph, members: list[int]) -> None:
     first = members[0]
     for m in members:
         if graph.dims[m] != graph.dims[first]:
@@ -74,7 +74,7 @@ def _says_something(sharding: Sharding) -> bool:
     return bool(sharding.replicated or sharding.unreduced or any(d.axes or d.closed for d in sharding.dims))
 
 
-def _read_through(graph: Graph, member: int, like: Sharding) -> int:
+def _read_through(graph: PropagationGraph, member: int, like: Sharding) -> int:
     """An open value between a member and its readers."""
     instruction, leaf = graph.origin[member]
     is_open = Sharding(like.mesh, (DimSharding((), closed=False),) * like.rank)
@@ -95,7 +95,7 @@ def _read_through(graph: Graph, member: int, like: Sharding) -> int:
     return new
 
 
-def _replace(graph: Graph, stands_for: dict[int, int]) -> None:
+def _replace(graph: PropagationGraph, stands_for: dict[int, int]) -> None:
     for e in (*graph.equations, *graph.results):
         e.tensors = tuple(stands_for.get(v, v) for v in e.tensors)
     for member, view in graph.group_views.items():

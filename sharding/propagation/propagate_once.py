@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.sharding.propagation.engine import Engine
-from shardc.sharding.propagation.export import Outcome
+from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.flow import build_graph
 from shardc.sharding.propagation.groups import join_groups
 from shardc.sharding.propagation.options import PropagationOptions
@@ -33,7 +33,7 @@ class PropagateOnce:
         """The module with a sharding on every instruction that had one or got one."""
         return self.outcome(module).as_written(closed=False, edges_sunk=self.edges != "written")
 
-    def outcome(self, module: Module) -> Outcome:
+    def outcome(self, module: Module) -> PropagationOutcome:
         """What was decided, value by value."""
         written = self.edges == "written"
         mesh = module.mesh or Mesh()
@@ -42,4 +42,4 @@ class PropagateOnce:
         graph.link()
         engine = Engine(graph, self.options)
         engine.run()
-        return Outcome(module, module, {}, graph, engine.shardings, engine.changed, self.options)
+        return PropagationOutcome(module, module, {}, graph, engine.shardings, engine.changed, self.options)

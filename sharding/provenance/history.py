@@ -17,7 +17,7 @@ from shardc.sharding.notations.names import near_names
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.engine import Step
 from shardc.sharding.propagation.factor_step import Gain
-from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.provenance.missed import lost_alternatives, via
 from shardc.sharding.rules.factor_rule import FactorRule, factor_name
 
@@ -56,7 +56,7 @@ class Provenance:
     ``names`` are what `explain` knows, ``labels`` the arguments' names for its answers.
     """
 
-    graph: Graph
+    graph: PropagationGraph
     steps: Sequence[Step]
     shardings: Sequence[Sharding]
     names: Mapping[str, Instruction] = field(default_factory=dict)

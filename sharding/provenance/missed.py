@@ -13,17 +13,17 @@ from typing import Protocol
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.sharding.axes.sub_axes import extent, is_prefix_list, minus, overlaps
 from shardc.sharding.propagation.factor_step import FactorStep
-from shardc.sharding.propagation.graph import Equation, Graph
+from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.rules.factor_rule import Direction, factor_name
 
-__all__ = ["Agreed", "History", "Lost", "lost_alternatives", "via"]
+__all__ = ["Agreed", "History", "MissedAxes", "lost_alternatives", "via"]
 
 
 class History(Protocol):
     """What is known of a propagation."""
 
     @property
-    def graph(self) -> Graph: ...
+    def graph(self) -> PropagationGraph: ...
     @property
     def shardings(self) -> Sequence[Sharding]: ...
     def name(self, value: int) -> str: ...
@@ -31,7 +31,7 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MissedAxes:
     """Axes that ``other`` has on ``factor`` and the value does not, at ``dimension``; ``because`` says why.
 
     In a conflict both have axes there that do not go together, and the operation needs a reshard.
@@ -56,12 +56,12 @@ class Lost:
 Agreed = dict[tuple[object, ...], bool]
 
 
-def lost_alternatives(history: History, value: int, agreed: Agreed | None = None) -> list[Lost]:
+def lost_alternatives(history: History, value: int, agreed: Agreed | None = None) -> list[MissedAxes]:
     """What operations around a value would have given it, once each, conflicts last.
 
     ``agreed`` remembers operations that have nothing to tell, for those who ask about many values.
     """
-    found: dict[tuple[int, tuple[str, ...], str], Lost] = {}
+    found: dict[tuple[int, tuple[str, ...], str], MissedAxes] = {}
     known: Agreed = {} if agreed is None else agreed
     for e in history.around(value):
         olds = [history.shardings[v] for v in e.tensors]
@@ -84,7 +84,7 @@ def _all_agree(step: FactorStep) -> bool:
     return all(axes.setdefault(f, s.axes) == s.axes for p in step.projections for f, s in p.states.items())
 
 
-def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> Iterator[Lost]:
+def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> Iterator[MissedAxes]:
     """One operation, the value as one of its tensors."""
     states = [p.states for p in step.projections]
     for dim, factors in enumerate(e.rule.tensors[position]):
@@ -98,11 +98,11 @@ def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> 
                 texts = tuple(map(str, extra or theirs))
                 if is_prefix_list(mine, theirs, step.mesh):
                     because = _because(history, e, step, position, (dim, f, extra[0]))
-                    yield Lost(dim, texts, name, via(e), factor_name(f), because)
+                    yield MissedAxes(dim, texts, name, via(e), factor_name(f), because)
                 else:
                     own = history.name(e.tensors[position])
                     because = f"{own} has {_list(mine)} and {name} has {_list(theirs)}"
-                    yield Lost(dim, texts, name, via(e), factor_name(f), because, is_conflict=True)
+                    yield MissedAxes(dim, texts, name, via(e), factor_name(f), because, is_conflict=True)
 
 
 def _because(history: History, e: Equation, step: FactorStep, position: int, wanted: tuple[int, int, AxisRef]) -> str:

@@ -27,9 +27,9 @@ from shardc.sharding.rules import (
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.signature import (
     DataFlow,
+    FactorRow,
     Replicate,
     Row,
-    Rule,
     Signature,
     Unsupported,
     replicate_rule,
@@ -69,7 +69,7 @@ def factor_rule(instruction: Instruction) -> FactorRule:
     the rule prints as ``([i, k], [k, j])->([i, j]) {i=4, j=16, k=8} reduction={k}``.
     """
     row = RULES[instruction.opcode]
-    if isinstance(row, Rule):
+    if isinstance(row, FactorRow):
         try:
             return _from_signature(signature(instruction, row.attrs, row.facts))
         except (AnnotationError, UnsupportedError) as e:
@@ -120,7 +120,7 @@ def _place(i: Instruction) -> str:
 @lru_cache(maxsize=65536)
 def _from_signature(sig: Signature) -> FactorRule:
     row = RULES[sig.opcode]
-    if isinstance(row, Rule):
+    if isinstance(row, FactorRow):
         return row.make(sig)
     assert isinstance(row, Replicate)
     return replicate_rule(sig, row.why)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from shardc.hlo.ir.opset import OPS
 from shardc.sharding.rules.factor_rule import FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature, Unsupported
+from shardc.sharding.rules.signature import FactorRow, Row, Signature, Unsupported
 
 __all__ = ["RULES"]
 
@@ -47,8 +47,8 @@ def _no_dimensions(sig: Signature) -> FactorRule:
 
 RULES: Mapping[str, Row] = {
     **{o: Unsupported(_PAIRS) for o, op in OPS.items() if op.family == "collective"},
-    **dict.fromkeys(("all-reduce", "collective-broadcast", "collective-permute"), Rule(_one_by_one)),
-    **dict.fromkeys(("all-gather", "reduce-scatter"), Rule(_one_by_one, ("dimensions",))),
-    "all-to-all": Rule(_exchange, ("dimensions",)),
-    **dict.fromkeys(("partition-id", "replica-id"), Rule(_no_dimensions)),
+    **dict.fromkeys(("all-reduce", "collective-broadcast", "collective-permute"), FactorRow(_one_by_one)),
+    **dict.fromkeys(("all-gather", "reduce-scatter"), FactorRow(_one_by_one, ("dimensions",))),
+    "all-to-all": FactorRow(_exchange, ("dimensions",)),
+    **dict.fromkeys(("partition-id", "replica-id"), FactorRow(_no_dimensions)),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES"]
 
@@ -108,7 +108,7 @@ def _in_blocks(
 _DIMS = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
 
 RULES: Mapping[str, Row] = {
-    "dot": Rule(_dot, _DIMS),
-    "ragged-dot": Rule(_ragged_dot, (*_DIMS, "lhs_ragged_dims", "rhs_group_dims")),
-    "scaled-dot": Rule(_scaled_dot, _DIMS),
+    "dot": FactorRow(_dot, _DIMS),
+    "ragged-dot": FactorRow(_ragged_dot, (*_DIMS, "lhs_ragged_dims", "rhs_group_dims")),
+    "scaled-dot": FactorRow(_scaled_dot, _DIMS),
 }

@@ -18,7 +18,7 @@ from shardc.sharding.rules.elementwise import pointwise
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reduction import along_one_dimension
-from shardc.sharding.rules.signature import Rule, Signature, replicate_rule
+from shardc.sharding.rules.signature import FactorRow, Signature, replicate_rule
 
 __all__ = ["CUSTOM_CALL", "RULE_ATTRIBUTE", "with_sharding_rules"]
 
@@ -193,4 +193,4 @@ def _side(i: Instruction) -> str:
     return "L" if left else "R"
 
 
-CUSTOM_CALL = Rule(_custom_call, ("custom_call_target",), _facts)
+CUSTOM_CALL = FactorRow(_custom_call, ("custom_call_target",), _facts)

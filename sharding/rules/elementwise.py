@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shardc.hlo.ir.opset import OPS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES", "pointwise"]
 
@@ -35,8 +35,8 @@ def _bitcast_convert(sig: Signature) -> FactorRule:
 
 
 def _table() -> dict[str, Row]:
-    rows: dict[str, Row] = {o: Rule(pointwise) for o, op in OPS.items() if op.family == "elementwise"}
-    rows["bitcast-convert"] = Rule(_bitcast_convert)
+    rows: dict[str, Row] = {o: FactorRow(pointwise) for o, op in OPS.items() if op.family == "elementwise"}
+    rows["bitcast-convert"] = FactorRow(_bitcast_convert)
     return rows
 
 

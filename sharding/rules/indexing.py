@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES"]
 
@@ -105,7 +105,7 @@ def _dynamic_update_slice(sig: Signature) -> FactorRule:
 
 
 RULES: Mapping[str, Row] = {
-    "gather": Rule(
+    "gather": FactorRow(
         _gather,
         (
             "offset_dims",
@@ -116,7 +116,7 @@ RULES: Mapping[str, Row] = {
             "slice_sizes",
         ),
     ),
-    "scatter": Rule(
+    "scatter": FactorRow(
         _scatter,
         (
             "update_window_dims",
@@ -127,6 +127,6 @@ RULES: Mapping[str, Row] = {
             "to_apply",
         ),
     ),
-    "dynamic-slice": Rule(_dynamic_slice),
-    "dynamic-update-slice": Rule(_dynamic_update_slice),
+    "dynamic-slice": FactorRow(_dynamic_slice),
+    "dynamic-update-slice": FactorRow(_dynamic_update_slice),
 }

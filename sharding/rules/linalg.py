@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES", "whole_minor_dimensions"]
 
@@ -86,10 +86,10 @@ def _batch_norm_inference(sig: Signature) -> FactorRule:
 
 
 RULES: Mapping[str, Row] = {
-    "cholesky": Rule(_cholesky),
-    "triangular-solve": Rule(_triangular_solve, ("left_side", "transpose_a")),
-    "fft": Rule(_fft, ("fft_length",)),
-    "batch-norm-training": Rule(_batch_norm, ("feature_index",)),
-    "batch-norm-inference": Rule(_batch_norm_inference, ("feature_index",)),
-    "batch-norm-grad": Rule(_batch_norm, ("feature_index",)),
+    "cholesky": FactorRow(_cholesky),
+    "triangular-solve": FactorRow(_triangular_solve, ("left_side", "transpose_a")),
+    "fft": FactorRow(_fft, ("fft_length",)),
+    "batch-norm-training": FactorRow(_batch_norm, ("feature_index",)),
+    "batch-norm-inference": FactorRow(_batch_norm_inference, ("feature_index",)),
+    "batch-norm-grad": FactorRow(_batch_norm, ("feature_index",)),
 }

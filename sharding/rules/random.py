@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES"]
 
@@ -29,7 +29,7 @@ def _alone(sig: Signature) -> FactorRule:
 
 
 RULES: Mapping[str, Row] = {
-    "rng": Rule(_alone),
-    "rng-bit-generator": Rule(_rng_bit_generator),
-    "rng-get-and-update-state": Rule(_alone),
+    "rng": FactorRow(_alone),
+    "rng-bit-generator": FactorRow(_rng_bit_generator),
+    "rng-get-and-update-state": FactorRow(_alone),
 }

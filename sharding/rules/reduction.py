@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES", "along_one_dimension"]
 
@@ -91,8 +91,8 @@ def _by_element(i: Instruction) -> tuple[bool]:
 
 
 RULES: Mapping[str, Row] = {
-    "reduce": Rule(_reduce, ("dimensions", "to_apply")),
-    "topk": Rule(_topk),
-    "sort": Rule(_sort, ("dimensions",)),
-    "scan": Rule(_scan, ("dimensions",), _by_element),
+    "reduce": FactorRow(_reduce, ("dimensions", "to_apply")),
+    "topk": FactorRow(_topk),
+    "sort": FactorRow(_sort, ("dimensions",)),
+    "scan": FactorRow(_scan, ("dimensions",), _by_element),
 }

@@ -19,7 +19,7 @@ __all__ = ["identity", "reshape", "widened"]
 
 
 @dataclass(slots=True)
-class _Side:
+class _Dims:
     """One shape while it is matched: what remains of each dimension, and its factors from the two ends."""
 
     dims: Sequence[int]
@@ -32,7 +32,7 @@ class _Side:
 
 
 @dataclass(slots=True)
-class _Plan:
+class _FactorSizes:
     """Factor sizes with the (side, dimension) places of each."""
 
     factors: list[tuple[int, list[tuple[int, int]], FactorKind]] = field(default_factory=list)
@@ -41,7 +41,7 @@ class _Plan:
         self.factors.append((size, places, kind))
 
 
-def _match(a: _Side, b: _Side, end: int, plan: _Plan) -> None:
+def _match(a: _Dims, b: _Dims, end: int, plan: _FactorSizes) -> None:
     """Share factors between the dimensions at one end (0 major, -1 minor) until those have nothing in common."""
     while a.left and b.left:
         i, j = a.left[end], b.left[end]
@@ -55,7 +55,7 @@ def _match(a: _Side, b: _Side, end: int, plan: _Plan) -> None:
                 side.left.remove(d)
 
 
-def _middle(a: _Side, b: _Side, plan: _Plan) -> None:
+def _middle(a: _Dims, b: _Dims, plan: _FactorSizes) -> None:
     """What neither end could match; both sides have the same number of elements left."""
     if a.left and b.left:
         i, j = a.left[0], b.left[0]
@@ -75,8 +75,8 @@ def reshape(source: Sequence[int], target: Sequence[int]) -> FactorRule:
     builder = RuleBuilder([tuple(source)], [tuple(target)])
     if math.prod(source) == 0:
         return builder.build(reason="the array is empty")
-    a, b = _Side(source), _Side(target)
-    major, minor, middle, ones = _Plan(), _Plan(), _Plan(), _Plan()
+    a, b = _Dims(source), _Dims(target)
+    major, minor, middle, ones = _FactorSizes(), _FactorSizes(), _FactorSizes(), _FactorSizes()
     _match(a, b, 0, major)
     _match(a, b, -1, minor)
     _middle(a, b, middle)

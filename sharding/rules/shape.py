@@ -8,7 +8,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.reshape import reshape, widened
-from shardc.sharding.rules.signature import Replicate, Row, Rule, Signature, replicate_rule
+from shardc.sharding.rules.signature import FactorRow, Replicate, Row, Signature, replicate_rule
 
 __all__ = ["RULES"]
 
@@ -106,16 +106,16 @@ def _source(sig: Signature) -> FactorRule:
 
 
 RULES: Mapping[str, Row] = {
-    "broadcast": Rule(_broadcast, ("dimensions",)),
-    "reshape": Rule(_reshape),
-    "bitcast": Rule(_bitcast),
-    "transpose": Rule(_transpose, ("dimensions",)),
-    "concatenate": Rule(_concatenate, ("dimensions",), _joins_slices),
-    "slice": Rule(_slice),
-    "pad": Rule(_pad, ("padding",)),
-    "reverse": Rule(_reverse, ("dimensions",)),
-    "iota": Rule(_source),
-    "constant": Rule(_source),
+    "broadcast": FactorRow(_broadcast, ("dimensions",)),
+    "reshape": FactorRow(_reshape),
+    "bitcast": FactorRow(_bitcast),
+    "transpose": FactorRow(_transpose, ("dimensions",)),
+    "concatenate": FactorRow(_concatenate, ("dimensions",), _joins_slices),
+    "slice": FactorRow(_slice),
+    "pad": FactorRow(_pad, ("padding",)),
+    "reverse": FactorRow(_reverse, ("dimensions",)),
+    "iota": FactorRow(_source),
+    "constant": FactorRow(_source),
     "get-dimension-size": Replicate("the size of a dynamic dimension is a property of the whole array"),
     "set-dimension-size": Replicate("a dynamic dimension cannot be split"),
     "dynamic-reshape": Replicate("the sizes are known at run time only"),

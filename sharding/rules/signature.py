@@ -10,7 +10,17 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.rules.factor_rule import FactorRule, RuleBuilder
 
-__all__ = ["DataFlow", "Replicate", "Row", "Rule", "Signature", "Unsupported", "reducer", "replicate_rule", "signature"]
+__all__ = [
+    "DataFlow",
+    "FactorRow",
+    "Replicate",
+    "Row",
+    "Signature",
+    "Unsupported",
+    "reducer",
+    "replicate_rule",
+    "signature",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +37,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FactorRow:
     """The op has a factor rule, made from its signature.
 
     ``attrs`` are the attributes that it reads, in order; ``facts`` tells what else the rule depends on, such as what
@@ -60,7 +70,7 @@ class Unsupported:
     why: str
 
 
-Row = Rule | Replicate | DataFlow | Unsupported
+Row = FactorRow | Replicate | DataFlow | Unsupported
 
 
 def signature(

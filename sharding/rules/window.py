@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
-from shardc.sharding.rules.signature import Row, Rule, Signature
+from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
 __all__ = ["RULES"]
 
@@ -96,7 +96,7 @@ def _select_and_scatter(sig: Signature) -> FactorRule:
 
 
 RULES: Mapping[str, Row] = {
-    "convolution": Rule(_convolution, ("dim_labels", "feature_group_count", "batch_group_count", "window")),
-    "reduce-window": Rule(_reduce_window, ("window",)),
-    "select-and-scatter": Rule(_select_and_scatter, ("window",)),
+    "convolution": FactorRow(_convolution, ("dim_labels", "feature_group_count", "batch_group_count", "window")),
+    "reduce-window": FactorRow(_reduce_window, ("window",)),
+    "select-and-scatter": FactorRow(_select_and_scatter, ("window",)),
 }

@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.hlo.evaluate import ROWS
-from shardc.hlo.evaluate.machine import Machine
+from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.math.vector import I32, I64, PTR
 
@@ -55,7 +55,7 @@ class EvaluatorKernels:
             return
         parameters = [Instruction("parameter", s, (), {"index": n}) for n, s in enumerate(shapes)]
         root = instruction.replace(operands=tuple(parameters))
-        value = Machine(ROWS).run_one(Computation("kernel", [*parameters, root], root), inputs)
+        value = Interpreter(ROWS).run_one(Computation("kernel", [*parameters, root], root), inputs)
         for o, v in zip(out, value if isinstance(value, tuple) else (value,), strict=True):
             o[...] = v
 

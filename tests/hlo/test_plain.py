@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.hlo.codec.plain import Rule, from_json, from_plain, read_json, to_json, to_plain
+from shardc.hlo.codec.plain import ValueConstraint, from_json, from_plain, read_json, to_json, to_plain
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs, Pairs, ReplicaGroups
 from shardc.hlo.ir.mesh import Mesh
@@ -21,7 +21,7 @@ from shardc.hlo.ir.types import DTYPES, DType, Shape
 
 
 @dataclass(frozen=True)
-class Even(Rule):
+class Even(ValueConstraint):
     def problem(self, value: int) -> str:
         return f"{value} is odd" if value % 2 else ""
 

@@ -15,7 +15,7 @@ from audit_cases import by_hand, elementwise, programs
 
 from shardc.hlo.ir.opset import OPS
 from shardc.sharding.rules import RULES
-from shardc.sharding.rules.signature import Rule
+from shardc.sharding.rules.signature import FactorRow
 
 pytest.importorskip("jaxlib")
 
@@ -48,7 +48,7 @@ def test_no_rule_is_wrong(cases: list[Case | str], record_property: Callable[[st
 
 def test_every_op_with_a_rule_is_audited(cases: list[Case | str]) -> None:
     seen = {c.op.opcode for c in cases if isinstance(c, Case)}
-    rules = {o for o, row in RULES.items() if isinstance(row, Rule)}
+    rules = {o for o, row in RULES.items() if isinstance(row, FactorRow)}
     left = {o for o in rules - seen if OPS[o].family != "collective"}  # those speak about devices
     assert left == {"constant", "iota", "rng", "rng-get-and-update-state"}, (
         "made from nothing: nothing to run on shards"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shardc.analysis.explain.candidates import Names
 from shardc.analysis.explain.diagnostics.survey import PRODUCTS
-from shardc.sharding.propagation.graph import Graph
+from shardc.sharding.propagation.graph import PropagationGraph
 from shardc.sharding.rules.factor_rule import FactorKind
 
 __all__ = ["weights"]
@@ -22,7 +22,7 @@ def weights(names: Names, arguments: Iterable[str]) -> dict[str, int]:
     return {n: v for n, v in values.items() if v not in inputs}
 
 
-def _passed_on(graph: Graph, values: Iterable[int]) -> set[int]:
+def _passed_on(graph: PropagationGraph, values: Iterable[int]) -> set[int]:
     """Values with a dimension that results have and no product sums over, such as a batch: inputs."""
     parent: dict[tuple[int, int], tuple[int, int]] = {}
 

@@ -15,7 +15,7 @@ from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import counted, nest
-from shardc.hlo.ir.lapack import LAPACK, Argument, Routine, attributes_of, bind_dimensions, letter
+from shardc.hlo.ir.lapack import LAPACK, LapackArgument, LapackRoutine, attributes_of, bind_dimensions, letter
 from shardc.hlo.ir.types import DTYPES, DType, Shape
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I1, I8, I32, I64, PTR, constant, intrinsic
@@ -59,7 +59,7 @@ def step_to(b: ir.IRBuilder, place: ir.Value, number: ir.Value, nbytes: int) -> 
 class _Calls:
     """The call for one matrix of the batch, and the room it needs."""
 
-    def __init__(self, kernel: CpuKernel, e: CpuEmitter, routine: Routine, batch_rank: int) -> None:
+    def __init__(self, kernel: CpuKernel, e: CpuEmitter, routine: LapackRoutine, batch_rank: int) -> None:
         self.e = e
         self.b: ir.IRBuilder = e.entry.builder
         self.routine = routine
@@ -113,7 +113,7 @@ class _Calls:
         shape = (self.operands if of == "o" else self.results)[index]
         return step_to(self.b, self.bases[of][index], matrix, shape.nbytes)
 
-    def _argument(self, a: Argument, matrix: ir.Value) -> ir.Value:
+    def _argument(self, a: LapackArgument, matrix: ir.Value) -> ir.Value:
         shapes: Sequence[Shape] = self.operands if a.of == "o" else self.results
         match a.kind:
             case "address":

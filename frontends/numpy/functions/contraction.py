@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions.ufuncs import fold
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     broadcast,
@@ -75,7 +75,7 @@ def _product(a: Tracer, b: Tracer, core_a: str, core_b: str) -> Tracer:
 _CORES = {"matmul": ("ik", "kj"), "matvec": ("ik", "k"), "vecmat": ("k", "kj"), "vecdot": ("k", "k")}
 
 
-def _gufunc(recorder: Recorder, ufunc: Any, a: Any, b: Any, axis: Any = None, dtype: Any = None, **rest: Any) -> Tracer:
+def _gufunc(recorder: Trace, ufunc: Any, a: Any, b: Any, axis: Any = None, dtype: Any = None, **rest: Any) -> Tracer:
     x, y = lift(recorder, a), lift(recorder, b)
     name = ufunc.__name__
     if rest:
@@ -101,7 +101,7 @@ def _to_end(x: Tracer, axis: int) -> Tracer:
     return transposed(x, [d for d in range(x.ndim) if d != axis] + [axis])
 
 
-def _dot(recorder: Recorder, a: Any, b: Any) -> Any:
+def _dot(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
     if not x.ndim or not y.ndim:
         return NP.multiply(x, y)
@@ -109,7 +109,7 @@ def _dot(recorder: Recorder, a: Any, b: Any) -> Any:
     return dot_general(x, y, ((x.ndim - 1,), (max(y.ndim - 2, 0),)))
 
 
-def _inner(recorder: Recorder, a: Any, b: Any) -> Any:
+def _inner(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
     if not x.ndim or not y.ndim:
         return NP.multiply(x, y)
@@ -117,17 +117,17 @@ def _inner(recorder: Recorder, a: Any, b: Any) -> Any:
     return dot_general(x, y, ((x.ndim - 1,), (y.ndim - 1,)))
 
 
-def _vdot(recorder: Recorder, a: Any, b: Any) -> Any:
+def _vdot(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = (reshaped(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
     return _dot(recorder, NP.conjugate(x) if x.aval.dtype.is_complex else x, y)
 
 
-def _outer(recorder: Recorder, a: Any, b: Any) -> Any:
+def _outer(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = (reshaped(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
     return NP.multiply(reshaped(x, (x.size, 1)), y)
 
 
-def _tensordot(recorder: Recorder, a: Any, b: Any, axes: Any = 2) -> Any:
+def _tensordot(recorder: Trace, a: Any, b: Any, axes: Any = 2) -> Any:
     x, y = _common(lift(recorder, a), lift(recorder, b))
     if isinstance(axes, (int, np.integer)):
         pairs: Any = (range(x.ndim - int(axes), x.ndim), range(int(axes)))
@@ -140,7 +140,7 @@ def _tensordot(recorder: Recorder, a: Any, b: Any, axes: Any = 2) -> Any:
     return dot_general(x, y, (left, right))
 
 
-def _kron(recorder: Recorder, a: Any, b: Any) -> Any:
+def _kron(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
     rank = max(x.ndim, y.ndim)
     left, right = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
@@ -153,7 +153,7 @@ def _kron(recorder: Recorder, a: Any, b: Any) -> Any:
 # einsum
 
 
-def _einsum(recorder: Recorder, *operands: Any, optimize: Any = False, dtype: Any = None, **rest: Any) -> Any:
+def _einsum(recorder: Trace, *operands: Any, optimize: Any = False, dtype: Any = None, **rest: Any) -> Any:
     rest = {k: v for k, v in rest.items() if k not in ("casting", "order")}
     if rest or not operands:
         refuse(recorder, f"np.einsum({', '.join(rest)}=)", "use the plain form np.einsum('ij,jk->ik', a, b)")
@@ -283,14 +283,14 @@ def _stretched(x: Tracer, term: str, other: str, sizes: Mapping[str, int]) -> Tr
     return broadcast(x, tuple(sizes[c] if c in other else n for c, n in zip(term, x.shape, strict=True)))
 
 
-def _multi_dot(recorder: Recorder, arrays: Sequence[Any]) -> Any:
+def _multi_dot(recorder: Trace, arrays: Sequence[Any]) -> Any:
     made = lift(recorder, arrays[0])
     for other in arrays[1:]:
         made = _dot(recorder, made, other)
     return made
 
 
-def _matrix_power(recorder: Recorder, a: Any, n: int) -> Any:
+def _matrix_power(recorder: Trace, a: Any, n: int) -> Any:
     """By squaring."""
     x, power = lift(recorder, a), int(n)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions.selection import changeable, is_traced
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     array,
@@ -37,21 +37,21 @@ def _triangle(x: Tracer, k: int) -> Tracer:
     return emit("compare", column, emit("add", row, full(x, dims, int(k), np.int64)), direction="LE")
 
 
-def _tril(recorder: Recorder, m: Any, k: int = 0) -> Any:
+def _tril(recorder: Trace, m: Any, k: int = 0) -> Any:
     x = lift(recorder, m)
     mask = _triangle(x, k)
     whole = broadcast(x, mask.shape)
     return emit("select", mask, whole, full(x, mask.shape, 0, x.dtype))
 
 
-def _triu(recorder: Recorder, m: Any, k: int = 0) -> Any:
+def _triu(recorder: Trace, m: Any, k: int = 0) -> Any:
     x = lift(recorder, m)
     mask = _triangle(x, k - 1)
     whole = broadcast(x, mask.shape)
     return emit("select", mask, full(x, mask.shape, 0, x.dtype), whole)
 
 
-def _diag(recorder: Recorder, v: Any, k: int = 0) -> Any:
+def _diag(recorder: Trace, v: Any, k: int = 0) -> Any:
     x = lift(recorder, v)
     if x.ndim == 2:
         return NP.diagonal(x, k)
@@ -65,12 +65,12 @@ def _diag(recorder: Recorder, v: Any, k: int = 0) -> Any:
     return emit("select", mask, whole, full(x, (n, n), 0, x.dtype))
 
 
-def _diagflat(recorder: Recorder, v: Any, k: int = 0) -> Any:
+def _diagflat(recorder: Trace, v: Any, k: int = 0) -> Any:
     x = lift(recorder, v)
     return _diag(recorder, reshaped(x, (x.size,)), k)
 
 
-def _fill_diagonal(recorder: Recorder, a: Any, val: Any, wrap: bool = False) -> None:
+def _fill_diagonal(recorder: Trace, a: Any, val: Any, wrap: bool = False) -> None:
     x = changeable(recorder, a, "fill_diagonal")
     if wrap:
         refuse(recorder, "np.fill_diagonal(wrap=True)", "assign with a mask")
@@ -85,7 +85,7 @@ def _fill_diagonal(recorder: Recorder, a: Any, val: Any, wrap: bool = False) -> 
 
 def _full_like(value: Any) -> Callable[..., Any]:
     def function(
-        recorder: Recorder,
+        recorder: Trace,
         a: Any,
         dtype: Any = None,
         order: str = "K",
@@ -99,7 +99,7 @@ def _full_like(value: Any) -> Callable[..., Any]:
     return function
 
 
-def _filled(recorder: Recorder, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
+def _filled(recorder: Trace, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     x = lift(recorder, a)
     dims = x.shape if shape is None else tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
     wanted = x.dtype if dtype is None else np.dtype(dtype)
@@ -107,7 +107,7 @@ def _filled(recorder: Recorder, a: Any, value: Any, dtype: Any, shape: Any) -> A
 
 
 def _full_like_value(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     fill_value: Any,
     dtype: Any = None,
@@ -123,7 +123,7 @@ def _full_like_value(
 def _made(function: Any) -> Callable[..., Any]:
     """``np.tri(3, like=x)`` and such: NumPy makes the array, which becomes a constant."""
 
-    def maker(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    def maker(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
         if any(is_traced(v) for v in (*args, *kwargs.values())):
             refuse(recorder, f"np.{function.__name__} of traced numbers", "use shapes and plain numbers")
         try:
@@ -137,14 +137,14 @@ def _made(function: Any) -> Callable[..., Any]:
 def _splat(value: Any) -> Callable[..., Any]:
     """``np.zeros(shape, like=x)`` and such: one number everywhere."""
 
-    def maker(recorder: Recorder, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Any:
+    def maker(recorder: Trace, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None) -> Any:
         return _full(recorder, shape, value, np.float64 if dtype is None else dtype)
 
     return maker
 
 
 def _full(
-    recorder: Recorder, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None
+    recorder: Trace, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None
 ) -> Any:
     dims = tuple(map(operator.index, shape if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)))
     if any(n < 0 for n in dims):
@@ -154,7 +154,7 @@ def _full(
 
 
 def _eye(
-    recorder: Recorder,
+    recorder: Trace,
     N: int,
     M: Any = None,
     k: int = 0,
@@ -169,7 +169,7 @@ def _eye(
 
 
 def _arange(
-    recorder: Recorder, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
+    recorder: Trace, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
 ) -> Any:
     """Integers are counted in the program, others are a constant."""
     numbers = (0, start, step) if stop is None else (start, stop, step)
@@ -181,16 +181,16 @@ def _arange(
     return convert(counted * places.step + places.start, kind)
 
 
-def _as_array(recorder: Recorder, a: Any, dtype: Any = None, order: Any = None, **options: Any) -> Any:
+def _as_array(recorder: Trace, a: Any, dtype: Any = None, order: Any = None, **options: Any) -> Any:
     return array(recorder, a, dtype)
 
 
-def _as_new_array(recorder: Recorder, a: Any, dtype: Any = None, **options: Any) -> Any:
+def _as_new_array(recorder: Trace, a: Any, dtype: Any = None, **options: Any) -> Any:
     return Tracer(recorder, array(recorder, a, dtype).instruction)
 
 
 def _linspace(
-    recorder: Recorder,
+    recorder: Trace,
     start: Any,
     stop: Any,
     num: int = 50,
@@ -212,7 +212,7 @@ def _linspace(
     return (made, step) if retstep else made
 
 
-def _meshgrid(recorder: Recorder, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+def _meshgrid(recorder: Trace, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     values = [lift(recorder, x) for x in xi]
     n = len(values)
     made = [reshaped(v, [v.size if k == d else 1 for d in range(n)]) for k, v in enumerate(values)]

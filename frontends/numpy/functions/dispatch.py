@@ -25,7 +25,7 @@ from shardc.frontends.numpy.functions import (
     statistics,
 )
 from shardc.frontends.numpy.functions.ufuncs import store, ufunc_method
-from shardc.frontends.numpy.recorder import Protocols, Recorder
+from shardc.frontends.numpy.recorder import Protocols, Trace
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["FUNCTIONS", "PROTOCOLS", "REFUSED", "supported_functions"]
@@ -101,7 +101,7 @@ def supported_functions() -> list[str]:
     return sorted(n for n in FUNCTIONS if _resolve(n) is not None)
 
 
-def call_function(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call_function(recorder: Trace, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """NumPy's ``__array_function__``: find the handler, check the arguments, put the result where ``out=`` says."""
     if func not in _TABLE:
         raise _unknown(recorder, func)
@@ -111,7 +111,7 @@ def call_function(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
 
 
 def _call(
-    recorder: Recorder, func: Any, name: str, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
+    recorder: Trace, func: Any, name: str, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     out = kwargs.pop("out", None)
     args, positional = _without_out(func, handler, args)
@@ -150,7 +150,7 @@ def _without_out(func: Any, handler: Handler, args: tuple[Any, ...]) -> tuple[tu
 
 
 def _bad_arguments(
-    recorder: Recorder, func: Any, name: str, handler: Handler, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    recorder: Trace, func: Any, name: str, handler: Handler, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
     """NumPy's own TypeError where NumPy refuses the arguments too, else which of them is not supported."""
     try:
@@ -168,7 +168,7 @@ def _bad_arguments(
     )
 
 
-def _unknown(recorder: Recorder, func: Any) -> UnsupportedError:
+def _unknown(recorder: Trace, func: Any) -> UnsupportedError:
     name = _REFUSED.get(func)
     if name is not None:
         why, fix = REFUSED[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import constant, convert, emit, hlo_dtype, lift, normal_axes, normal_axis, take_slice
 from shardc.hlo.ir.types import array_shape
@@ -62,7 +62,7 @@ def _one(x: Tracer, kind: str, n: int, axis: int, norm: str | None) -> Tracer:
     return back
 
 
-def _ready(recorder: Recorder, a: Any, kind: str) -> Tracer:
+def _ready(recorder: Trace, a: Any, kind: str) -> Tracer:
     """In the type that the transform works in: half and single precision in single, all else in double."""
     x = lift(recorder, a)
     single = x.dtype in (np.float16, np.float32, np.complex64)
@@ -74,7 +74,7 @@ def _ready(recorder: Recorder, a: Any, kind: str) -> Tracer:
 
 
 def _transform(kind: str) -> Callable[..., Any]:
-    def function(recorder: Recorder, a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    def function(recorder: Trace, a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
         x = _ready(recorder, a, kind)
         d = normal_axis(axis, x.ndim)
         size = x.shape[d] if kind != "IRFFT" else 2 * (x.shape[d] - 1)
@@ -102,7 +102,7 @@ def _many(kind: str, default: Any) -> Callable[..., Any]:
     """Transforms along several axes, the last one first (for real data: the last one is the real one)."""
     others = {"RFFT": "FFT", "IRFFT": "IFFT"}.get(kind, kind)
 
-    def function(recorder: Recorder, a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
+    def function(recorder: Trace, a: Any, s: Any = None, axes: Any = default, norm: Any = None) -> Any:
         x = _ready(recorder, a, kind)
         sizes, chosen = _sizes(x, s, axes, kind)
         steps = [(n, d, others) for n, d in zip(sizes[:-1], chosen[:-1], strict=True)]
@@ -118,7 +118,7 @@ def _hermitian(inverse: bool) -> Callable[..., Any]:
     """hfft is irfft of the conjugate with the other norm, ihfft the conjugate of rfft."""
     swapped = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
-    def function(recorder: Recorder, a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    def function(recorder: Trace, a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
         if inverse:
             return NP.conjugate(NP.fft.rfft(lift(recorder, a), n, axis, swapped[norm]))
         turned = NP.conjugate(lift(recorder, a))
@@ -128,7 +128,7 @@ def _hermitian(inverse: bool) -> Callable[..., Any]:
 
 
 def _shift(back: bool) -> Callable[..., Any]:
-    def function(recorder: Recorder, x: Any, axes: Any = None) -> Any:
+    def function(recorder: Trace, x: Any, axes: Any = None) -> Any:
         value = lift(recorder, x)
         chosen = normal_axes(axes, value.ndim)
         by = [-(value.shape[d] // 2) if back else value.shape[d] // 2 for d in chosen]

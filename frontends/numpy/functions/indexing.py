@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.masked import Masked
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer, _getitem, _setitem
 from shardc.frontends.numpy.values import broadcast, constant, convert, emit, full, lift, refuse, reshaped, sliced
 from shardc.hlo.ir.build import Builder, binary_computation
@@ -35,7 +35,7 @@ class _Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _IndexPlan:
     """What an index asks: the basic ``slices``, an equal ``basic`` index item by item, then ``advanced`` positions by
     dimension of what the slices give, and where the positions' dimensions stand in the result."""
 
@@ -101,7 +101,7 @@ def _is_whole(item: Any) -> bool:
     return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
 
 
-def _plan(x: Tracer, items: Sequence[Any]) -> _Plan:
+def _plan(x: Tracer, items: Sequence[Any]) -> _IndexPlan:
     ranges: list[tuple[int, int, int]] = []
     turned: list[int] = []
     dims: list[int] = []
@@ -141,7 +141,7 @@ def _plan(x: Tracer, items: Sequence[Any]) -> _Plan:
     places = [k for k, is_advanced in enumerate(kinds) if is_advanced]
     together = not places or places == list(range(places[0], places[-1] + 1))
     place = advanced[0][0] if advanced and together else 0
-    return _Plan(_Slices(tuple(ranges), tuple(turned), tuple(dims)), tuple(basic), tuple(advanced), place)
+    return _IndexPlan(_Slices(tuple(ranges), tuple(turned), tuple(dims)), tuple(basic), tuple(advanced), place)
 
 
 def _is_integer(item: Any) -> bool:
@@ -220,7 +220,7 @@ def _write_slices(x: Tracer, s: _Slices, new: Tracer) -> Tracer:
     return emit("select", mask, spread, x)
 
 
-def _basic_view(x: Tracer, plan: _Plan) -> Tracer:
+def _basic_view(x: Tracer, plan: _IndexPlan) -> Tracer:
     s = plan.slices
     made = Tracer(x.recorder, _read_slices(x, s).instruction)
     return made.as_view(
@@ -234,7 +234,7 @@ def _basic_view(x: Tracer, plan: _Plan) -> Tracer:
 # The advanced part: one gather or scatter.
 
 
-def _vectors(x: Tracer, plan: _Plan) -> tuple[Tracer, tuple[int, ...]]:
+def _vectors(x: Tracer, plan: _IndexPlan) -> tuple[Tracer, tuple[int, ...]]:
     """Index vectors over the broadcast dimensions of all positions, last dimension the vector."""
     known = all(isinstance(p, np.ndarray) for _, p in plan.advanced)
     try:
@@ -248,7 +248,7 @@ def _vectors(x: Tracer, plan: _Plan) -> tuple[Tracer, tuple[int, ...]]:
     return parts[0] if len(parts) == 1 else emit("concatenate", *parts, dimensions=(len(dims),)), dims
 
 
-def _window(plan: _Plan, rank: int, batch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _window(plan: _IndexPlan, rank: int, batch: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Dimensions of the operand that are indexed, and those of the result that come from the others."""
     indexed = tuple(d for d, _ in plan.advanced)
     rest = rank - len(indexed)
@@ -256,7 +256,7 @@ def _window(plan: _Plan, rank: int, batch: int) -> tuple[tuple[int, ...], tuple[
     return indexed, tuple(result)
 
 
-def _gather(x: Tracer, plan: _Plan) -> Tracer:
+def _gather(x: Tracer, plan: _IndexPlan) -> Tracer:
     vectors, dims = _vectors(x, plan)
     indexed, window = _window(plan, x.ndim, len(dims))
     if 0 in [x.shape[d] for d in indexed]:
@@ -292,7 +292,7 @@ def _dynamic_slice(x: Tracer, vector: Tracer, indexed: tuple[int, ...]) -> Trace
     return reshaped(made, tuple(n for d, n in enumerate(x.shape) if d not in indexed))
 
 
-def _scatter(x: Tracer, plan: _Plan, value: Tracer, opcode: str = "") -> Tracer:
+def _scatter(x: Tracer, plan: _IndexPlan, value: Tracer, opcode: str = "") -> Tracer:
     """``x`` with ``value`` (of any shape that broadcasts) put at the positions, or combined there by ``opcode``."""
     vectors, dims = _vectors(x, plan)
     indexed, window = _window(plan, x.ndim, len(dims))
@@ -339,7 +339,7 @@ def _without_bools(x: Tracer, items: list[Any]) -> tuple[Tracer, list[Any]]:
     return NP.reshape(x, tuple(dims)), [np.arange(int(i)) if isinstance(i, bool) else i for i in items]
 
 
-def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
+def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _IndexPlan | None, list[Any]]:
     """A view by the basic part of the index, and the plan of the rest of it (None where there is none)."""
     x, items = _without_bools(x, _items(x, index))
     if any(_is_mask(i) for i in items):
@@ -348,7 +348,7 @@ def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _Plan | None, list[Any]]:
     return _basic_view(x, plan), plan, items
 
 
-def _get(recorder: Recorder, x: Tracer, index: Any) -> Any:
+def _get(recorder: Trace, x: Tracer, index: Any) -> Any:
     view, plan, items = _prepared(x, index)
     if plan is None:
         return _select_masked(x, items)
@@ -371,7 +371,7 @@ def _select_masked(x: Tracer, items: list[Any]) -> Masked:
     return made
 
 
-def _put(recorder: Recorder, x: Tracer, index: Any, value: Any) -> None:
+def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
     if isinstance(value, Masked):
         masks = [i for i in _items(x, index) if _is_mask(i)]
         if len(masks) != 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     broadcast,
@@ -33,7 +33,7 @@ from shardc.frontends.numpy.values import (
 __all__ = ["FUNCTIONS"]
 
 
-def _parts(recorder: Recorder, arrays: Any, dtype: Any = None) -> list[Tracer]:
+def _parts(recorder: Trace, arrays: Any, dtype: Any = None) -> list[Tracer]:
     """The arrays of a sequence (or along the first dimension of one), in the type that NumPy joins them to."""
     values = [lift(recorder, a) for a in arrays]
     if not values:
@@ -47,7 +47,7 @@ def _join(parts: Sequence[Tracer], axis: int) -> Tracer:
 
 
 def _concatenate(
-    recorder: Recorder, arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind"
+    recorder: Trace, arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     parts = _parts(recorder, arrays, dtype)
     if axis is None:
@@ -64,7 +64,7 @@ def _concatenate(
     return Tracer(recorder, _join(parts, d).instruction)
 
 
-def _stack(recorder: Recorder, arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def _stack(recorder: Trace, arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     parts = _parts(recorder, arrays, dtype)
     if any(p.shape != parts[0].shape for p in parts):
         raise ValueError("all input arrays must have the same shape")
@@ -75,7 +75,7 @@ def _stack(recorder: Recorder, arrays: Any, axis: int = 0, *, dtype: Any = None,
 def _stacked(at_least: Any, axis: int) -> Callable[..., Any]:
     """vstack, hstack and dstack."""
 
-    def function(recorder: Recorder, tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    def function(recorder: Trace, tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
         values = [at_least(lift(recorder, a)) for a in tup]
         d = 0 if axis == 1 and values[0].ndim == 1 else axis
         return NP.concatenate(values, axis=d, dtype=dtype, casting=casting)
@@ -83,12 +83,12 @@ def _stacked(at_least: Any, axis: int) -> Callable[..., Any]:
     return function
 
 
-def _column_stack(recorder: Recorder, tup: Any) -> Any:
+def _column_stack(recorder: Trace, tup: Any) -> Any:
     values = [lift(recorder, a) for a in tup]
     return NP.concatenate([reshaped(v, (v.size, 1)) if v.ndim < 2 else v for v in values], axis=1)
 
 
-def _block(recorder: Recorder, arrays: Any) -> Any:
+def _block(recorder: Trace, arrays: Any) -> Any:
     def depth(a: Any) -> int:
         return 1 + max(depth(x) for x in a) if isinstance(a, list) else 0
 
@@ -107,7 +107,7 @@ def _block(recorder: Recorder, arrays: Any) -> Any:
     return join(arrays, 0)
 
 
-def _array_split(recorder: Recorder, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+def _array_split(recorder: Trace, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     x = lift(recorder, ary)
     d = normal_axis(axis, x.ndim)
     n = x.shape[d]
@@ -121,7 +121,7 @@ def _array_split(recorder: Recorder, ary: Any, indices_or_sections: Any, axis: i
     return [x[(*lead, slice(a, b))] for a, b in pairwise(bounds)]
 
 
-def _split(recorder: Recorder, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+def _split(recorder: Trace, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     x = lift(recorder, ary)
     if isinstance(indices_or_sections, (int, np.integer)) and x.shape[axis] % int(indices_or_sections):
         raise ValueError("array split does not result in an equal division")
@@ -129,18 +129,18 @@ def _split(recorder: Recorder, ary: Any, indices_or_sections: Any, axis: int = 0
 
 
 def _split_along(axis: int) -> Callable[..., Any]:
-    def function(recorder: Recorder, ary: Any, indices_or_sections: Any) -> Any:
+    def function(recorder: Trace, ary: Any, indices_or_sections: Any) -> Any:
         x = lift(recorder, ary)
         return _split(recorder, x, indices_or_sections, 0 if axis == 1 and x.ndim == 1 else axis)
 
     return function
 
 
-def _unstack(recorder: Recorder, x: Any, /, *, axis: int = 0) -> Any:
+def _unstack(recorder: Trace, x: Any, /, *, axis: int = 0) -> Any:
     return tuple(NP.moveaxis(lift(recorder, x), axis, 0))
 
 
-def _tile(recorder: Recorder, A: Any, reps: Any) -> Any:
+def _tile(recorder: Trace, A: Any, reps: Any) -> Any:
     x = lift(recorder, A)
     counts = tuple(int(n) for n in reps) if isinstance(reps, (tuple, list, np.ndarray)) else (int(reps),)
     rank = max(len(counts), x.ndim)
@@ -151,7 +151,7 @@ def _tile(recorder: Recorder, A: Any, reps: Any) -> Any:
     return Tracer(recorder, made.instruction)
 
 
-def _repeat(recorder: Recorder, a: Any, repeats: Any, axis: Any = None) -> Any:
+def _repeat(recorder: Trace, a: Any, repeats: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if isinstance(repeats, Tracer):
         refuse(recorder, "np.repeat with traced counts: the result's shape depends on values", "pass plain integers")
@@ -166,13 +166,13 @@ def _repeat(recorder: Recorder, a: Any, repeats: Any, axis: Any = None) -> Any:
     return Tracer(recorder, made.instruction)
 
 
-def _flip(recorder: Recorder, m: Any, axis: Any = None) -> Any:
+def _flip(recorder: Trace, m: Any, axis: Any = None) -> Any:
     x = lift(recorder, m)
     axes = normal_axes(axis, x.ndim)
     return x[tuple(slice(None, None, -1 if d in axes else 1) for d in range(x.ndim))]
 
 
-def _rot90(recorder: Recorder, m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+def _rot90(recorder: Trace, m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     x = lift(recorder, m)
     i, j = normal_axes(tuple(axes), x.ndim)
     turns = int(k) % 4
@@ -183,7 +183,7 @@ def _rot90(recorder: Recorder, m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     return NP.flip(NP.swapaxes(x, i, j), j)
 
 
-def _roll(recorder: Recorder, a: Any, shift: Any, axis: Any = None) -> Any:
+def _roll(recorder: Trace, a: Any, shift: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if axis is None:
         return reshaped(_roll(recorder, reshaped(x, (x.size,)), shift, 0), x.shape)
@@ -199,11 +199,11 @@ def _roll(recorder: Recorder, a: Any, shift: Any, axis: Any = None) -> Any:
     return Tracer(recorder, x.instruction)
 
 
-def _append(recorder: Recorder, arr: Any, values: Any, axis: Any = None) -> Any:
+def _append(recorder: Trace, arr: Any, values: Any, axis: Any = None) -> Any:
     return NP.concatenate([lift(recorder, arr), lift(recorder, values)], axis=axis)
 
 
-def _delete(recorder: Recorder, arr: Any, obj: Any, axis: Any = None) -> Any:
+def _delete(recorder: Trace, arr: Any, obj: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
     if isinstance(obj, Tracer):
         refuse(recorder, "np.delete with traced positions: the result's shape depends on values", "pass plain integers")
@@ -220,7 +220,7 @@ def _delete(recorder: Recorder, arr: Any, obj: Any, axis: Any = None) -> Any:
     return NP.take(x, NP.delete(positions(x, n), obj), axis=d)
 
 
-def _insert(recorder: Recorder, arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
     x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     if not isinstance(obj, (int, np.integer)):
@@ -237,7 +237,7 @@ def _insert(recorder: Recorder, arr: Any, obj: Any, values: Any, axis: Any = Non
     return _join([take_slice(x, d, 0, place), part, take_slice(x, d, place, n)], d)
 
 
-def _resize(recorder: Recorder, a: Any, new_shape: Any) -> Any:
+def _resize(recorder: Trace, a: Any, new_shape: Any) -> Any:
     x = lift(recorder, a)
     dims = tuple(new_shape) if isinstance(new_shape, (tuple, list)) else (int(new_shape),)
     count = math.prod(dims)
@@ -248,7 +248,7 @@ def _resize(recorder: Recorder, a: Any, new_shape: Any) -> Any:
 
 
 def _windows(
-    recorder: Recorder, x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+    recorder: Trace, x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
     """Every window along the axes, as new last dimensions."""
     value: Any = lift(recorder, x)
@@ -278,7 +278,7 @@ def _pad_widths(pad_width: Any, rank: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in NP.broadcast_to(np.asarray(pad_width), (rank, 2))]
 
 
-def _pad(recorder: Recorder, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+def _pad(recorder: Trace, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     x = lift(recorder, array)
     widths = _pad_widths(pad_width, x.ndim)
     if any(w < 0 for pair in widths for w in pair):

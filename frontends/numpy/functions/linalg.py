@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions import norms
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import broadcast, convert, emit, full, iota, lift, refuse
 from shardc.hlo.ir.lapack import LAPACK, PREFIXES
@@ -29,7 +29,7 @@ _EIGH: Any = type(np.linalg.eigh(np.eye(1)))
 _SLOGDET: Any = type(np.linalg.slogdet(np.eye(1)))
 
 
-def _matrix(recorder: Recorder, a: Any, square: bool = True) -> Tracer:
+def _matrix(recorder: Trace, a: Any, square: bool = True) -> Tracer:
     """A stack of matrices in a type that LAPACK has; NumPy's own errors for others."""
     x = lift(recorder, a)
     if x.ndim < 2:
@@ -87,7 +87,7 @@ def _adjoint(x: Tracer) -> Any:
 # Cholesky, QR, and linear systems.
 
 
-def _cholesky(recorder: Recorder, a: Any, /, *, upper: bool = False) -> Any:
+def _cholesky(recorder: Trace, a: Any, /, *, upper: bool = False) -> Any:
     x = _matrix(recorder, a)
     lower = (
         NP.tril(emit("cholesky", x, lower=True)) if not upper else NP.tril(emit("cholesky", _adjoint(x), lower=True))
@@ -108,7 +108,7 @@ def _qr_factors(x: Tracer, complete: bool) -> tuple[Any, Any]:
     return q, NP.triu(packed[..., :width, :])
 
 
-def _qr(recorder: Recorder, a: Any, mode: str = "reduced") -> Any:
+def _qr(recorder: Trace, a: Any, mode: str = "reduced") -> Any:
     x = _matrix(recorder, a, square=False)
     if mode not in ("reduced", "complete", "r"):
         refuse(recorder, f"np.linalg.qr(mode={mode!r})", "modes reduced, complete and r are there")
@@ -116,7 +116,7 @@ def _qr(recorder: Recorder, a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else _QR(q, r)
 
 
-def _solve(recorder: Recorder, a: Any, b: Any) -> Any:
+def _solve(recorder: Trace, a: Any, b: Any) -> Any:
     """By QR: as stable as NumPy's LU, without pivots."""
     x, y = _matrix(recorder, a), lift(recorder, b)
     dtype = np.result_type(x.dtype, y.dtype)
@@ -138,7 +138,7 @@ def _solve(recorder: Recorder, a: Any, b: Any) -> Any:
     return made[..., 0] if vector else made
 
 
-def _inv(recorder: Recorder, a: Any) -> Any:
+def _inv(recorder: Trace, a: Any) -> Any:
     x = _matrix(recorder, a)
     return _solve(recorder, x, NP.eye(x.shape[-1], dtype=x.dtype, like=x))
 
@@ -153,13 +153,13 @@ def _lu_diagonal(x: Tracer) -> tuple[Any, Any]:
     return NP.diagonal(packed, axis1=-2, axis2=-1), NP.where(moved % 2 == 0, 1, -1)
 
 
-def _det(recorder: Recorder, a: Any) -> Any:
+def _det(recorder: Trace, a: Any) -> Any:
     x = _matrix(recorder, a)
     diagonal, sign = _lu_diagonal(x)
     return NP.prod(diagonal, axis=-1) * convert(sign, x.dtype)
 
 
-def _slogdet(recorder: Recorder, a: Any) -> Any:
+def _slogdet(recorder: Trace, a: Any) -> Any:
     x = _matrix(recorder, a)
     diagonal, sign = _lu_diagonal(x)
     size = NP.absolute(diagonal)
@@ -185,9 +185,7 @@ def _svd_parts(x: Tracer, mode: str) -> tuple[Any, Any, Any]:
     return u, s, vh
 
 
-def _svd(
-    recorder: Recorder, a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
-) -> Any:
+def _svd(recorder: Trace, a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     x = _matrix(recorder, a, square=False)
     if hermitian:
         refuse(recorder, "np.linalg.svd(hermitian=True)", "leave it out, or use np.linalg.eigh")
@@ -196,11 +194,11 @@ def _svd(
     return _SVD(*_svd_parts(x, "A" if full_matrices else "S"))
 
 
-def _svdvals(recorder: Recorder, x: Any, /) -> Any:
+def _svdvals(recorder: Trace, x: Any, /) -> Any:
     return _svd(recorder, x, compute_uv=False)
 
 
-def _eigh_parts(recorder: Recorder, a: Any, uplo: str, vectors: bool) -> tuple[Any, Any]:
+def _eigh_parts(recorder: Trace, a: Any, uplo: str, vectors: bool) -> tuple[Any, Any]:
     x = _matrix(recorder, a)
     if uplo.upper() not in ("L", "U"):
         raise ValueError("UPLO argument must be 'L' or 'U'")
@@ -212,15 +210,15 @@ def _eigh_parts(recorder: Recorder, a: Any, uplo: str, vectors: bool) -> tuple[A
     return w, v
 
 
-def _eigh(recorder: Recorder, a: Any, UPLO: str = "L") -> Any:
+def _eigh(recorder: Trace, a: Any, UPLO: str = "L") -> Any:
     return _EIGH(*_eigh_parts(recorder, a, UPLO, True))
 
 
-def _eigvalsh(recorder: Recorder, a: Any, UPLO: str = "L") -> Any:
+def _eigvalsh(recorder: Trace, a: Any, UPLO: str = "L") -> Any:
     return _eigh_parts(recorder, a, UPLO, False)[0]
 
 
-def _eig(recorder: Recorder, a: Any) -> Any:
+def _eig(recorder: Trace, a: Any) -> Any:
     refuse(
         recorder,
         "np.linalg.eig: whether its result is real or complex depends on values",
@@ -228,7 +226,7 @@ def _eig(recorder: Recorder, a: Any) -> Any:
     )
 
 
-def _pinv(recorder: Recorder, a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = _NOTHING) -> Any:
+def _pinv(recorder: Trace, a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = _NOTHING) -> Any:
     x = _matrix(recorder, a, square=False)
     u, s, vh = _svd_parts(x, "S")
     if rtol is None:
@@ -239,7 +237,7 @@ def _pinv(recorder: Recorder, a: Any, rcond: Any = None, hermitian: bool = False
     return NP.matmul(_adjoint(vh), inverse[..., None] * _adjoint(u))
 
 
-def _matrix_rank(recorder: Recorder, A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+def _matrix_rank(recorder: Trace, A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     x = lift(recorder, A)
     if x.ndim < 2:
         return convert(NP.any(NP.not_equal(x, 0)), np.int64)
@@ -250,7 +248,7 @@ def _matrix_rank(recorder: Recorder, A: Any, tol: Any = None, hermitian: bool = 
     return NP.sum(NP.greater(s, limit), axis=-1)
 
 
-def _cond(recorder: Recorder, x: Any, p: Any = None) -> Any:
+def _cond(recorder: Trace, x: Any, p: Any = None) -> Any:
     value = _matrix(recorder, x, square=False)
     if p in (None, 2, -2):
         s = _svd_parts(value, "N")[1]
@@ -260,7 +258,7 @@ def _cond(recorder: Recorder, x: Any, p: Any = None) -> Any:
     return sizes[0] * sizes[1]
 
 
-def _lstsq(recorder: Recorder, a: Any, b: Any, rcond: Any = None) -> Any:
+def _lstsq(recorder: Trace, a: Any, b: Any, rcond: Any = None) -> Any:
     refuse(
         recorder,
         "np.linalg.lstsq: the shape of its residuals depends on values",

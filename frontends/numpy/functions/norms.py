@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import convert, lift, normal_axes, refuse
 
@@ -22,7 +22,7 @@ def _floating(x: Tracer) -> Tracer:
 
 
 def _norm(
-    recorder: Recorder,
+    recorder: Trace,
     x: Any,
     ord: Any = None,  # noqa: A002
     axis: Any = None,
@@ -75,7 +75,7 @@ def _matrix_norm(x: Tracer, order: Any, axes: tuple[int, ...], keepdims: bool) -
 
 
 def _flat_norm(
-    recorder: Recorder,
+    recorder: Trace,
     x: Any,
     /,
     *,
@@ -95,7 +95,7 @@ def _flat_norm(
 
 
 def _last_norm(
-    recorder: Recorder,
+    recorder: Trace,
     x: Any,
     /,
     *,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import convert, emit, full, lift, normal_axes, refuse, reshaped
 
@@ -18,7 +18,7 @@ def _floating(x: Tracer) -> Tracer:
     return x if x.aval.dtype.is_float or x.aval.dtype.is_complex else convert(x, np.float64)
 
 
-def _trapezoid(recorder: Recorder, y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+def _trapezoid(recorder: Trace, y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     value = NP.moveaxis(lift(recorder, y), axis, -1)
     if x is None:
         step = dx
@@ -28,7 +28,7 @@ def _trapezoid(recorder: Recorder, y: Any, x: Any = None, dx: Any = 1.0, axis: i
     return NP.sum(step * (value[..., 1:] + value[..., :-1]) / 2.0, axis=-1)
 
 
-def _gradient(recorder: Recorder, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+def _gradient(recorder: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     x = _floating(lift(recorder, f))
     axes = normal_axes(axis, x.ndim)
     steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
@@ -48,9 +48,7 @@ def _gradient(recorder: Recorder, f: Any, *varargs: Any, axis: Any = None, edge_
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def _cross(
-    recorder: Recorder, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
-) -> Any:
+def _cross(recorder: Trace, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     if axis is not None:
         axisa = axisb = axisc = axis
     x = NP.moveaxis(lift(recorder, a), axisa, -1)
@@ -62,11 +60,11 @@ def _cross(
     return NP.moveaxis(made, -1, axisc)
 
 
-def _linalg_cross(recorder: Recorder, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+def _linalg_cross(recorder: Trace, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return _cross(recorder, x1, x2, axis=axis)
 
 
-def _polyval(recorder: Recorder, p: Any, x: Any) -> Any:
+def _polyval(recorder: Trace, p: Any, x: Any) -> Any:
     coefficients, value = lift(recorder, p), lift(recorder, x)
     made: Any = NP.zeros_like(value)
     for k in coefficients.steps(coefficients.shape[0]):
@@ -74,7 +72,7 @@ def _polyval(recorder: Recorder, p: Any, x: Any) -> Any:
     return made
 
 
-def _vander(recorder: Recorder, x: Any, N: Any = None, increasing: bool = False) -> Any:
+def _vander(recorder: Trace, x: Any, N: Any = None, increasing: bool = False) -> Any:
     value = lift(recorder, x)
     value = convert(value, np.result_type(value.dtype, np.int64))
     count = value.size if N is None else int(N)
@@ -84,7 +82,7 @@ def _vander(recorder: Recorder, x: Any, N: Any = None, increasing: bool = False)
     return NP.stack((powers if increasing else powers[::-1])[:count], axis=1)
 
 
-def _convolve(recorder: Recorder, a: Any, v: Any, mode: str = "full") -> Any:
+def _convolve(recorder: Trace, a: Any, v: Any, mode: str = "full") -> Any:
     """A sum of shifted products, one per element of the shorter one."""
     long, short = lift(recorder, a), lift(recorder, v)
     if short.size > long.size:
@@ -103,7 +101,7 @@ def _convolve(recorder: Recorder, a: Any, v: Any, mode: str = "full") -> Any:
     return made[m - 1 : n] if mode == "valid" else made
 
 
-def _correlate(recorder: Recorder, a: Any, v: Any, mode: str = "valid") -> Any:
+def _correlate(recorder: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = lift(recorder, a), lift(recorder, v)
     turned = NP.conjugate(NP.flip(y))
     if mode == "same" and y.size > x.size:
@@ -112,9 +110,7 @@ def _correlate(recorder: Recorder, a: Any, v: Any, mode: str = "valid") -> Any:
     return _convolve(recorder, x, turned, mode)
 
 
-def _interp(
-    recorder: Recorder, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
-) -> Any:
+def _interp(recorder: Trace, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     if period is not None:
         refuse(recorder, "np.interp(period=)", "take x modulo the period, and close xp and fp by hand")
     at: Any
@@ -132,14 +128,14 @@ def _interp(
     return NP.where(NP.greater(at, known[-1]), values[-1] if right is None else right, made)
 
 
-def _sinc(recorder: Recorder, x: Any) -> Any:
+def _sinc(recorder: Trace, x: Any) -> Any:
     value = _floating(lift(recorder, x))
     zero = NP.equal(value, 0)
     y = np.pi * NP.where(zero, value.dtype.type(1), value)
     return NP.where(zero, value.dtype.type(1), NP.sin(y) / y)
 
 
-def _unwrap(recorder: Recorder, p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+def _unwrap(recorder: Trace, p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
     x = _floating(lift(recorder, p))
     y = NP.moveaxis(x, axis, -1)
     step, half = NP.diff(y, axis=-1), period / 2
@@ -150,14 +146,14 @@ def _unwrap(recorder: Recorder, p: Any, discont: Any = None, axis: int = -1, *, 
     return NP.moveaxis(convert(made, x.dtype), -1, axis)
 
 
-def _ediff1d(recorder: Recorder, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+def _ediff1d(recorder: Trace, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x = lift(recorder, ary)
     made = NP.diff(reshaped(x, (x.size,)))
     parts = [None if v is None else convert(NP.ravel(lift(recorder, v)), x.dtype) for v in (to_begin, to_end)]
     return NP.concatenate([p for p in (parts[0], made, parts[1]) if p is not None])
 
 
-def _fix(recorder: Recorder, x: Any) -> Any:
+def _fix(recorder: Trace, x: Any) -> Any:
     return NP.trunc(lift(recorder, x))
 
 
@@ -165,7 +161,7 @@ def _infinite(sign: float) -> Callable[..., Any]:
     return lambda recorder, x: NP.equal(lift(recorder, x), np.inf * sign)
 
 
-def _is_real(recorder: Recorder, x: Any) -> Any:
+def _is_real(recorder: Trace, x: Any) -> Any:
     value = lift(recorder, x)
     if not value.aval.dtype.is_complex:
         return full(value, value.shape, True)

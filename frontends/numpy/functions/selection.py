@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     broadcast,
@@ -28,7 +28,7 @@ __all__ = ["FUNCTIONS", "changeable", "is_traced"]
 _NOTHING = np._NoValue
 
 
-def _promoted(recorder: Recorder, *values: Any) -> list[Tracer]:
+def _promoted(recorder: Trace, *values: Any) -> list[Tracer]:
     """In the type that NumPy promotes them to; Python numbers adapt to the arrays."""
     lifted = [lift(recorder, v) for v in values]
     kinds: list[Any] = [v.weak(0) if v.weak else v.dtype for v in lifted]
@@ -39,7 +39,7 @@ def _promoted(recorder: Recorder, *values: Any) -> list[Tracer]:
     ]
 
 
-def _where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None, /) -> Any:
+def _where(recorder: Trace, condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if x is None or y is None:
         refuse(
             recorder,
@@ -51,7 +51,7 @@ def _where(recorder: Recorder, condition: Any, x: Any = None, y: Any = None, /) 
 
 
 def _clip(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     a_min: Any = _NOTHING,
     a_max: Any = _NOTHING,
@@ -68,7 +68,7 @@ def _clip(
     return made if high is None else NP.minimum(made, high)
 
 
-def _round(recorder: Recorder, a: Any, decimals: int = 0) -> Any:
+def _round(recorder: Trace, a: Any, decimals: int = 0) -> Any:
     x = lift(recorder, a)
     digits = int(decimals)
     if x.aval.dtype.kind == "pred":
@@ -89,7 +89,7 @@ def _round(recorder: Recorder, a: Any, decimals: int = 0) -> Any:
     return NP.rint(NP.true_divide(x, scale)) * scale
 
 
-def _take(recorder: Recorder, a: Any, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
+def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
     x = lift(recorder, a)
     x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     places = (
@@ -123,14 +123,14 @@ def _along(x: Tracer, indices: Any, axis: Any) -> tuple[Any, ...]:
     return tuple(index)
 
 
-def _take_along_axis(recorder: Recorder, arr: Any, indices: Any, axis: Any = -1) -> Any:
+def _take_along_axis(recorder: Trace, arr: Any, indices: Any, axis: Any = -1) -> Any:
     x = lift(recorder, arr)
     if axis is None:
         return NP.take(reshaped(x, (x.size,)), indices)
     return x[_along(x, indices, axis)]
 
 
-def _put_along_axis(recorder: Recorder, arr: Any, indices: Any, values: Any, axis: Any) -> None:
+def _put_along_axis(recorder: Trace, arr: Any, indices: Any, values: Any, axis: Any) -> None:
     x = changeable(recorder, arr, "put_along_axis")
     if axis is None:
         NP.reshape(x, -1)[indices] = values
@@ -138,13 +138,13 @@ def _put_along_axis(recorder: Recorder, arr: Any, indices: Any, values: Any, axi
         x[_along(x, indices, axis)] = values
 
 
-def changeable(recorder: Recorder, x: Any, name: str) -> Tracer:
+def changeable(recorder: Trace, x: Any, name: str) -> Tracer:
     if not isinstance(x, Tracer):
         refuse(recorder, f"np.{name} of traced values into a plain NumPy array", "make it with np.zeros(shape, like=x)")
     return x
 
 
-def _put(recorder: Recorder, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+def _put(recorder: Trace, a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     x = changeable(recorder, a, "put")
     places = ind if isinstance(ind, Tracer) else np.asarray(ind)
     values = lift(recorder, v)
@@ -155,7 +155,7 @@ def _put(recorder: Recorder, a: Any, ind: Any, v: Any, mode: str = "raise") -> N
     x.assign(reshaped(flat, x.shape))
 
 
-def _copyto(recorder: Recorder, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+def _copyto(recorder: Trace, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     x = changeable(recorder, dst, "copyto")
     value = lift(recorder, src)
     if not value.weak and not NP.can_cast(value.dtype, x.dtype, casting=casting):
@@ -167,7 +167,7 @@ def _copyto(recorder: Recorder, dst: Any, src: Any, casting: str = "same_kind", 
         x.assign(emit("select", mask, broadcast(convert(value, x.dtype), x.shape), x))
 
 
-def _putmask(recorder: Recorder, a: Any, /, mask: Any, values: Any) -> None:
+def _putmask(recorder: Trace, a: Any, /, mask: Any, values: Any) -> None:
     x = changeable(recorder, a, "putmask")
     value = convert(lift(recorder, values), x.dtype)
     if value.ndim and value.shape != x.shape:
@@ -175,7 +175,7 @@ def _putmask(recorder: Recorder, a: Any, /, mask: Any, values: Any) -> None:
     _copyto(recorder, x, value, "unsafe", NP.reshape(lift(recorder, mask), x.shape))
 
 
-def _select(recorder: Recorder, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+def _select(recorder: Trace, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError("list of cases must be same length as list of conditions")
     *choices, made = _promoted(recorder, *choicelist, default)
@@ -184,7 +184,7 @@ def _select(recorder: Recorder, condlist: Any, choicelist: Any, default: Any = 0
     return made
 
 
-def _choose(recorder: Recorder, a: Any, choices: Any, mode: str = "raise") -> Any:
+def _choose(recorder: Trace, a: Any, choices: Any, mode: str = "raise") -> Any:
     index, options = lift(recorder, a), _promoted(recorder, *choices)
     if mode == "wrap":
         index = NP.remainder(index, len(options))
@@ -194,7 +194,7 @@ def _choose(recorder: Recorder, a: Any, choices: Any, mode: str = "raise") -> An
     return broadcast(made, np.broadcast_shapes(index.shape, made.shape))
 
 
-def _piecewise(recorder: Recorder, x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def _piecewise(recorder: Trace, x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     value = lift(recorder, x)
     conditions = list(condlist) if isinstance(condlist, (list, tuple)) else [condlist]
     functions = list(funclist)
@@ -208,7 +208,7 @@ def _piecewise(recorder: Recorder, x: Any, condlist: Any, funclist: Sequence[Any
 
 
 def _nan_to_num(
-    recorder: Recorder, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+    recorder: Trace, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     value = lift(recorder, x)
     if value.aval.dtype.is_complex:
@@ -226,7 +226,7 @@ def _nan_to_num(
     return made
 
 
-def _isclose(recorder: Recorder, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+def _isclose(recorder: Trace, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
     near = NP.less_equal(NP.absolute(NP.subtract(x, y)), atol + rtol * NP.absolute(y))
     made = NP.logical_or(NP.logical_and(near, NP.isfinite(y)), NP.equal(x, y))
@@ -235,7 +235,7 @@ def _isclose(recorder: Recorder, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1
     return made
 
 
-def _all_equal(recorder: Recorder, a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+def _all_equal(recorder: Trace, a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     x, y = lift(recorder, a1), lift(recorder, a2)
     if x.shape != y.shape:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer, _astype, _view_as
 from shardc.frontends.numpy.values import (
     broadcast,
@@ -48,7 +48,7 @@ def _as_shape(x: Tracer, dims: Sequence[int]) -> Tracer:
     return made.as_view(x, lambda base: reshaped(base, dims), lambda base, new: reshaped(new, old), layout)
 
 
-def _reshape(recorder: Recorder, a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
+def _reshape(recorder: Trace, a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
     x = lift(recorder, a)
     dims = _known_dims(x, shape)
     if order == "F":
@@ -70,11 +70,11 @@ def _known_dims(x: Tracer, shape: Any) -> tuple[int, ...]:
     return dims
 
 
-def _ravel(recorder: Recorder, a: Any, order: str = "C") -> Any:
+def _ravel(recorder: Trace, a: Any, order: str = "C") -> Any:
     return _reshape(recorder, a, -1, order="F" if order == "F" else "C")
 
 
-def _transpose(recorder: Recorder, a: Any, axes: Any = None) -> Any:
+def _transpose(recorder: Trace, a: Any, axes: Any = None) -> Any:
     x = lift(recorder, a)
     order = tuple(range(x.ndim))[::-1] if axes is None else normal_axes(tuple(axes), x.ndim)
     if len(order) != x.ndim:
@@ -82,11 +82,11 @@ def _transpose(recorder: Recorder, a: Any, axes: Any = None) -> Any:
     return _reordered(x, order)
 
 
-def _matrix_transpose(recorder: Recorder, x: Any) -> Any:
+def _matrix_transpose(recorder: Trace, x: Any) -> Any:
     return NP.swapaxes(lift(recorder, x), -1, -2)
 
 
-def _swapaxes(recorder: Recorder, a: Any, axis1: int, axis2: int) -> Any:
+def _swapaxes(recorder: Trace, a: Any, axis1: int, axis2: int) -> Any:
     x = lift(recorder, a)
     order = list(range(x.ndim))
     i, j = normal_axis(axis1, x.ndim), normal_axis(axis2, x.ndim)
@@ -94,7 +94,7 @@ def _swapaxes(recorder: Recorder, a: Any, axis1: int, axis2: int) -> Any:
     return _reordered(x, order)
 
 
-def _moveaxis(recorder: Recorder, a: Any, source: Any, destination: Any) -> Any:
+def _moveaxis(recorder: Trace, a: Any, source: Any, destination: Any) -> Any:
     x = lift(recorder, a)
     moved, places = normal_axes(source, x.ndim), normal_axes(destination, x.ndim)
     if len(moved) != len(places):
@@ -105,7 +105,7 @@ def _moveaxis(recorder: Recorder, a: Any, source: Any, destination: Any) -> Any:
     return _reordered(x, order)
 
 
-def _rollaxis(recorder: Recorder, a: Any, axis: int, start: int = 0) -> Any:
+def _rollaxis(recorder: Trace, a: Any, axis: int, start: int = 0) -> Any:
     x = lift(recorder, a)
     d = normal_axis(axis, x.ndim)
     place = start + x.ndim if start < 0 else start
@@ -114,7 +114,7 @@ def _rollaxis(recorder: Recorder, a: Any, axis: int, start: int = 0) -> Any:
     return _reordered(x, order)
 
 
-def _squeeze(recorder: Recorder, a: Any, axis: Any = None) -> Any:
+def _squeeze(recorder: Trace, a: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     gone = [d for d, n in enumerate(x.shape) if n == 1] if axis is None else normal_axes(axis, x.ndim)
     if any(x.shape[d] != 1 for d in gone):
@@ -122,7 +122,7 @@ def _squeeze(recorder: Recorder, a: Any, axis: Any = None) -> Any:
     return _as_shape(x, [n for d, n in enumerate(x.shape) if d not in gone])
 
 
-def _expand_dims(recorder: Recorder, a: Any, axis: Any) -> Any:
+def _expand_dims(recorder: Trace, a: Any, axis: Any) -> Any:
     x = lift(recorder, a)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     places = normal_axes(axis, x.ndim + count)
@@ -130,7 +130,7 @@ def _expand_dims(recorder: Recorder, a: Any, axis: Any) -> Any:
     return _as_shape(x, [1 if d in places else next(sizes) for d in range(x.ndim + count)])
 
 
-def _broadcast_to(recorder: Recorder, array: Any, shape: Any, subok: bool = False) -> Any:
+def _broadcast_to(recorder: Trace, array: Any, shape: Any, subok: bool = False) -> Any:
     x = lift(recorder, array)
     dims = tuple(int(n) for n in shape) if isinstance(shape, (tuple, list)) else (int(shape),)
     if np.broadcast_shapes(x.shape, dims) != dims:
@@ -139,7 +139,7 @@ def _broadcast_to(recorder: Recorder, array: Any, shape: Any, subok: bool = Fals
     return made.as_view(x, lambda base: broadcast(base, dims), None, x.layout.broadcast(dims))
 
 
-def _broadcast_arrays(recorder: Recorder, *args: Any, subok: bool = False) -> Any:
+def _broadcast_arrays(recorder: Trace, *args: Any, subok: bool = False) -> Any:
     values = [lift(recorder, a) for a in args]
     dims = np.broadcast_shapes(*(v.shape for v in values))
     return tuple(_broadcast_to(recorder, v, dims) for v in values)
@@ -151,7 +151,7 @@ _AT_LEAST: Mapping[int, Mapping[int, str]] = {1: {0: "1"}, 2: {0: "11", 1: "1n"}
 def _at_least(rank: int) -> Callable[..., Any]:
     """atleast_1d and on: where a lower rank gets its dimensions of size 1."""
 
-    def function(recorder: Recorder, *arys: Any) -> Any:
+    def function(recorder: Trace, *arys: Any) -> Any:
         made = []
         for a in arys:
             x = lift(recorder, a)
@@ -163,7 +163,7 @@ def _at_least(rank: int) -> Callable[..., Any]:
     return function
 
 
-def _real(recorder: Recorder, val: Any) -> Any:
+def _real(recorder: Trace, val: Any) -> Any:
     x = lift(recorder, val)
     if not x.aval.dtype.is_complex:
         return _as_shape(x, x.shape)
@@ -173,7 +173,7 @@ def _real(recorder: Recorder, val: Any) -> Any:
     )
 
 
-def _imag(recorder: Recorder, val: Any) -> Any:
+def _imag(recorder: Trace, val: Any) -> Any:
     x = lift(recorder, val)
     if not x.aval.dtype.is_complex:
         return full(x, x.shape, 0, x.dtype)
@@ -183,13 +183,13 @@ def _imag(recorder: Recorder, val: Any) -> Any:
     )
 
 
-def _angle(recorder: Recorder, z: Any, deg: bool = False) -> Any:
+def _angle(recorder: Trace, z: Any, deg: bool = False) -> Any:
     x = lift(recorder, z)
     made = NP.arctan2(NP.imag(x), NP.real(x))
     return NP.rad2deg(made) if deg else made
 
 
-def _diagonal(recorder: Recorder, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def _diagonal(recorder: Trace, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = lift(recorder, a)
     i, j = normal_axis(axis1, x.ndim), normal_axis(axis2, x.ndim)
     rest = [d for d in range(x.ndim) if d not in (i, j)]
@@ -203,16 +203,16 @@ def _diagonal(recorder: Recorder, a: Any, offset: int = 0, axis1: int = 0, axis2
     return NP.sum(NP.where(same, corner, corner.dtype.type(0)), axis=-1, dtype=x.dtype)
 
 
-def _trace(recorder: Recorder, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def _trace(recorder: Trace, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     return NP.sum(_diagonal(recorder, a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
-def _copy(recorder: Recorder, a: Any, order: str = "K", subok: bool = False) -> Any:
+def _copy(recorder: Trace, a: Any, order: str = "K", subok: bool = False) -> Any:
     return Tracer(recorder, lift(recorder, a).instruction)
 
 
 def _as_type(
-    recorder: Recorder, x: Any, dtype: Any, /, *, casting: str = "unsafe", copy: bool = True, device: Any = None
+    recorder: Trace, x: Any, dtype: Any, /, *, casting: str = "unsafe", copy: bool = True, device: Any = None
 ) -> Any:
     value = lift(recorder, x)
     if not NP.can_cast(value.dtype, dtype, casting=casting):
@@ -221,7 +221,7 @@ def _as_type(
     return Tracer(recorder, made.instruction) if made is value and copy else made
 
 
-def _view(recorder: Recorder, x: Any, dtype: Any) -> Any:
+def _view(recorder: Trace, x: Any, dtype: Any) -> Any:
     value = lift(recorder, x)
     if dtype is None:
         return _as_shape(value, value.shape)
@@ -239,7 +239,7 @@ def _view(recorder: Recorder, x: Any, dtype: Any) -> Any:
 # What needs no values.
 
 
-def _result_type(recorder: Recorder, *arrays_and_dtypes: Any) -> Any:
+def _result_type(recorder: Trace, *arrays_and_dtypes: Any) -> Any:
     return np.result_type(
         *((a.weak(0) if a.weak else a.dtype) if isinstance(a, Tracer) else a for a in arrays_and_dtypes)
     )
@@ -254,12 +254,12 @@ def _dtype_query(function: Any) -> Callable[..., Any]:
     return lambda recorder, *values: function(*(_empty(lift(recorder, v).dtype) for v in values))
 
 
-def _can_cast(recorder: Recorder, from_: Any, to: Any, casting: str = "safe") -> Any:
+def _can_cast(recorder: Trace, from_: Any, to: Any, casting: str = "safe") -> Any:
     kinds = [v.dtype if isinstance(v, Tracer) else v for v in (from_, to)]
     return NP.can_cast(*kinds, casting=casting)
 
 
-def _size(recorder: Recorder, a: Any, axis: Any = None) -> Any:
+def _size(recorder: Trace, a: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     return x.size if axis is None else math.prod(x.shape[d] for d in normal_axes(axis, x.ndim))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions.statistics import _NOTHING, _given, _mean_type
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     convert,
@@ -62,9 +62,7 @@ def _sorted(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Tracer]:
     return [emit("get-tuple-element", whole, index=k) for k in range(len(operands))]
 
 
-def _sort(
-    recorder: Recorder, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
-) -> Any:
+def _sort(recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.sort(order=) of structured arrays", "sort by np.lexsort")
@@ -73,7 +71,7 @@ def _sort(
 
 
 def _argsort(
-    recorder: Recorder, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
 ) -> Any:
     x = lift(recorder, a)
     if order is not None:
@@ -82,7 +80,7 @@ def _argsort(
     return _sorted([x], d, [iota(x, x.shape, d)])[1]
 
 
-def _partition(recorder: Recorder, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+def _partition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
     x = lift(recorder, a)
     size = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
     for k in np.atleast_1d(kth):
@@ -91,18 +89,18 @@ def _partition(recorder: Recorder, a: Any, kth: Any, axis: Any = -1, kind: Any =
     return _sort(recorder, x, axis)
 
 
-def _argpartition(recorder: Recorder, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+def _argpartition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
     return _argsort(recorder, a, axis)
 
 
-def _lexsort(recorder: Recorder, keys: Any, axis: int = -1) -> Any:
+def _lexsort(recorder: Trace, keys: Any, axis: int = -1) -> Any:
     """The last key counts most."""
     values = [lift(recorder, k) for k in keys][::-1]
     d = normal_axis(axis, values[0].ndim)
     return _sorted(values, d, [iota(values[0], values[0].shape, d)])[-1]
 
 
-def _sort_complex(recorder: Recorder, a: Any) -> Any:
+def _sort_complex(recorder: Trace, a: Any) -> Any:
     x = lift(recorder, a)
     return _sort(recorder, convert(x, np.result_type(x.dtype, np.complex64)))
 
@@ -138,9 +136,7 @@ def _nan_where_any(made: Tracer, x: Tracer) -> Tracer:
     return emit("select", bad, full(made, made.shape, np.nan, made.dtype), made)
 
 
-def _median(
-    recorder: Recorder, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: Any = _NOTHING
-) -> Any:
+def _median(recorder: Trace, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: Any = _NOTHING) -> Any:
     x = lift(recorder, a)
     flat, axes = _flattened(x, axis)
     n = flat.shape[-1]
@@ -164,7 +160,7 @@ _METHODS: Mapping[str, Callable[[float], float]] = {
 
 
 def _quantile(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     q: Any,
     axis: Any = None,
@@ -206,14 +202,14 @@ def _between(ordered: Tracer, low: int, weight: float, dtype: Any) -> Tracer:
     return made
 
 
-def _percentile(recorder: Recorder, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+def _percentile(recorder: Trace, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     return _quantile(recorder, a, q, *args, **kwargs, hundred=100.0)
 
 
 # Searches by counting.
 
 
-def _searchsorted(recorder: Recorder, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+def _searchsorted(recorder: Trace, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """How many elements come before: a comparison with all of them."""
     x, wanted = lift(recorder, a), lift(recorder, v)
     if sorter is not None:
@@ -222,7 +218,7 @@ def _searchsorted(recorder: Recorder, a: Any, v: Any, side: str = "left", sorter
     return NP.sum(before(x, wanted[..., None]), axis=-1, dtype=np.int64)
 
 
-def _digitize(recorder: Recorder, x: Any, bins: Any, right: bool = False) -> Any:
+def _digitize(recorder: Trace, x: Any, bins: Any, right: bool = False) -> Any:
     edges = lift(recorder, bins)
     rising = isinstance(bins, Tracer) or bool(NP.all(NP.diff(np.asarray(bins)) >= 0))
     if not rising:
@@ -232,7 +228,7 @@ def _digitize(recorder: Recorder, x: Any, bins: Any, right: bool = False) -> Any
 
 
 def _isin(
-    recorder: Recorder,
+    recorder: Trace,
     element: Any,
     test_elements: Any,
     assume_unique: bool = False,
@@ -246,7 +242,7 @@ def _isin(
 
 
 def _nan_quantile(function: Any) -> Callable[..., Any]:
-    def refused(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    def refused(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
         refuse(
             recorder,
             f"np.{function} (the number of elements depends on values)",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions.ufuncs import accumulate, reduce
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     broadcast,
@@ -39,7 +39,7 @@ def _given(value: Any, default: Any) -> Any:
 
 def _reduction(ufunc: Any) -> Callable[..., Any]:
     def function(
-        recorder: Recorder,
+        recorder: Trace,
         a: Any,
         axis: Any = None,
         dtype: Any = None,
@@ -58,7 +58,7 @@ def _extreme(ufunc: Any) -> Callable[..., Any]:
     general = _reduction(ufunc)
 
     def function(
-        recorder: Recorder,
+        recorder: Trace,
         a: Any,
         axis: Any = None,
         keepdims: Any = _NOTHING,
@@ -71,7 +71,7 @@ def _extreme(ufunc: Any) -> Callable[..., Any]:
 
 
 def _of_bools(ufunc: Any) -> Callable[..., Any]:
-    def function(recorder: Recorder, a: Any, axis: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING) -> Any:
+    def function(recorder: Trace, a: Any, axis: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING) -> Any:
         x = convert(lift(recorder, a), np.bool)
         return reduce(recorder, ufunc, x, axis, None, None, _given(keepdims, False), None, _given(where, True))
 
@@ -79,7 +79,7 @@ def _of_bools(ufunc: Any) -> Callable[..., Any]:
 
 
 def _cumulative(ufunc: Any) -> Callable[..., Any]:
-    def function(recorder: Recorder, a: Any, axis: Any = None, dtype: Any = None) -> Any:
+    def function(recorder: Trace, a: Any, axis: Any = None, dtype: Any = None) -> Any:
         x = lift(recorder, a)
         flat = reshaped(x, (x.size,)) if axis is None else x
         return accumulate(recorder, ufunc, flat, 0 if axis is None else axis, dtype)
@@ -89,7 +89,7 @@ def _cumulative(ufunc: Any) -> Callable[..., Any]:
 
 def _cumulative_array_api(ufunc: Any, start: int) -> Callable[..., Any]:
     def function(
-        recorder: Recorder, x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
+        recorder: Trace, x: Any, /, *, axis: Any = None, dtype: Any = None, include_initial: bool = False
     ) -> Any:
         value = lift(recorder, x)
         d = normal_axis(0 if axis is None and value.ndim < 2 else axis, value.ndim)
@@ -120,7 +120,7 @@ def _mean_type(x: Tracer, dtype: Any) -> tuple[Any, Any]:
 
 
 def _mean(
-    recorder: Recorder, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING
+    recorder: Trace, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING
 ) -> Any:
     x, mask = lift(recorder, a), _given(where, True)
     axes = normal_axes(axis, x.ndim)
@@ -138,7 +138,7 @@ def _without(x: Tracer, axes: tuple[int, ...], keepdims: Any) -> Tracer:
 
 
 def _var(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     axis: Any = None,
     dtype: Any = None,
@@ -164,14 +164,14 @@ def _var(
     return convert(made, final) if not x.aval.dtype.is_complex else made
 
 
-def _std(recorder: Recorder, a: Any, *args: Any, **kwargs: Any) -> Any:
+def _std(recorder: Trace, a: Any, *args: Any, **kwargs: Any) -> Any:
     return NP.sqrt(_var(recorder, a, *args, **kwargs))
 
 
 def _arg_extreme(direction: str) -> Callable[..., Any]:
     """argmax and argmin: a reduction of (value, position) pairs; the first wins, and NaN before all."""
 
-    def function(recorder: Recorder, a: Any, axis: Any = None, *, keepdims: Any = _NOTHING) -> Any:
+    def function(recorder: Trace, a: Any, axis: Any = None, *, keepdims: Any = _NOTHING) -> Any:
         x = lift(recorder, a)
         if x.aval.dtype.is_complex:
             refuse(recorder, "argmax and argmin of complex numbers", "use the real part or the absolute value")
@@ -214,17 +214,17 @@ def _first_extreme(x: Tracer, d: int, direction: str) -> Tracer:
     return emit("get-tuple-element", both, index=1)
 
 
-def _count_nonzero(recorder: Recorder, a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+def _count_nonzero(recorder: Trace, a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     return reduce(recorder, np.add, convert(lift(recorder, a), np.bool), axis, np.int64, None, keepdims)
 
 
-def _ptp(recorder: Recorder, a: Any, axis: Any = None, keepdims: Any = _NOTHING) -> Any:
+def _ptp(recorder: Trace, a: Any, axis: Any = None, keepdims: Any = _NOTHING) -> Any:
     x, kept = lift(recorder, a), _given(keepdims, False)
     return NP.max(x, axis=axis, keepdims=kept) - NP.min(x, axis=axis, keepdims=kept)
 
 
 def _average(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     axis: Any = None,
     weights: Any = None,
@@ -251,7 +251,7 @@ def _average(
     return (mean, scale) if returned else mean
 
 
-def _edges(recorder: Recorder, name: str, x: Any, bins: Any, limits: Any) -> Any:
+def _edges(recorder: Trace, name: str, x: Any, bins: Any, limits: Any) -> Any:
     """The edges of a histogram, which must not depend on values."""
     counted = isinstance(bins, (int, np.integer))
     known = limits is not None if counted else not isinstance(bins, (str, Tracer))
@@ -265,12 +265,12 @@ def _edges(recorder: Recorder, name: str, x: Any, bins: Any, limits: Any) -> Any
     return np.histogram_bin_edges(np.empty(0, lift(recorder, x).dtype), bins, limits)
 
 
-def _histogram_bin_edges(recorder: Recorder, a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
+def _histogram_bin_edges(recorder: Trace, a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
     return _edges(recorder, "histogram_bin_edges", a, bins, range)
 
 
 def _histogram(
-    recorder: Recorder,
+    recorder: Trace,
     a: Any,
     bins: Any = 10,
     range: Any = None,  # noqa: A002 - NumPy's name
@@ -318,7 +318,7 @@ def _nan_free(function: Any, value: Any) -> Callable[..., Any]:
 def _nan_masked(function: Any) -> Callable[..., Any]:
     """``function`` over the elements that are not NaN, by its own ``where=``."""
 
-    def masked(recorder: Recorder, a: Any, *args: Any, where: Any = _NOTHING, **kwargs: Any) -> Any:
+    def masked(recorder: Trace, a: Any, *args: Any, where: Any = _NOTHING, **kwargs: Any) -> Any:
         x = lift(recorder, a)
         mask = NP.logical_not(NP.isnan(x))
         if where is not _NOTHING:
@@ -332,9 +332,7 @@ def _nan_extreme(ufunc: Any) -> Callable[..., Any]:
     return _extreme(ufunc)
 
 
-def _diff(
-    recorder: Recorder, a: Any, n: int = 1, axis: int = -1, prepend: Any = _NOTHING, append: Any = _NOTHING
-) -> Any:
+def _diff(recorder: Trace, a: Any, n: int = 1, axis: int = -1, prepend: Any = _NOTHING, append: Any = _NOTHING) -> Any:
     x: Any = lift(recorder, a)
     d = normal_axis(axis, x.ndim)
     ends: list[Any] = []
@@ -351,7 +349,7 @@ def _diff(
     return x
 
 
-def _cov(recorder: Recorder, m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+def _cov(recorder: Trace, m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
     x = _observations(recorder, m, y, rowvar)
     less = ddof if ddof is not None else 0 if bias else 1
     x = x - NP.mean(x, axis=1, keepdims=True)
@@ -359,7 +357,7 @@ def _cov(recorder: Recorder, m: Any, y: Any = None, rowvar: bool = True, bias: b
     return NP.squeeze(made)
 
 
-def _observations(recorder: Recorder, m: Any, y: Any, rowvar: bool) -> Any:
+def _observations(recorder: Trace, m: Any, y: Any, rowvar: bool) -> Any:
     parts = []
     for part in (m, y):
         if part is not None:
@@ -370,7 +368,7 @@ def _observations(recorder: Recorder, m: Any, y: Any, rowvar: bool) -> Any:
     return NP.concatenate(parts, axis=0)
 
 
-def _corrcoef(recorder: Recorder, x: Any, y: Any = None, rowvar: bool = True) -> Any:
+def _corrcoef(recorder: Trace, x: Any, y: Any = None, rowvar: bool = True) -> Any:
     c = _cov(recorder, x, y, rowvar)
     if not c.ndim:
         return c / c

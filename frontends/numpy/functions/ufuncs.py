@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.numpy.functions.elementwise import UFUNCS, select
-from shardc.frontends.numpy.recorder import Recorder
+from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
     array,
@@ -53,7 +53,7 @@ IDENTITIES: Mapping[str, tuple[str, Any]] = MappingProxyType(
 
 
 def ufunc_method(
-    recorder: Recorder,
+    recorder: Trace,
     ufunc: Any,
     method: str,
     inputs: tuple[Any, ...],
@@ -83,7 +83,7 @@ _NO_UFUNC = "compute it outside of the function and pass the result in, or write
 
 
 def call_ufunc(
-    recorder: Recorder,
+    recorder: Trace,
     ufunc: Any,
     inputs: Sequence[Any],
     out: tuple[Any, ...] | None = None,
@@ -143,7 +143,7 @@ def _operand(given: Any, value: Tracer, dtype: Any, dims: tuple[int, ...]) -> Tr
     return broadcast(convert(value, dtype), dims)
 
 
-def _masked(recorder: Recorder, made: Tracer, where: Any, target: Any) -> Tracer:
+def _masked(recorder: Trace, made: Tracer, where: Any, target: Any) -> Tracer:
     if target is None:
         refuse(
             recorder,
@@ -180,7 +180,7 @@ def store(made: Tracer, target: Any, casting: Any = "same_kind") -> Tracer:
 
 
 def reduce(
-    recorder: Recorder,
+    recorder: Trace,
     ufunc: Any,
     x: Any,
     axis: Any = 0,
@@ -277,7 +277,7 @@ def _without_nan(name: str, x: Tracer, axes: tuple[int, ...]) -> Tracer:
     return select(nothing, full(made, made.shape, np.nan, made.dtype), made)
 
 
-def accumulate(recorder: Recorder, ufunc: Any, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Tracer:
+def accumulate(recorder: Trace, ufunc: Any, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Tracer:
     """``ufunc.accumulate`` of an associative ufunc in log2(n) steps: each adds what lies 1, 2, 4 ... places before."""
     x = array(recorder, x)
     if ufunc.__name__ not in IDENTITIES:
@@ -298,14 +298,14 @@ def accumulate(recorder: Recorder, ufunc: Any, x: Any, axis: Any = 0, dtype: Any
     return Tracer(recorder, made.instruction) if made is x else made
 
 
-def outer(recorder: Recorder, ufunc: Any, a: Any, b: Any, **options: Any) -> Any:
+def outer(recorder: Trace, ufunc: Any, a: Any, b: Any, **options: Any) -> Any:
     """Every element of ``a`` with every element of ``b``."""
     first, second = lift(recorder, a), lift(recorder, b)
     spread = reshaped(first, (*first.shape, *(1,) * second.ndim)) if not first.weak else first
     return call_ufunc(recorder, ufunc, (spread, second), **options)
 
 
-def at(recorder: Recorder, ufunc: Any, x: Any, index: Any, value: Any = None) -> None:
+def at(recorder: Trace, ufunc: Any, x: Any, index: Any, value: Any = None) -> None:
     """``x[index] = ufunc(x[index], value)`` with repeated indices counted every time: a scatter."""
     from shardc.frontends.numpy.functions.indexing import scatter_with
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate.arithmetic import total_order
-from shardc.hlo.evaluate.machine import Local, Machine
+from shardc.hlo.evaluate.interpreter import Interpreter, Local
 from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.checks import limits_of
 from shardc.hlo.ir.ir import Instruction
@@ -35,13 +35,13 @@ def _empty(shape: Shape) -> Value:
     return () if shape.is_tuple else None
 
 
-def _expect_equal(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _expect_equal(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     actual, expected = operands
     _differ(i, actual, expected, np.not_equal(actual, expected) & ~_both_nan(actual, expected))
     return _empty(i.shape)
 
 
-def _expect_almost_equal(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _expect_almost_equal(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Equal, both NaN, or no further apart than the tolerance; complex numbers by their parts."""
     tolerance = limits_of(i).tolerance
 
@@ -55,7 +55,7 @@ def _expect_almost_equal(m: Machine, i: Instruction, operands: Sequence[Value]) 
     return _empty(i.shape)
 
 
-def _expect_close(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _expect_close(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """So many units in the last place apart, NaN equal to NaN; complex numbers by their parts."""
     limits = limits_of(i)
 
@@ -79,7 +79,7 @@ def _by_parts(wrong: Any, actual: Array, expected: Array) -> Array:
     return np.asarray(wrong(actual.real, expected.real) | wrong(actual.imag, expected.imag))
 
 
-def _expect_true(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _expect_true(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """A check that a lowering pass has computed: its predicate."""
     _differ(i, operands[0], np.ones((), np.bool_), np.logical_not(operands[0]))
     return _empty(i.shape)
@@ -96,18 +96,18 @@ def _ordinal(x: Array) -> Array:
 
 
 def _check(meaning: Local) -> Local:
-    def run(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    def run(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
         return (_expect_true if len(operands) == 1 else meaning)(m, i, operands)
 
     return run
 
 
-def _probe(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _probe(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     m.memo.setdefault(("probe", attributes_of(i)["probe_id"]), []).append(operands[0])
     return operands[0]
 
 
-def _expect_probed(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _expect_probed(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """The value that a probe saw at its n-th time."""
     attributes = attributes_of(i)
     name, number = attributes["probe_id"], attributes["iteration"]

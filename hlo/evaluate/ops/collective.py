@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.hlo.errors import RunError
 from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
-from shardc.hlo.evaluate.machine import Machine, Row, lockstep
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning, lockstep
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, flatten
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.participants import Groups, groups_of_devices, pairs_of_devices
@@ -17,11 +17,11 @@ from shardc.hlo.transforms.expand_sliced_permutes import expand_permute, need_eq
 __all__ = ["ROWS", "device_groups"]
 
 Operands = Sequence[Sequence[Value]]
-#: (machine, instruction, operand arrays of the members in order) -> result arrays per member
-GroupRule = Callable[[Machine, Instruction, Sequence[Sequence[Array]]], Sequence[Sequence[Array]]]
+#: (interpreter, instruction, operand arrays of the members in order) -> result arrays per member
+GroupRule = Callable[[Interpreter, Instruction, Sequence[Sequence[Array]]], Sequence[Sequence[Array]]]
 
 
-def device_groups(m: Machine, i: Instruction) -> Groups:
+def device_groups(m: Interpreter, i: Instruction) -> Groups:
     """The groups of a collective as device numbers, members in order of position."""
     found: Groups = m.constant(i, lambda: groups_of_devices(i, m.num_partitions, m.replica_count))
     return found
@@ -37,8 +37,8 @@ def _need_all(i: Instruction, members: Sequence[int], devices: Mapping[int, int]
         )
 
 
-def _by_group(rule: GroupRule) -> Row:
-    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _by_group(rule: GroupRule) -> OpMeaning:
+    def run(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
         position = {d: k for k, d in enumerate(devices)}
         out: list[Value] = [None] * len(devices)
         for members in device_groups(m, i):
@@ -59,7 +59,7 @@ def _result_is_tuple(i: Instruction) -> bool:
     return i.shape.is_tuple and not i.opcode.endswith("-start")
 
 
-def _reduce(m: Machine, body: Computation, values: Sequence[Array]) -> Array:
+def _reduce(m: Interpreter, body: Computation, values: Sequence[Array]) -> Array:
     """Members combined in order of position; small floats in f32, rounded once."""
     kind = values[0].dtype
     opcode = reducer_opcode(body)
@@ -74,24 +74,24 @@ def _reduce(m: Machine, body: Computation, values: Sequence[Array]) -> Array:
     return total
 
 
-def _all_reduce(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _all_reduce(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
     totals = [_reduce(m, i.attrs["to_apply"], column) for column in zip(*members, strict=True)]
     return [totals] * len(members)
 
 
-def _all_gather(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _all_gather(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
     axis = i.attrs["dimensions"][0]
     whole = [np.concatenate(column, axis=axis) for column in zip(*members, strict=True)]
     return [whole] * len(members)
 
 
-def _reduce_scatter(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _reduce_scatter(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
     axis = i.attrs["dimensions"][0]
     totals = [_reduce(m, i.attrs["to_apply"], column) for column in zip(*members, strict=True)]
     return list(zip(*(np.split(t, len(members), axis=axis) for t in totals), strict=True))
 
 
-def _all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _all_to_all(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
     """Piece j of member k becomes piece k of member j."""
     if not i.attrs.get("dimensions"):
         return list(zip(*members, strict=True))
@@ -103,7 +103,9 @@ def _all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) 
     ]
 
 
-def _collective_broadcast(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _collective_broadcast(
+    m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]
+) -> Sequence[Sequence[Array]]:
     """The value of the member at the root, which is the first one unless the last operand names it."""
     if not i.attrs.get("has_dynamic_root"):
         return [members[0]] * len(members)
@@ -111,11 +113,11 @@ def _collective_broadcast(m: Machine, i: Instruction, members: Sequence[Sequence
     return [[members[int(roots[k])][k] for k in range(len(data))]] * len(members)
 
 
-def _broadcast_row() -> Row:
+def _broadcast_row() -> OpMeaning:
     """Devices outside every group receive zeros."""
     grouped = _by_group(_collective_broadcast)
 
-    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    def run(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
         inside = {d for g in device_groups(m, i) for d in g}
         here = [k for k, d in enumerate(devices) if d in inside]
         count = len(list(i.shape.leaves()))
@@ -133,7 +135,7 @@ def _packed(i: Instruction, results: Sequence[Array]) -> Value:
     return tuple(results) if _result_is_tuple(i) else results[0]
 
 
-def _ragged_all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _ragged_all_to_all(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
     """Member k writes rows [offset, offset + size) of its input into member j's output at k's output offset."""
     outs = [o[1].copy() for o in members]
     count = len(members)
@@ -145,7 +147,7 @@ def _ragged_all_to_all(m: Machine, i: Instruction, members: Sequence[Sequence[Ar
     return [[o] for o in outs]
 
 
-def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _permute(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """The sender's operand; zeros for devices that nobody sends to."""
     if sends_slices(i):
         return _permute_slices(m, i, devices, operands)
@@ -164,55 +166,55 @@ def _permute(m: Machine, i: Instruction, devices: Sequence[int], operands: Opera
     return out
 
 
-def _permute_slices(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _permute_slices(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     first, *others = (np.array(list(flatten((o[2], o[3])))) for o in operands)
     need_equal_offsets(i, all(np.array_equal(first, o) for o in others))
     expanded = m.constant(i, lambda: expand_permute(i, m.num_partitions, m.replica_count))
     return m.run(expanded, devices, operands)
 
 
-def _start(row: Row) -> Row:
+def _start(row: OpMeaning) -> OpMeaning:
     """(operands, results) as the asynchronous start gives them."""
     inner = row.lockstep
     assert inner is not None
 
-    def run(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+    def run(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
         results = inner(m, i, devices, operands)
         return [(o[0] if len(o) == 1 else tuple(o), r) for o, r in zip(operands, results, strict=True)]
 
     return lockstep(run)
 
 
-def _done(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _done(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0][1]
 
 
-def _same(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _same(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0]
 
 
-def _partition_id(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _partition_id(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     return [np.asarray(d % m.num_partitions, np.uint32) for d in devices]
 
 
-def _replica_id(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _replica_id(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     return [np.asarray(d // m.num_partitions, np.uint32) for d in devices]
 
 
-ROWS: Mapping[str, Row] = {
+ROWS: Mapping[str, OpMeaning] = {
     "all-reduce": _by_group(_all_reduce),
     "all-reduce-start": _by_group(_all_reduce),
-    "all-reduce-done": Row(_same),
+    "all-reduce-done": OpMeaning(_same),
     "all-gather": _by_group(_all_gather),
     "all-gather-start": _start(_by_group(_all_gather)),
-    "all-gather-done": Row(_done),
+    "all-gather-done": OpMeaning(_done),
     "reduce-scatter": _by_group(_reduce_scatter),
     "all-to-all": _by_group(_all_to_all),
     "ragged-all-to-all": _by_group(_ragged_all_to_all),
     "collective-broadcast": _broadcast_row(),
     "collective-permute": lockstep(_permute),
     "collective-permute-start": _start(lockstep(_permute)),
-    "collective-permute-done": Row(_done),
+    "collective-permute-done": OpMeaning(_done),
     "partition-id": lockstep(_partition_id),
     "replica-id": lockstep(_replica_id),
 }

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.evaluate.arithmetic import multiply
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["ROWS", "dot_general", "product_type"]
 
 
-def product_type(m: Machine, i: Instruction, *operands: Array) -> np.dtype[Any]:
+def product_type(m: Interpreter, i: Instruction, *operands: Array) -> np.dtype[Any]:
     """The type a product is summed in: wide enough for operands and result; pred counts in s32."""
     kinds = [m.compute(i.shape.dtype), *(COMPUTE[x.dtype] for x in operands)]
     kind = np.result_type(*kinds)
@@ -49,7 +49,7 @@ def _complex_product(left: Array, right: Array) -> Array:
     return total
 
 
-def _finish(m: Machine, i: Instruction, result: Array) -> Array:
+def _finish(m: Interpreter, i: Instruction, result: Array) -> Array:
     return result != 0 if i.shape.dtype.kind == "pred" else cast(result, m.stored(i.shape.dtype))
 
 
@@ -61,13 +61,13 @@ def _numbers(
     return contract, batch
 
 
-def _dot(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _dot(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = product_type(m, i, *operands)
     lhs, rhs = (x.astype(kind, copy=False) for x in operands)
     return _finish(m, i, dot_general(lhs, rhs, *_numbers(i.attrs)))
 
 
-def _ragged_dot(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _ragged_dot(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """One group of the ragged dimension at a time; what lies after the last group is zero."""
     kind = product_type(m, i, *operands[:2])
     lhs, rhs = (x.astype(kind, copy=False) for x in operands[:2])
@@ -109,7 +109,7 @@ def _without(
     return (contract[0], shift(contract[1])), (batch[0], shift(batch[1]))
 
 
-def _scaled_dot(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _scaled_dot(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """Operands times their scales; a scale covers an equal block of each dimension, a scalar scale is absent."""
     kind = product_type(m, i, *operands[:2])
     scaled: list[Array] = []
@@ -122,8 +122,8 @@ def _scaled_dot(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return _finish(m, i, dot_general(scaled[0], scaled[1], *_numbers(i.attrs)))
 
 
-ROWS: Mapping[str, Row] = {
-    "dot": Row(_dot),
-    "ragged-dot": Row(_ragged_dot),
-    "scaled-dot": Row(_scaled_dot),
+ROWS: Mapping[str, OpMeaning] = {
+    "dot": OpMeaning(_dot),
+    "ragged-dot": OpMeaning(_ragged_dot),
+    "scaled-dot": OpMeaning(_scaled_dot),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.evaluate.machine import Machine, Row, lockstep
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning, lockstep
 from shardc.hlo.evaluate.ops.custom_call import CUSTOM_CALL
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir.infer.control import branches_of
@@ -17,33 +17,33 @@ __all__ = ["ROWS"]
 Operands = Sequence[Sequence[Value]]
 
 
-def _tuple(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _tuple(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return tuple(operands)
 
 
-def _get_tuple_element(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _get_tuple_element(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0][i.attrs["index"]]
 
 
-def _first(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _first(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0]
 
 
-def _after_all(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _after_all(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return None
 
 
-def _call(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _call(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     body: Computation = i.attrs["to_apply"]
     return m.run(body, devices, operands)
 
 
-def _fusion(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _fusion(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     body: Computation = i.attrs["calls"]
     return m.run(body, devices, operands)
 
 
-def _while(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _while(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Devices whose condition is false wait at the end while the others go round."""
     state: list[Value] = [o[0] for o in operands]
     going = list(range(len(devices)))
@@ -58,7 +58,7 @@ def _while(m: Machine, i: Instruction, devices: Sequence[int], operands: Operand
     return state
 
 
-def _conditional(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _conditional(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Each branch runs on the devices that chose it; an index out of range chooses the last branch."""
     branches = branches_of(i.attrs)
     chosen: list[int] = []
@@ -77,39 +77,39 @@ def _conditional(m: Machine, i: Instruction, devices: Sequence[int], operands: O
     return out
 
 
-def _async_start(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _async_start(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     results = m.run(i.attrs["calls"], devices, operands)
     return [(tuple(o), r) for o, r in zip(operands, results, strict=True)]
 
 
-def _second(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _second(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0][1]
 
 
-def _copy_start(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _copy_start(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return (operands[0], operands[0], np.zeros((), np.uint32))
 
 
-def _copy_done(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _copy_done(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0][0]
 
 
-ROWS: Mapping[str, Row] = {
-    "parameter": Row(_first),
-    "tuple": Row(_tuple),
-    "get-tuple-element": Row(_get_tuple_element),
+ROWS: Mapping[str, OpMeaning] = {
+    "parameter": OpMeaning(_first),
+    "tuple": OpMeaning(_tuple),
+    "get-tuple-element": OpMeaning(_get_tuple_element),
     "call": lockstep(_call),
     "while": lockstep(_while),
     "conditional": lockstep(_conditional),
     "fusion": lockstep(_fusion),
     "custom-call": CUSTOM_CALL,
-    "optimization-barrier": Row(_first),
-    "after-all": Row(_after_all),
-    "add-dependency": Row(_first),
-    "domain": Row(_first),
-    "copy-start": Row(_copy_start),
-    "copy-done": Row(_copy_done),
+    "optimization-barrier": OpMeaning(_first),
+    "after-all": OpMeaning(_after_all),
+    "add-dependency": OpMeaning(_first),
+    "domain": OpMeaning(_first),
+    "copy-start": OpMeaning(_copy_start),
+    "copy-done": OpMeaning(_copy_done),
     "async-start": lockstep(_async_start),
-    "async-update": Row(_first),
-    "async-done": Row(_second),
+    "async-update": OpMeaning(_first),
+    "async-done": OpMeaning(_second),
 }

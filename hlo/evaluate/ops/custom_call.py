@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.evaluate.machine import LockStep, Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, LockStep, OpMeaning
 from shardc.hlo.evaluate.ops import checks
 from shardc.hlo.evaluate.ops.lapack import call_lapack
 from shardc.hlo.evaluate.ops.manual import to_global, to_local
@@ -24,7 +24,7 @@ from shardc.hlo.transforms.known_custom_calls import expand_custom_call, unknown
 __all__ = ["CUSTOM_CALL"]
 
 
-def _marker(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _marker(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Annotations: the value goes through."""
     if len(operands) == 1 and [s.dims for s in i.operands[0].shape.leaves()] != [s.dims for s in i.shape.leaves()]:
         raise UnsupportedError(
@@ -36,7 +36,7 @@ def _marker(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0] if len(operands) == 1 else tuple(operands)
 
 
-def _lapack(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _lapack(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """One of LAPACK's routines, in the type that the operands are held in."""
     shapes = tuple(i.shape.leaves())
     empty = [np.empty(s.dims, m.stored(s.dtype)) for s in shapes]
@@ -44,7 +44,7 @@ def _lapack(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return tuple(results) if i.shape.is_tuple else results[0]
 
 
-Meaning = Callable[[Machine, Instruction, Sequence[Value]], Value]
+Meaning = Callable[[Interpreter, Instruction, Sequence[Value]], Value]
 _TARGETS: Mapping[str, Meaning] = MappingProxyType(
     {
         **dict.fromkeys(sorted(MARKERS), _marker),
@@ -55,7 +55,7 @@ _TARGETS: Mapping[str, Meaning] = MappingProxyType(
 )
 
 
-def _custom_call(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _custom_call(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     target = i.attrs["custom_call_target"]
     own = m.custom_calls.get(target)
     if own is not None and own.evaluate is not None:
@@ -68,7 +68,7 @@ def _custom_call(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value
     return m.run_one(computation, operands)
 
 
-def _own(m: Machine, i: Instruction, operands: Sequence[Value], evaluate: Callable[..., Value]) -> Value:
+def _own(m: Interpreter, i: Instruction, operands: Sequence[Value], evaluate: Callable[..., Value]) -> Value:
     """A user's NumPy function; what it gives must be what the call promises."""
     given = evaluate(i, *operands)
     results = tuple(np.asarray(x) for x in (given if isinstance(given, (tuple, list)) else (given,)))
@@ -91,7 +91,7 @@ _ACROSS_DEVICES: Mapping[str, LockStep] = MappingProxyType(
 
 
 def _for_devices(
-    m: Machine, i: Instruction, devices: Sequence[int], operands: Sequence[Sequence[Value]]
+    m: Interpreter, i: Instruction, devices: Sequence[int], operands: Sequence[Sequence[Value]]
 ) -> list[Value]:
     across = _ACROSS_DEVICES.get(i.attrs["custom_call_target"])
     if across is not None and len(devices) > 1:
@@ -102,4 +102,4 @@ def _for_devices(
     return [_custom_call(m, i, o) for o in operands]
 
 
-CUSTOM_CALL = Row(lockstep=_for_devices)
+CUSTOM_CALL = OpMeaning(lockstep=_for_devices)

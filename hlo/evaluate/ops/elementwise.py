@@ -14,7 +14,7 @@ from shardc.hlo.evaluate import arithmetic as ar
 from shardc.hlo.evaluate import complex_numbers as co
 from shardc.hlo.evaluate.body import apply_body
 from shardc.hlo.evaluate.convert import bitcast_convert, convert, reduce_precision, stochastic_convert
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Instruction
 
@@ -92,48 +92,48 @@ def _wide(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64) if kind == np.float32 else kind
 
 
-def _curve_row(function: Function) -> Row:
+def _curve_row(function: Function) -> OpMeaning:
     """A function of the operand, in f64 (c128)."""
 
-    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+    def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         x = operands[0]
         kind = np.dtype(np.complex128) if x.dtype.kind == "c" else _wide(COMPUTE[x.dtype])
         return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
 
-    return Row(local)
+    return OpMeaning(local)
 
 
-def _operand_row(function: Function) -> Row:
+def _operand_row(function: Function) -> OpMeaning:
     """Arithmetic in the type of the operand (c64: in c128)."""
 
-    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+    def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         x = operands[0]
         kind = np.dtype(np.complex128) if x.dtype.kind == "c" else COMPUTE[x.dtype]
         return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
 
-    return Row(local)
+    return OpMeaning(local)
 
 
-def _result_row(function: Function, *, curved: bool = False) -> Row:
+def _result_row(function: Function, *, curved: bool = False) -> OpMeaning:
     """Arithmetic in the type of the result, so that mixed precision computes in the wider; ``curved`` in f64."""
 
-    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+    def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         kind = _wide(m.compute(i.shape.dtype)) if curved else m.compute(i.shape.dtype)
         return cast(np.asarray(function(*(x.astype(kind, copy=False) for x in operands))), m.stored(i.shape.dtype))
 
-    return Row(local)
+    return OpMeaning(local)
 
 
-def _bits_row(function: Function) -> Row:
-    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _bits_row(function: Function) -> OpMeaning:
+    def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         kind = m.compute(i.shape.dtype)
         result = function(i.shape.dtype.bits, *(x.astype(kind, copy=False) for x in operands))
         return cast(np.asarray(result), m.stored(i.shape.dtype))
 
-    return Row(local)
+    return OpMeaning(local)
 
 
-def _compare(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _compare(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     a, b = operands
     if i.attrs.get("type") == "TOTALORDER" and i.operands[0].shape.dtype.is_float:
         return np.asarray(_COMPARE[i.attrs["direction"]](ar.total_order(a), ar.total_order(b)))
@@ -141,58 +141,58 @@ def _compare(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.asarray(_COMPARE[i.attrs["direction"]](a.astype(kind, copy=False), b.astype(kind, copy=False)))
 
 
-def _select(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _select(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = m.stored(i.shape.dtype)
     predicate, on_true, on_false = operands
     return np.asarray(np.where(predicate, on_true.astype(kind, copy=False), on_false.astype(kind, copy=False)))
 
 
-def _clamp(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _clamp(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = m.compute(i.shape.dtype)
     low, x, high = (v.astype(kind, copy=False) for v in operands)
     return cast(ar.minimum(ar.maximum(x, low), high), m.stored(i.shape.dtype))
 
 
-def _complex(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _complex(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     re, im = np.broadcast_arrays(*operands)
     out = np.empty(re.shape, m.stored(i.shape.dtype))
     out.real, out.imag = re, im
     return out
 
 
-def _part(function: Function) -> Row:
+def _part(function: Function) -> OpMeaning:
     """Real or imaginary parts as they are: a wider type would quiet signalling NaNs."""
 
-    def local(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+    def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         return cast(np.asarray(function(operands[0])), m.stored(i.shape.dtype))
 
-    return Row(local)
+    return OpMeaning(local)
 
 
-def _copy(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _copy(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0]
 
 
-def _map(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _map(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     (result,) = apply_body(m, i.attrs["to_apply"], operands)
     return np.broadcast_to(result, i.shape.dims)
 
 
-ROWS: Mapping[str, Row] = {
+ROWS: Mapping[str, OpMeaning] = {
     **{o: _operand_row(f) for o, f in _UNARY.items()},
     **{o: _curve_row(f) for o, f in _CURVES.items()},
     **{o: _result_row(f, curved=o in ("atan2", "power")) for o, f in _BINARY.items()},
     **{o: _bits_row(f) for o, f in _BITS.items()},
     "real": _part(np.real),
     "imag": _part(ar.imag),
-    "compare": Row(_compare),
-    "select": Row(_select),
-    "clamp": Row(_clamp),
-    "complex": Row(_complex),
-    "copy": Row(_copy),
-    "map": Row(_map),
-    "convert": Row(convert),
-    "bitcast-convert": Row(bitcast_convert),
-    "reduce-precision": Row(reduce_precision),
-    "stochastic-convert": Row(stochastic_convert),
+    "compare": OpMeaning(_compare),
+    "select": OpMeaning(_select),
+    "clamp": OpMeaning(_clamp),
+    "complex": OpMeaning(_complex),
+    "copy": OpMeaning(_copy),
+    "map": OpMeaning(_map),
+    "convert": OpMeaning(convert),
+    "bitcast-convert": OpMeaning(bitcast_convert),
+    "reduce-precision": OpMeaning(reduce_precision),
+    "stochastic-convert": OpMeaning(stochastic_convert),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.evaluate.body import MONOIDS, apply_body, chosen_parameter, reducer_opcode
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.ops.reduction import one_or_tuple
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -50,7 +50,7 @@ def _at(x: Array, positions: Sequence[int], rank: int) -> Array:
     return x.reshape(shape)
 
 
-def _gather(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _gather(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, indices = operands
     if 0 in i.shape.dims:
         return np.zeros(i.shape.dims, x.dtype)
@@ -73,7 +73,7 @@ def _gather(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.broadcast_to(x[tuple(index)] if x.ndim else x, i.shape.dims)
 
 
-def _scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _scatter(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     count = len(operands) // 2
     arrays, indices, updates = operands[:count], operands[count], operands[count + 1 :]
     if not (arrays[0].size and updates[0].size):
@@ -109,7 +109,7 @@ def _scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
 
 
 def scatter_into(
-    m: Machine, body: Computation, arrays: Sequence[Array], where: Array, updates: Sequence[Array]
+    m: Interpreter, body: Computation, arrays: Sequence[Array], where: Array, updates: Sequence[Array]
 ) -> list[Array]:
     """Combine ``updates`` into the flattened positions ``where`` of ``arrays``, in order."""
     kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
@@ -148,21 +148,21 @@ def _clamped(starts: Sequence[Value], dims: Sequence[int], sizes: Sequence[int])
     return tuple(slice(b, b + size) for b, size in zip(begins, sizes, strict=True))
 
 
-def _dynamic_slice(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _dynamic_slice(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x: Array = operands[0]
     return x[_clamped(operands[1:], x.shape, i.attrs["dynamic_slice_sizes"])]
 
 
-def _dynamic_update_slice(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _dynamic_update_slice(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, update = operands[:2]
     out: Array = np.array(x)
     out[_clamped(operands[2:], x.shape, update.shape)] = update
     return out
 
 
-ROWS: Mapping[str, Row] = {
-    "gather": Row(_gather),
-    "scatter": Row(_scatter),
-    "dynamic-slice": Row(_dynamic_slice),
-    "dynamic-update-slice": Row(_dynamic_update_slice),
+ROWS: Mapping[str, OpMeaning] = {
+    "gather": OpMeaning(_gather),
+    "scatter": OpMeaning(_scatter),
+    "dynamic-slice": OpMeaning(_dynamic_slice),
+    "dynamic-update-slice": OpMeaning(_dynamic_update_slice),
 }

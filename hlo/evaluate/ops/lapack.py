@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.evaluate.values import Array
-from shardc.hlo.ir.lapack import Argument, Routine, letter, symbol_for
+from shardc.hlo.ir.lapack import LapackArgument, LapackRoutine, letter, symbol_for
 
 __all__ = ["call_lapack"]
 
@@ -38,7 +38,7 @@ def _library() -> ctypes.CDLL:
 
 
 def call_lapack(
-    routine: Routine,
+    routine: LapackRoutine,
     attributes: Mapping[str, Any],
     operands: Sequence[Array],
     results: Sequence[Array],
@@ -70,7 +70,7 @@ class _Call:
 
     def __init__(
         self,
-        routine: Routine,
+        routine: LapackRoutine,
         attributes: Mapping[str, Any],
         operands: Sequence[Array],
         results: Sequence[Array],
@@ -100,10 +100,10 @@ class _Call:
                 wanted[...] = _from_pairs(real, self.results[1])
         return 0 if info is None else int(info)
 
-    def _array(self, a: Argument) -> Array:
+    def _array(self, a: LapackArgument) -> Array:
         return (self.operands if a.of == "o" else self.results)[a.index]
 
-    def _argument(self, a: Argument) -> Any:
+    def _argument(self, a: LapackArgument) -> Any:
         match a.kind:
             case "address":
                 x = self._array(a)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Instruction
 
@@ -21,7 +21,7 @@ def _adjoint(x: Array) -> Array:
     return np.conj(np.swapaxes(x, -1, -2))
 
 
-def _cholesky(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _cholesky(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """Column by column; a matrix that is not positive definite gives NaN, the other triangle is zero."""
     x = _wide(operands[0])
     lower = i.attrs.get("lower", False)
@@ -39,7 +39,7 @@ def _cholesky(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return cast(out if lower else _adjoint(out), m.stored(i.shape.dtype))
 
 
-def _triangular_solve(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _triangular_solve(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """op(a) x = b, or x op(a) = b with ``left_side=false``; one row of the solution after the other."""
     a, b = (_wide(x) for x in operands)
     left, lower = i.attrs.get("left_side", False), i.attrs.get("lower", False)
@@ -69,7 +69,7 @@ _TRANSFORMS: Mapping[str, Callable[..., Array]] = {
 }
 
 
-def _fft(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _fft(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """In double precision whatever the type: the last places are the definition's."""
     lengths = i.attrs["fft_length"]
     axes = tuple(range(-len(lengths), 0))
@@ -92,14 +92,14 @@ def _normal(i: Instruction, x: Array, mean: Array, variance: Array) -> Array:
     return np.asarray((x - _along(mean, x.ndim, axis)) / np.sqrt(_along(variance, x.ndim, axis) + epsilon))
 
 
-def _inference(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _inference(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, scale, offset, mean, variance = (_wide(v) for v in operands)
     axis = i.attrs["feature_index"]
     y = _normal(i, x, mean, variance) * _along(scale, x.ndim, axis) + _along(offset, x.ndim, axis)
     return cast(y, m.stored(i.shape.dtype))
 
 
-def _training(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _training(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     x, scale, offset = (_wide(v) for v in operands)
     axis = i.attrs["feature_index"]
     others = tuple(d for d in range(x.ndim) if d != axis)
@@ -108,7 +108,7 @@ def _training(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return tuple(cast(v, m.stored(s.dtype)) for v, s in zip((y, mean, variance), i.shape.elements, strict=True))
 
 
-def _grad(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _grad(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Gradients of batch-norm-training with respect to operand, scale and offset."""
     x, scale, mean, variance, grad = (_wide(v) for v in operands)
     axis = i.attrs["feature_index"]
@@ -122,11 +122,11 @@ def _grad(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return tuple(cast(v, m.stored(s.dtype)) for v, s in zip(results, i.shape.elements, strict=True))
 
 
-ROWS: Mapping[str, Row] = {
-    "cholesky": Row(_cholesky),
-    "triangular-solve": Row(_triangular_solve),
-    "fft": Row(_fft),
-    "batch-norm-training": Row(_training),
-    "batch-norm-inference": Row(_inference),
-    "batch-norm-grad": Row(_grad),
+ROWS: Mapping[str, OpMeaning] = {
+    "cholesky": OpMeaning(_cholesky),
+    "triangular-solve": OpMeaning(_triangular_solve),
+    "fft": OpMeaning(_fft),
+    "batch-norm-training": OpMeaning(_training),
+    "batch-norm-inference": OpMeaning(_inference),
+    "batch-norm-grad": OpMeaning(_grad),
 }

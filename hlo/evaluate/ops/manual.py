@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.evaluate.machine import Machine
+from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
 from shardc.hlo.ir.ir import Instruction, Module
@@ -30,7 +30,7 @@ def has_manual_computation(module: Module) -> bool:
     return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
 
 
-def to_local(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def to_local(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Each device's block of each operand, by the sharding that the operand is constrained to."""
     inside = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * len(i.operands)
     places = [
@@ -52,7 +52,7 @@ def to_local(m: Machine, i: Instruction, devices: Sequence[int], operands: Opera
     return out
 
 
-def to_global(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def to_global(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """The blocks of all devices as one value, by the call's own sharding."""
     shardings = i.leaf_shardings()
     columns = []

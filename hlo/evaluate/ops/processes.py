@@ -1,7 +1,7 @@
 """NumPy meaning: what passes between processes and to the host, and programs that run side by side.
 
 Sends and receives meet in a channel, which is a queue: what is sent first is received first. Host transfers use it
-too, so whoever receives on the channel stands for the host. An infeed takes from the machine's queue; what is
+too, so whoever receives on the channel stands for the host. An infeed takes from the interpreter's queue; what is
 written to an outfeed nobody reads.
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from shardc.hlo.errors import RunError, ShardcError
-from shardc.hlo.evaluate.machine import Machine, Row, lockstep
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning, lockstep
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.lapack import attributes_of
@@ -69,7 +69,7 @@ class _Mailboxes:
                 self.changed.notify_all()
 
 
-def _mailboxes(m: Machine) -> _Mailboxes:
+def _mailboxes(m: Interpreter) -> _Mailboxes:
     found: _Mailboxes = m.memo.setdefault("mailboxes", _Mailboxes())
     return found
 
@@ -80,7 +80,7 @@ def _targets(i: Instruction) -> dict[int, int] | None:
     return None if pairs is None else dict(pairs)
 
 
-def _send(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _send(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     channel, targets = i.attrs.get("channel_id"), _targets(i)
     for device, (data, *_) in zip(devices, operands, strict=True):
         if targets is None:
@@ -90,16 +90,16 @@ def _send(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands
     return [(o[0], np.zeros((), np.uint32), None) for o in operands]
 
 
-def _recv(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _recv(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """Only asks: what was sent comes with the done, which may stand behind the send."""
     return [(None, np.zeros((), np.uint32), None) for _ in devices]
 
 
-def _send_done(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _send_done(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return None
 
 
-def _recv_done(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _recv_done(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     """What was sent; zeros on a device that nobody sends to."""
     recv = i.operands[0]
     channel, targets = recv.attrs.get("channel_id"), _targets(recv)
@@ -121,7 +121,7 @@ def _recv_done(m: Machine, i: Instruction, devices: Sequence[int], operands: Ope
     return out
 
 
-def _infeed(m: Machine, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+def _infeed(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
     queue: deque[Value] = m.memo.setdefault("infeed", deque())
     out: list[Value] = []
     for _ in devices:
@@ -132,11 +132,11 @@ def _infeed(m: Machine, i: Instruction, devices: Sequence[int], operands: Operan
     return out
 
 
-def _outfeed(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _outfeed(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return None
 
 
-def run_processes(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def run_processes(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """``interpreter.run_parallel``: a grid of programs, each on a device of its own.
 
     Operands are those of all programs, one after the other, and so are the results.
@@ -144,7 +144,7 @@ def run_processes(m: Machine, i: Instruction, operands: Sequence[Value]) -> Valu
     grid = attributes_of(i)
     called: tuple[Computation, ...] = i.attrs["called_computations"]
     feeds, programs = called[: grid["infeed"]], called[grid["infeed"] :]
-    inner = Machine(m.rows, grid["partitions"], grid["replicas"], m.float64, m.custom_calls)
+    inner = Interpreter(m.rows, grid["partitions"], grid["replicas"], m.float64, m.custom_calls)
     inner.memo["infeed"] = deque(inner.run_one(feed, ()) for feed in feeds)
     rest = iter(operands)
     arguments = [[next(rest) for _ in p.parameters] for p in programs]
@@ -162,7 +162,7 @@ def run_processes(m: Machine, i: Instruction, operands: Sequence[Value]) -> Valu
     return tuple(flat) if i.shape.is_tuple else flat[0]
 
 
-def _side_by_side(m: Machine, jobs: Sequence[Callable[[], None]]) -> None:
+def _side_by_side(m: Interpreter, jobs: Sequence[Callable[[], None]]) -> None:
     """Run jobs at once, as they may wait for each other; the first failure is raised."""
     boxes = _mailboxes(m)
     boxes.running = len(jobs)
@@ -187,11 +187,11 @@ def _side_by_side(m: Machine, jobs: Sequence[Callable[[], None]]) -> None:
         raise e
 
 
-ROWS: Mapping[str, Row] = {
+ROWS: Mapping[str, OpMeaning] = {
     "send": lockstep(_send),
-    "send-done": Row(_send_done),
+    "send-done": OpMeaning(_send_done),
     "recv": lockstep(_recv),
     "recv-done": lockstep(_recv_done),
     "infeed": lockstep(_infeed),
-    "outfeed": Row(_outfeed),
+    "outfeed": OpMeaning(_outfeed),
 }

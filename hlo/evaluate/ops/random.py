@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.values import Array, Value, wrap_bits
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.random_words import halved_dimension
@@ -94,7 +94,7 @@ def _philox_bits(state: Array, dims: tuple[int, ...], wide: bool) -> tuple[Array
     return after, flat.reshape(dims)
 
 
-def _rng_bit_generator(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _rng_bit_generator(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     state_shape, shape = i.shape.elements
     state = np.ascontiguousarray(operands[0]).view(np.uint64)
     if shape.dtype.is_float:
@@ -108,10 +108,12 @@ def _rng_bit_generator(m: Machine, i: Instruction, operands: Sequence[Value]) ->
     return after.view(state_shape.dtype.numpy), values
 
 
-def _expanded(expand: Callable[[Instruction], Computation]) -> Callable[[Machine, Instruction, Sequence[Value]], Value]:
+def _expanded(
+    expand: Callable[[Instruction], Computation],
+) -> Callable[[Interpreter, Instruction, Sequence[Value]], Value]:
     """The meaning of an op that is a program of others."""
 
-    def meaning(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+    def meaning(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
         key = ("expanded", i)
         if key not in m.memo:
             m.memo[key] = expand(i)
@@ -120,8 +122,8 @@ def _expanded(expand: Callable[[Instruction], Computation]) -> Callable[[Machine
     return meaning
 
 
-ROWS: Mapping[str, Row] = {
-    "rng": Row(_expanded(expand_rng)),
-    "rng-bit-generator": Row(_rng_bit_generator),
-    "rng-get-and-update-state": Row(_expanded(expand_state)),
+ROWS: Mapping[str, OpMeaning] = {
+    "rng": OpMeaning(_expanded(expand_rng)),
+    "rng-bit-generator": OpMeaning(_rng_bit_generator),
+    "rng-get-and-update-state": OpMeaning(_expanded(expand_state)),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardc.hlo.evaluate.arithmetic import total_order
 from shardc.hlo.evaluate.body import MONOIDS, fold, reducer_opcode
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.sorting import sort_rows
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -23,7 +23,7 @@ def one_or_tuple(i: Instruction, results: Sequence[Array]) -> Value:
 
 
 def reduce_axes(
-    m: Machine, body: Computation, arrays: Sequence[Array], inits: Sequence[Array], axes: Sequence[int]
+    m: Interpreter, body: Computation, arrays: Sequence[Array], inits: Sequence[Array], axes: Sequence[int]
 ) -> list[Array]:
     """Reduce ``axes`` of each array by ``body``; small floats are summed in f32 and rounded once."""
     kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
@@ -41,19 +41,19 @@ def reduce_axes(
     return [cast(r, k) for r, k in zip(fold(m, body, rows, inits), kinds, strict=True)]
 
 
-def _reduce(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _reduce(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     count = len(operands) // 2
     axes = sorted(i.attrs["dimensions"])
     return one_or_tuple(i, reduce_axes(m, i.attrs["to_apply"], operands[:count], operands[count:], axes))
 
 
-def _sort(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _sort(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     axis = i.attrs["dimensions"][0]
     rows = [np.moveaxis(x, axis, -1) for x in operands]
     return one_or_tuple(i, [np.moveaxis(r, -1, axis) for r in sort_rows(m, i.attrs["to_apply"], rows)])
 
 
-def _topk(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _topk(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Largest (or smallest) first, equal ones by position."""
     x: Array = operands[0]
     keys = total_order(x) if i.operands[0].shape.dtype.is_float else x.astype(COMPUTE[x.dtype], copy=False)
@@ -66,7 +66,7 @@ def _topk(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return (np.take_along_axis(x, order, axis=-1), order.astype(i.shape.elements[1].dtype.numpy))
 
 
-def _scan(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _scan(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Slices along the dimension go through the body in order, with the carries of the step before."""
     count = i.attrs.get("num_carries", len(operands) // 2)
     split = len(operands) - count
@@ -89,9 +89,9 @@ def _scan(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
     return (*stacked, *carries)
 
 
-ROWS: Mapping[str, Row] = {
-    "reduce": Row(_reduce),
-    "sort": Row(_sort),
-    "topk": Row(_topk),
-    "scan": Row(_scan),
+ROWS: Mapping[str, OpMeaning] = {
+    "reduce": OpMeaning(_reduce),
+    "sort": OpMeaning(_sort),
+    "topk": OpMeaning(_topk),
+    "scan": OpMeaning(_scan),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.convert import convert_values, read_bits
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
@@ -17,7 +17,7 @@ from shardc.hlo.ir.types import Shape
 __all__ = ["ROWS", "pad_array"]
 
 
-def _broadcast(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _broadcast(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, dims = operands[0], i.attrs["dimensions"]
     if not i.shape.rank:
         return x  # type: ignore[no-any-return]
@@ -28,7 +28,7 @@ def _broadcast(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.broadcast_to(x.transpose(order).reshape(shape), i.shape.dims)
 
 
-def _reshape(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _reshape(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x: Array = operands[0]
     return x if i.operands[0].shape.dims == i.shape.dims else x.reshape(i.shape.dims)
 
@@ -38,7 +38,7 @@ def _physical(shape: Shape) -> tuple[int, ...]:
     return shape.layout.minor_to_major[::-1] if shape.layout else tuple(range(shape.rank))
 
 
-def _bitcast(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _bitcast(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """The same bytes, read in the layout and element type of the result."""
     source, x = i.operands[0].shape, operands[0]
     if source == i.shape:
@@ -52,16 +52,16 @@ def _bitcast(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.asarray(flat.reshape(dims).transpose([order.index(d) for d in range(len(order))]))
 
 
-def _transpose(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _transpose(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     return operands[0].transpose(i.attrs["dimensions"])  # type: ignore[no-any-return]
 
 
-def _concatenate(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _concatenate(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = m.stored(i.shape.dtype)
     return np.concatenate([x.astype(kind, copy=False) for x in operands], axis=i.attrs["dimensions"][0])
 
 
-def _slice(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _slice(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     return operands[0][tuple(slice(*r) for r in i.attrs["slice"])]  # type: ignore[no-any-return]
 
 
@@ -84,16 +84,16 @@ def pad_array(x: Array, padding: Sequence[tuple[int, int, int]], value: Array) -
     return out
 
 
-def _pad(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _pad(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, value = operands
     return pad_array(x, i.attrs["padding"], value)
 
 
-def _reverse(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _reverse(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.flip(operands[0], i.attrs["dimensions"])
 
 
-def _iota(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _iota(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     def make() -> Array:
         d = i.attrs["iota_dimension"]
         if not i.shape.rank:
@@ -106,7 +106,7 @@ def _iota(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
     return m.constant(i, make)
 
 
-def _literal(m: Machine, literal: Literal) -> Value:
+def _literal(m: Interpreter, literal: Literal) -> Value:
     if literal.elements is not None:
         return tuple(_literal(m, e) for e in literal.elements)
     kind = m.stored(literal.shape.dtype)
@@ -115,40 +115,40 @@ def _literal(m: Machine, literal: Literal) -> Value:
     return literal.array.astype(kind, copy=False)
 
 
-def _constant(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _constant(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return m.constant(i, lambda: _literal(m, i.attrs["literal"]))
 
 
-def _get_dimension_size(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _get_dimension_size(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     return np.asarray(operands[0].shape[i.attrs["dimensions"][0]], np.int32)
 
 
-def _set_dimension_size(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _set_dimension_size(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, size = operands
     if int(size) != x.shape[i.attrs["dimensions"][0]]:
         raise UnsupportedError("dynamic sizes are not evaluated", where=f"%{i.name}", fix="use static shapes")
     return x  # type: ignore[no-any-return]
 
 
-def _dynamic_reshape(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _dynamic_reshape(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     sizes = tuple(int(s) for s in operands[1:])
     if sizes != i.shape.dims:
         raise UnsupportedError(f"sizes {sizes} differ from {i.shape}", where=f"%{i.name}", fix="use static shapes")
     return operands[0].reshape(sizes)  # type: ignore[no-any-return]
 
 
-ROWS: Mapping[str, Row] = {
-    "broadcast": Row(_broadcast),
-    "reshape": Row(_reshape),
-    "bitcast": Row(_bitcast),
-    "transpose": Row(_transpose),
-    "concatenate": Row(_concatenate),
-    "slice": Row(_slice),
-    "pad": Row(_pad),
-    "reverse": Row(_reverse),
-    "iota": Row(_iota),
-    "constant": Row(_constant),
-    "get-dimension-size": Row(_get_dimension_size),
-    "set-dimension-size": Row(_set_dimension_size),
-    "dynamic-reshape": Row(_dynamic_reshape),
+ROWS: Mapping[str, OpMeaning] = {
+    "broadcast": OpMeaning(_broadcast),
+    "reshape": OpMeaning(_reshape),
+    "bitcast": OpMeaning(_bitcast),
+    "transpose": OpMeaning(_transpose),
+    "concatenate": OpMeaning(_concatenate),
+    "slice": OpMeaning(_slice),
+    "pad": OpMeaning(_pad),
+    "reverse": OpMeaning(_reverse),
+    "iota": OpMeaning(_iota),
+    "constant": OpMeaning(_constant),
+    "get-dimension-size": OpMeaning(_get_dimension_size),
+    "set-dimension-size": OpMeaning(_set_dimension_size),
+    "dynamic-reshape": OpMeaning(_dynamic_reshape),
 }

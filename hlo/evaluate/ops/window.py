@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from shardc.hlo.evaluate.body import apply_body, fold_in_order
-from shardc.hlo.evaluate.machine import Machine, Row
+from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.ops.contraction import product_type
 from shardc.hlo.evaluate.ops.indexing import scatter_into
 from shardc.hlo.evaluate.ops.reduction import one_or_tuple
@@ -46,7 +46,7 @@ def _count(size: int, extent: int, w: WindowDim) -> int:
     return 0 if padded < extent else (padded - extent) // w.stride + 1
 
 
-def _convolution(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _convolution(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """Windows of the input as a matrix, times the kernel; groups are a batch of such products."""
     kind = product_type(m, i, *operands)
     d: ConvDims = i.attrs["dim_labels"]
@@ -72,7 +72,7 @@ def _convolution(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array
     return cast(result.transpose([places.index(k) for k in range(rank + 2)]), m.stored(i.shape.dtype))
 
 
-def _reduce_window(m: Machine, i: Instruction, operands: Sequence[Value]) -> Value:
+def _reduce_window(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """The elements of each window in row-major order; padding and the holes of dilation take no part."""
     count = len(operands) // 2
     dims: Sequence[WindowDim] = i.attrs["window"].dims if i.attrs.get("window") else ()
@@ -88,7 +88,7 @@ def _reduce_window(m: Machine, i: Instruction, operands: Sequence[Value]) -> Val
     return one_or_tuple(i, fold_in_order(m, i.attrs["to_apply"], steps, inits, places, taking))
 
 
-def _select_and_scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -> Array:
+def _select_and_scatter(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     """Each window's selected element receives its element of the source."""
     x, source, init = operands
     if not x.size:
@@ -108,8 +108,8 @@ def _select_and_scatter(m: Machine, i: Instruction, operands: Sequence[Value]) -
     return scatter_into(m, i.attrs["scatter"], [start], where[chosen], [values[chosen]])[0]
 
 
-ROWS: Mapping[str, Row] = {
-    "convolution": Row(_convolution),
-    "reduce-window": Row(_reduce_window),
-    "select-and-scatter": Row(_select_and_scatter),
+ROWS: Mapping[str, OpMeaning] = {
+    "convolution": OpMeaning(_convolution),
+    "reduce-window": OpMeaning(_reduce_window),
+    "select-and-scatter": OpMeaning(_select_and_scatter),
 }

@@ -22,14 +22,14 @@ from shardc.hlo.ir.infer import (
     shape,
     window,
 )
-from shardc.hlo.ir.infer.rule import Rule, RuleError
+from shardc.hlo.ir.infer.rule import RuleError, ShapeRule
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape
 
 __all__ = ["RULES", "infer_shape"]
 
-RULES: Mapping[str, Rule] = MappingProxyType(
+RULES: Mapping[str, ShapeRule] = MappingProxyType(
     {
         **elementwise.RULES,
         **contraction.RULES,

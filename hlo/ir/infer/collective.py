@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 from shardc.hlo.ir.groups import ListGroups
 from shardc.hlo.ir.infer.reduction import reducer_types, tuple_of
-from shardc.hlo.ir.infer.rule import Attrs, Rule, RuleError, Shapes, fail, given, need_array, need_dims, shapes_agree
+from shardc.hlo.ir.infer.rule import (
+    Attrs,
+    RuleError,
+    ShapeRule,
+    Shapes,
+    fail,
+    given,
+    need_array,
+    need_dims,
+    shapes_agree,
+)
 from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
 
 __all__ = ["RULES", "group_size"]
@@ -189,23 +199,23 @@ def _recv_done(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "all-reduce": Rule(_all_reduce),
-    "all-reduce-start": Rule(_all_reduce),
-    "all-reduce-done": Rule(_whole),
-    "all-gather": Rule(_all_gather, _check_all_gather),
-    "all-gather-start": Rule(_start_of(_all_gather), _check_all_gather_start),
-    "all-gather-done": Rule(_second),
-    "reduce-scatter": Rule(_reduce_scatter, _check_reduce_scatter),
-    "all-to-all": Rule(_all_to_all),
-    "ragged-all-to-all": Rule(_ragged_all_to_all),
-    "collective-broadcast": Rule(_broadcast),
-    "collective-permute": Rule(_permute),
-    "collective-permute-start": Rule(_start_of(_permute), _check_permute_start),
-    "collective-permute-done": Rule(_second),
-    "partition-id": Rule(_id),
-    "replica-id": Rule(_id),
-    "send": Rule(_send),
-    "send-done": Rule(_token),
+    "all-reduce": ShapeRule(_all_reduce),
+    "all-reduce-start": ShapeRule(_all_reduce),
+    "all-reduce-done": ShapeRule(_whole),
+    "all-gather": ShapeRule(_all_gather, _check_all_gather),
+    "all-gather-start": ShapeRule(_start_of(_all_gather), _check_all_gather_start),
+    "all-gather-done": ShapeRule(_second),
+    "reduce-scatter": ShapeRule(_reduce_scatter, _check_reduce_scatter),
+    "all-to-all": ShapeRule(_all_to_all),
+    "ragged-all-to-all": ShapeRule(_ragged_all_to_all),
+    "collective-broadcast": ShapeRule(_broadcast),
+    "collective-permute": ShapeRule(_permute),
+    "collective-permute-start": ShapeRule(_start_of(_permute), _check_permute_start),
+    "collective-permute-done": ShapeRule(_second),
+    "partition-id": ShapeRule(_id),
+    "replica-id": ShapeRule(_id),
+    "send": ShapeRule(_send),
+    "send-done": ShapeRule(_token),
     "recv": given(_recv),
-    "recv-done": Rule(_recv_done),
+    "recv-done": ShapeRule(_recv_done),
 }

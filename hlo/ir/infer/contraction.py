@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.hlo.ir.infer.rule import Attrs, Rule, Shapes, common_float, fail, need_array, need_dims
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, common_float, fail, need_array, need_dims
 from shardc.hlo.ir.types import Shape
 
 __all__ = ["RULES", "check_precision_lax"]
@@ -90,7 +90,7 @@ def _check_ragged_dot(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
 
 
 RULES = {
-    "dot": Rule(_dot, _check_dot),
-    "ragged-dot": Rule(_ragged_dot, _check_ragged_dot),
-    "scaled-dot": Rule(_scaled_dot, _check_scaled_dot),
+    "dot": ShapeRule(_dot, _check_dot),
+    "ragged-dot": ShapeRule(_ragged_dot, _check_ragged_dot),
+    "scaled-dot": ShapeRule(_scaled_dot, _check_scaled_dot),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardc.hlo.ir.infer.custom_call import check_custom_call
-from shardc.hlo.ir.infer.rule import Attrs, Rule, RuleError, Shapes, fail, given, shapes_agree
+from shardc.hlo.ir.infer.rule import Attrs, RuleError, ShapeRule, Shapes, fail, given, shapes_agree
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, token_shape, tuple_shape
 
@@ -144,22 +144,22 @@ def _add_dependency(shapes: Shapes, attrs: Attrs) -> Shape:
 
 RULES = {
     "parameter": given(_anything),
-    "tuple": Rule(_tuple),
-    "get-tuple-element": Rule(_get_tuple_element),
-    "call": Rule(_call),
-    "while": Rule(_while),
-    "conditional": Rule(_conditional),
-    "fusion": Rule(_fusion),
+    "tuple": ShapeRule(_tuple),
+    "get-tuple-element": ShapeRule(_get_tuple_element),
+    "call": ShapeRule(_call),
+    "while": ShapeRule(_while),
+    "conditional": ShapeRule(_conditional),
+    "fusion": ShapeRule(_fusion),
     "custom-call": given(check_custom_call),
-    "optimization-barrier": Rule(_barrier),
-    "after-all": Rule(_after_all),
-    "add-dependency": Rule(_add_dependency),
-    "domain": Rule(_first),
-    "copy-start": Rule(_copy_start),
-    "copy-done": Rule(_copy_done),
-    "async-start": Rule(_async_start, _check_async_start),
-    "async-update": Rule(_first),
-    "async-done": Rule(_async_done),
+    "optimization-barrier": ShapeRule(_barrier),
+    "after-all": ShapeRule(_after_all),
+    "add-dependency": ShapeRule(_add_dependency),
+    "domain": ShapeRule(_first),
+    "copy-start": ShapeRule(_copy_start),
+    "copy-done": ShapeRule(_copy_done),
+    "async-start": ShapeRule(_async_start, _check_async_start),
+    "async-update": ShapeRule(_first),
+    "async-done": ShapeRule(_async_done),
     "infeed": given(_infeed),
-    "outfeed": Rule(_outfeed),
+    "outfeed": ShapeRule(_outfeed),
 }

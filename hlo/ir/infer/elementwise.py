@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.infer.rule import Attrs, Rule, Shapes, common_float, fail, given, need_array, same_shape
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, common_float, fail, given, need_array, same_shape
 from shardc.hlo.ir.types import DTYPES, Shape
 
 __all__ = ["RULES"]
@@ -38,7 +38,7 @@ _BINARY = {
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 
 
-def _same(kind: str) -> Rule:
+def _same(kind: str) -> ShapeRule:
     allowed = _KINDS[kind]
 
     def infer(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -47,7 +47,7 @@ def _same(kind: str) -> Rule:
             fail(f"element type {shape.dtype} is not one of: {', '.join(allowed)}")
         return shape
 
-    return Rule(infer)
+    return ShapeRule(infer)
 
 
 def _copy(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -129,17 +129,17 @@ def _bitcast_convert(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
         fail(f"the bits of {source} cannot be read as {result}")
 
 
-def _rules() -> dict[str, Rule]:
+def _rules() -> dict[str, ShapeRule]:
     rules = {
-        "abs": Rule(_part),
-        "real": Rule(_part),
-        "imag": Rule(_part),
-        "is-finite": Rule(_is_finite),
-        "complex": Rule(_complex),
-        "compare": Rule(_compare),
-        "select": Rule(_select),
-        "clamp": Rule(_clamp),
-        "map": Rule(_map),
+        "abs": ShapeRule(_part),
+        "real": ShapeRule(_part),
+        "imag": ShapeRule(_part),
+        "is-finite": ShapeRule(_is_finite),
+        "complex": ShapeRule(_complex),
+        "compare": ShapeRule(_compare),
+        "select": ShapeRule(_select),
+        "clamp": ShapeRule(_clamp),
+        "map": ShapeRule(_map),
         "convert": given(_convert),
         "stochastic-convert": given(_convert),
         "bitcast-convert": given(_bitcast_convert),
@@ -147,7 +147,7 @@ def _rules() -> dict[str, Rule]:
     for table in (_UNARY, _BINARY):
         for kind, opcodes in table.items():
             rules.update((o, _same(kind)) for o in opcodes.split())
-    rules["copy"] = Rule(_copy)
+    rules["copy"] = ShapeRule(_copy)
     return rules
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.hlo.ir.infer.reduction import reducer_types, tuple_of
-from shardc.hlo.ir.infer.rule import Attrs, Rule, Shapes, fail, need_array, need_dims
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, fail, need_array, need_dims
 from shardc.hlo.ir.types import Shape
 
 __all__ = ["RULES"]
@@ -124,8 +124,8 @@ def _dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "gather": Rule(_gather),
-    "scatter": Rule(_scatter),
-    "dynamic-slice": Rule(_dynamic_slice),
-    "dynamic-update-slice": Rule(_dynamic_update_slice),
+    "gather": ShapeRule(_gather),
+    "scatter": ShapeRule(_scatter),
+    "dynamic-slice": ShapeRule(_dynamic_slice),
+    "dynamic-update-slice": ShapeRule(_dynamic_update_slice),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.infer.rule import Attrs, Rule, RuleError, Shapes, fail, need_array, need_dims
+from shardc.hlo.ir.infer.rule import Attrs, RuleError, ShapeRule, Shapes, fail, need_array, need_dims
 from shardc.hlo.ir.types import DTYPES, Shape, tuple_shape
 
 __all__ = ["RULES"]
@@ -79,10 +79,10 @@ def _grad(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "cholesky": Rule(_cholesky),
-    "triangular-solve": Rule(_triangular_solve),
-    "fft": Rule(_fft),
-    "batch-norm-training": Rule(_training),
-    "batch-norm-inference": Rule(_inference),
-    "batch-norm-grad": Rule(_grad),
+    "cholesky": ShapeRule(_cholesky),
+    "triangular-solve": ShapeRule(_triangular_solve),
+    "fft": ShapeRule(_fft),
+    "batch-norm-training": ShapeRule(_training),
+    "batch-norm-inference": ShapeRule(_inference),
+    "batch-norm-grad": ShapeRule(_grad),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.infer.rule import Attrs, Rule, Shapes, fail, need_array, need_dims, shapes_agree
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, fail, need_array, need_dims, shapes_agree
 from shardc.hlo.ir.types import DTYPES, Shape, tuple_shape
 
 __all__ = ["RULES", "reduced_shape", "reducer_types", "tuple_of"]
@@ -100,8 +100,8 @@ def _scan(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "reduce": Rule(_reduce),
-    "sort": Rule(_sort),
-    "topk": Rule(_topk),
-    "scan": Rule(_scan),
+    "reduce": ShapeRule(_reduce),
+    "sort": ShapeRule(_sort),
+    "topk": ShapeRule(_topk),
+    "scan": ShapeRule(_scan),
 }

@@ -12,8 +12,8 @@ __all__ = [
     "Attrs",
     "Check",
     "Infer",
-    "Rule",
     "RuleError",
+    "ShapeRule",
     "Shapes",
     "common_float",
     "fail",
@@ -46,7 +46,7 @@ def fail(what: str, dimension: int | None = None) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ShapeRule:
     """One row: how the shape follows from the operands, or how a given shape is checked.
 
     ``infer`` is None where operands and attributes do not determine the shape. ``check(operands, attrs, shape)``
@@ -59,14 +59,14 @@ class Rule:
     why: str = ""
 
 
-def given(check: Check) -> Rule:
+def given(check: Check) -> ShapeRule:
     """A row whose shape the caller must give."""
-    return Rule(None, check)
+    return ShapeRule(None, check)
 
 
-def unsupported(why: str) -> Rule:
+def unsupported(why: str) -> ShapeRule:
     """A blank row and the reason for it."""
-    return Rule(None, None, why)
+    return ShapeRule(None, None, why)
 
 
 def need_array(shape: Shape, what: str = "operand") -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardc.hlo.ir.infer.contraction import check_precision_lax
 from shardc.hlo.ir.infer.reduction import reduced_shape, reducer_types
-from shardc.hlo.ir.infer.rule import Attrs, Rule, Shapes, common_float, fail, need_array, need_dims
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, common_float, fail, need_array, need_dims
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import DTYPES, Shape
 
@@ -110,7 +110,7 @@ def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "convolution": Rule(_conv, _check_conv),
-    "reduce-window": Rule(_reduce_window),
-    "select-and-scatter": Rule(_select_and_scatter),
+    "convolution": ShapeRule(_conv, _check_conv),
+    "reduce-window": ShapeRule(_reduce_window),
+    "select-and-scatter": ShapeRule(_select_and_scatter),
 }

@@ -45,7 +45,7 @@ def plain_form(bindings: Bindings, module: Any) -> dict[str, Any]:
         return _Extractor(bindings).module(module.operation)
 
 
-class _Table:
+class _InternTable:
     """Distinct entries in order of first use."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Extractor:
 
     def __init__(self, bindings: Bindings) -> None:
         self.ir, self.sdy = bindings.ir, bindings.sdy
-        self.types, self.attributes, self.locations = _Table(), _Table(), _Table()
+        self.types, self.attributes, self.locations = _InternTable(), _InternTable(), _InternTable()
         self.read = AttributeReader(bindings, self.type_of)
         self.read_location = LocationReader(bindings)
         self.values: dict[Any, int] = {}

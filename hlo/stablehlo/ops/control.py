@@ -11,7 +11,7 @@ from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.stablehlo.converter import Handler, MlirOp, Scope, copy_constant, free_values
+from shardc.hlo.stablehlo.converter import ConversionScope, Handler, MlirOp, copy_constant, free_values
 from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
 
 __all__ = ["HANDLERS"]
@@ -23,18 +23,18 @@ def _captured(op: MlirOp, regions: Sequence[Any]) -> tuple[int, ...]:
     return tuple(n for n in numbers if op.scope.value(n).opcode != "constant")
 
 
-def _inside(op: MlirOp, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) -> Scope:
+def _inside(op: MlirOp, name: str, numbers: Sequence[int], shapes: Sequence[Shape]) -> ConversionScope:
     """A computation with one tuple parameter; element i is value ``numbers[i]``, taken out at its first use."""
     position = {n: i for i, n in enumerate(numbers)}
 
-    def capture(scope: Scope, number: int) -> Instruction:
+    def capture(scope: ConversionScope, number: int) -> Instruction:
         if number in position:
             index = position[number]
             return scope.emit("get-tuple-element", shapes[index], (whole,), {"index": index}, metadata=op.metadata)
         return copy_constant(scope, op.scope.value(number), op)
 
     converter = op.scope.converter
-    scope = Scope(converter, converter.unique_name(name), place=op.metadata, capture=capture)
+    scope = ConversionScope(converter, converter.unique_name(name), place=op.metadata, capture=capture)
     whole = scope.parameter(0, tuple_shape(*shapes), metadata=op.metadata)
     return scope
 

@@ -1,4 +1,4 @@
-"""The machine that runs computations: instruction by instruction, all devices in lock step."""
+"""The interpreter that runs computations: instruction by instruction, all devices in lock step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType
 
-__all__ = ["Local", "LockStep", "Machine", "Row", "lockstep", "unsupported"]
+__all__ = ["Interpreter", "Local", "LockStep", "OpMeaning", "lockstep", "unsupported"]
 
 Made = TypeVar("Made")
-Local = Callable[["Machine", Instruction, Sequence[Value]], Value]
-LockStep = Callable[["Machine", Instruction, Sequence[int], Sequence[Sequence[Value]]], Sequence[Value]]
+Local = Callable[["Interpreter", Instruction, Sequence[Value]], Value]
+LockStep = Callable[["Interpreter", Instruction, Sequence[int], Sequence[Sequence[Value]]], Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OpMeaning:
     """The meaning of one op.
 
-    ``local(machine, instruction, operands)`` gives the value on one device. Ops that call computations or talk to
-    other devices have ``lockstep(machine, instruction, devices, operands per device)`` instead, which gives one
+    ``local(interpreter, instruction, operands)`` gives the value on one device. Ops that call computations or talk to
+    other devices have ``lockstep(interpreter, instruction, devices, operands per device)`` instead, which gives one
     value per device. ``why`` explains a blank row.
     """
 
@@ -35,12 +35,12 @@ class Row:
     why: str = ""
 
 
-def lockstep(rule: LockStep) -> Row:
-    return Row(None, rule)
+def lockstep(rule: LockStep) -> OpMeaning:
+    return OpMeaning(None, rule)
 
 
-def unsupported(why: str) -> Row:
-    return Row(why=why)
+def unsupported(why: str) -> OpMeaning:
+    return OpMeaning(why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ _REFERENCE: Mapping[str, np.dtype[Any]] = {
 
 
 @dataclass(slots=True)
-class Machine:
+class Interpreter:
     """One run: the op table, the devices, and plans of the computations met so far.
 
     Device d is replica ``d // num_partitions``, partition ``d % num_partitions``. With ``float64`` all f16, bf16,
     f32 and c64 values are held and computed in f64 and c128. ``custom_calls`` are the user's own.
     """
 
-    rows: Mapping[str, Row]
+    rows: Mapping[str, OpMeaning]
     num_partitions: int = 1
     replica_count: int = 1
     float64: bool = False
