@@ -142,5 +142,5 @@ def cell_of(row: Row, ref: BufferRef) -> Cell:
     if ref.space in ("argument", "result"):
         tables = row.arguments if ref.space == "argument" else row.results
         return Cell(tables + ctypes.sizeof(ctypes.c_void_p) * ref.index, ref.offset)
-    fields = Row.arena if ref.space == "arena" else Row.constants
-    return Cell(ctypes.addressof(row) + fields.offset, ref.offset)
+    field = "arena" if ref.space == "arena" else "constants"
+    return Cell(ctypes.addressof(row) + Row.offset_of(field), ref.offset)

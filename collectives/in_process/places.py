@@ -19,7 +19,7 @@ _Numbers = NDArray[np.int64]
 _Mask = NDArray[np.bool_]
 #: Words of a `Cell`: where the pointer is found, and what is added to it.
 _BASE, _OFFSET, _WORDS = 0, 1, 2
-_FIELDS = {"arena": Row.arena.offset, "constant": Row.constants.offset}
+_FIELDS = {"arena": Row.offset_of("arena"), "constant": Row.offset_of("constants")}
 
 
 class VirtualPlaces:
@@ -34,7 +34,7 @@ class VirtualPlaces:
         words = np.frombuffer(memoryview(rows).cast("B"), np.int64).reshape(len(rows), -1)
         self._arenas, self._arguments, self._results = (words[:, n] for n in range(3))
         self._row_addresses = ctypes.addressof(rows) + ctypes.sizeof(Row) * np.arange(len(rows))
-        self._devices = words[:, Row.device.offset // 8]
+        self._devices = words[:, Row.offset_of("device") // 8]
         self._place = np.zeros(int(self._devices.max(initial=0)) + 1, np.int64)
         self._place[self._devices] = np.arange(len(rows))
         masks = [ctypes.c_uint64.from_address(int(a) + PASSED_BY).value for a in self._arenas]

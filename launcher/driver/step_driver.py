@@ -160,7 +160,7 @@ class StepDriver(ABC):
         except RunError as error:
             raise self._failed(error) from None
         if self._watchdog is not None:
-            self._watchdog.tick(loop.job.made, loop.history[-1].begin)
+            self._watchdog.tick(loop.made, loop.history[-1].begin)
 
     def _failed(self, error: BaseException) -> BaseException:
         return error if self._watchdog is None else self._watchdog.failed(error)

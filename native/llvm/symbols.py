@@ -61,10 +61,6 @@ def addresses_for(names: Iterable[str]) -> tuple[dict[str, int], list[object]]:
     for name in names:
         plain = name.removeprefix("_") if sys.platform == "darwin" else name
         library: Any = None
-        if plain == PARALLEL:
-            found[name], shared = _parallel()
-            keep.append(shared)
-            continue
         if plain in blas.SYMBOLS:
             library = blas.library()
         elif plain in MATH_SYMBOLS:
@@ -78,14 +74,6 @@ def addresses_for(names: Iterable[str]) -> tuple[dict[str, int], list[object]]:
         found[name] = address
         keep.append(library)
     return found, keep
-
-
-def _parallel() -> tuple[int, object]:
-    """The pool's address; made when the first object needs it."""
-    from shardc.native.threads.pool import pool, pool_object
-
-    made = pool(pool_object())
-    return made.address(PARALLEL), made
 
 
 @lru_cache(maxsize=1)

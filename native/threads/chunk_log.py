@@ -7,66 +7,81 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object
-from shardc.native.llvm.target import host_target
-from shardc.native.threads.clock import now_ir
+from shardc.native.lowlevel.builtins import exported, local, static
+from shardc.native.lowlevel.kinds import Count, address, i64
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.records import RELAXED, Array, Atomic, Record, address_of
+from shardc.native.lowlevel.system import now, pthread_self
 from shardc.native.threads.pool import PARALLEL, Pool
+from shardc.native.threads.pool_jobs import parallel
+from shardc.native.threads.pool_records import Piece
 
 __all__ = ["ChunkLog", "chunk_log"]
 
 _CALL, _LOG = "shardc_parallel_logged", "shardc_chunk_log"
-#: Entries that are kept, and the words of one: thread, begin and end in nanoseconds, first chunk, behind the last.
-_ENTRIES, _WORDS = 1 << 15, 5
+#: Entries that are kept.
+_ENTRIES = 1 << 15
 
-_TEXT = """
-@{log} = global [{size} x i64] zeroinitializer
-declare void @{parallel}(ptr, ptr, i64, i64)
-declare ptr @pthread_self()
 
-define internal void @chunks(ptr %job, i64 %begin, i64 %end) {{
-  %function = load ptr, ptr %job
-  %place = getelementptr ptr, ptr %job, i64 1
-  %context = load ptr, ptr %place
-  %start = call i64 @now()
-  call void %function(ptr %context, i64 %begin, i64 %end)
-  %stop = call i64 @now()
-  %number = atomicrmw add ptr @{log}, i64 1 monotonic
-  %fits = icmp ult i64 %number, {entries}
-  br i1 %fits, label %note, label %done
-note:
-  %before = mul i64 %number, {words}
-  %first = add i64 %before, 1
-  %entry = getelementptr i64, ptr @{log}, i64 %first
-  %self = call ptr @pthread_self()
-  %thread = ptrtoint ptr %self to i64
-  store i64 %thread, ptr %entry
-  %e1 = getelementptr i64, ptr %entry, i64 1
-  store i64 %start, ptr %e1
-  %e2 = getelementptr i64, ptr %entry, i64 2
-  store i64 %stop, ptr %e2
-  %e3 = getelementptr i64, ptr %entry, i64 3
-  store i64 %begin, ptr %e3
-  %e4 = getelementptr i64, ptr %entry, i64 4
-  store i64 %end, ptr %e4
-  br label %done
-done:
-  ret void
-}}
+class _Entry(Record):
+    """Chunks ``first`` up to ``behind`` of a job, computed by ``thread`` from ``begin`` to ``end`` (nanoseconds)."""
 
-define void @{call}(ptr %function, ptr %context, i64 %count, i64 %work) {{
-  %job = alloca {{ ptr, ptr }}
-  store ptr %function, ptr %job
-  %place = getelementptr ptr, ptr %job, i64 1
-  store ptr %context, ptr %place
-  call void @{parallel}(ptr @chunks, ptr %job, i64 %count, i64 %work)
-  ret void
-}}
-"""
+    thread: address
+    begin: i64
+    end: i64
+    first: i64
+    behind: i64
+
+
+class _Log(Record):
+    """``count`` entries, of which the first `_ENTRIES` are there."""
+
+    count: Atomic[i64]
+    entries: Annotated[Array[_Entry], Count(_ENTRIES)]
+
+
+class _Job(Record):
+    """A job of a kernel's."""
+
+    function: Piece
+    context: address
+
+
+_CHUNKS = static(_Log, "chunks")
+
+
+def _logged_piece(context: address, begin: i64, end: i64) -> None:
+    job = _Job.at(context)
+    start = now()
+    job.function(job.context, begin, end)
+    stop = now()
+    number = _CHUNKS.count.add(1, RELAXED)
+    if number < _ENTRIES:
+        entry = _CHUNKS.entries[number]
+        entry.thread = pthread_self()
+        entry.begin = start
+        entry.end = stop
+        entry.first = begin
+        entry.behind = end
+
+
+@exported(_CALL)
+def _parallel_logged(function: Piece, context: address, count: i64, nanoseconds: i64) -> None:
+    job = local(_Job)
+    job.function = function
+    job.context = context
+    parallel(_logged_piece, address_of(job), count, nanoseconds)
+
+
+@exported(_LOG)
+def _find_log() -> address:
+    return address_of(_CHUNKS)
 
 
 @dataclass(frozen=True)
@@ -80,8 +95,9 @@ class ChunkLog:
         return self.loaded.address(_CALL)
 
     def _words(self) -> NDArray[np.int64]:
-        kind = ctypes.c_int64 * (1 + _ENTRIES * _WORDS)
-        words: NDArray[np.int64] = np.ctypeslib.as_array(kind.from_address(self.loaded.address(_LOG)))
+        find = ctypes.CFUNCTYPE(ctypes.c_size_t)(self.loaded.address(_LOG))
+        kind = ctypes.c_int64 * (ctypes.sizeof(_Log) // 8)
+        words: NDArray[np.int64] = np.ctypeslib.as_array(kind.from_address(find()))
         return words
 
     def clear(self) -> None:
@@ -91,13 +107,11 @@ class ChunkLog:
     def read(self) -> NDArray[Any]:
         """Rows (thread, begin, end, first chunk, behind the last) in order of their ends, as far as there was room."""
         words = self._words()
-        count = min(int(words[0]), _ENTRIES)
-        return words[1 : 1 + count * _WORDS].reshape(-1, _WORDS).copy()
+        count, width = min(int(words[0]), _ENTRIES), ctypes.sizeof(_Entry) // 8
+        return words[1 : 1 + count * width].reshape(-1, width).copy()
 
 
 def chunk_log(pool: Pool) -> ChunkLog:
     """A stand-in for the call into ``pool``."""
-    text = now_ir(host_target().triple) + _TEXT.format(
-        log=_LOG, call=_CALL, parallel=PARALLEL, entries=_ENTRIES, words=_WORDS, size=1 + _ENTRIES * _WORDS
-    )
+    text = compile_functions((_parallel_logged, _find_log))
     return ChunkLog(load_object(compile_ir(text, opt=1), [_CALL, _LOG], {PARALLEL: pool.address()}))

@@ -1,6 +1,8 @@
 """The thread pool: one per process, shared by all compiled programs in it and by the threads that run their devices.
 
-It is made of IR, like all that runs inside a step. `PARALLEL` is the call that kernels make::
+It is native code, like all that runs inside a step: `pool_jobs` has what threads do, `pool_workers` how they start,
+`pool_waiting` how they wait, in the low-level language (`shardc.native.lowlevel`). `PARALLEL` is the call that kernels
+make::
 
     void shardc_parallel(ptr function, ptr context, i64 count, i64 nanoseconds)
 
@@ -17,7 +19,7 @@ the next job's function, context and count, and opens it afterwards.
 Workers start at the first job. Without one they watch ``epoch`` for a while (`Pool.configure` says how long) and sleep
 on it: with a futex on Linux, elsewhere with a mutex and a condition of the C library. Waking a sleeper takes the caller
 as long as a small job (tens of microseconds on virtual machines), so it is done when the work posted since the last
-time adds up to that (`_WAKE`). In a child after ``fork`` there are no threads but the caller's, which shows in the
+time adds up to that. In a child after ``fork`` there are no threads but the caller's, which shows in the
 process number: everything is reset and new workers start.
 """
 
@@ -29,13 +31,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
-from shardc.native.drive.rows_ir import ROWS
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.llvm.target import Target, host_target
-from shardc.native.threads.clock import now_ir
-from shardc.native.threads.pool_jobs import JOBS, STARTING, TYPES
-from shardc.native.threads.pool_waiting import CONDITION, FUTEX, SPINNING
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.platform import platform_of
+from shardc.native.threads.pool_jobs import ADVANCE, advance, parallel
+from shardc.native.threads.pool_workers import CONFIGURE, STARTED, configure, started
+from shardc.native.threads.rows import Row
 
 __all__ = [
     "ADVANCE",
@@ -46,42 +49,17 @@ __all__ = [
     "SYMBOLS",
     "Pool",
     "Row",
-    "futex_number",
-    "pause_of",
     "pool",
     "pool_ir",
     "pool_object",
 ]
 
-#: Names in the object: the call of kernels; ``void (i32 workers, i64 spin)``; ``i32 ()``, how many workers there are;
-#: ``void (ptr step, ptr rows, i64 count, i64 nanoseconds)``, see `Row`.
-CONFIGURE, STARTED, ADVANCE = "shardc_pool_configure", "shardc_pool_started", "shardc_pool_advance"
+#: The functions that others call.
+_FUNCTIONS = (parallel, configure, started, advance)
 SYMBOLS = (PARALLEL, CONFIGURE, STARTED, ADVANCE)
 
 #: Nanoseconds that a thread without work watches memory before it sleeps: about as long as waking one takes.
 SPIN = 50_000
-
-#: Nanoseconds of work that are worth waking sleepers.
-_WAKE = 50_000
-
-#: Nanoseconds of rows that one thread takes together: many short ones stay with the thread that has them in its cache.
-_PIECE = 4_000
-
-#: Jobs at a time, and the bytes of a worker's stack.
-_SLOTS, _STACK = 8, 8 << 20
-
-
-class Row(ctypes.Structure):
-    """A call of a step function: its arguments, and the place of its answer."""
-
-    _fields_ = (
-        ("arena", ctypes.c_void_p),
-        ("arguments", ctypes.c_void_p),
-        ("results", ctypes.c_void_p),
-        ("constants", ctypes.c_void_p),
-        ("device", ctypes.c_int64),
-        ("answer", ctypes.c_int64),
-    )
 
 
 @dataclass(frozen=True)
@@ -136,40 +114,5 @@ def pool_object(target: Target | None = None, *, futex: bool | None = None) -> b
 
 def pool_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
     """The IR text for ``target``; ``futex`` overrides how threads sleep."""
-    triple = (target or host_target()).triple
-    wait = FUTEX if (futex_number(triple) if futex is None else futex) else CONDITION
-    pause, declaration = pause_of(triple)
-    apple = any(word in triple for word in ("darwin", "macos", "apple"))
-    values = {
-        "SLOTS": _SLOTS,
-        "STACK": _STACK,
-        "WAKE": _WAKE,
-        "PIECE": _PIECE,
-        "DETACHED": 2 if apple else 1,  # PTHREAD_CREATE_DETACHED
-        "SETMASK": 3 if apple else 2,  # SIG_SETMASK
-        "PAUSE": pause,
-        "SYS_FUTEX": futex_number(triple),
-    }
-    text = f'target triple = "{triple}"\n{TYPES}{declaration}\n{wait}{now_ir(triple)}{SPINNING}{ROWS}{JOBS}{STARTING}'
-    for name, value in values.items():
-        text = text.replace(f"${name}$", str(value))
-    return text
-
-
-def futex_number(triple: str) -> int:
-    """The number of the futex call on Linux, 0 where there is none or none is known."""
-    numbers = {"x86_64": 202, "aarch64": 98}
-    return numbers.get(triple.split("-", maxsplit=1)[0], 0) if "linux" in triple else 0
-
-
-def pause_of(triple: str) -> tuple[str, str]:
-    """What tells a core that it watches memory, and its declaration."""
-    return next((p for start, p in _PAUSES.items() if triple.startswith(start)), ("", ""))
-
-
-#: By the beginning of the triple, see `pause_of`.
-_PAUSES = {
-    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
-    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
-    "arm64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
-}
+    target = target or host_target()
+    return compile_functions(_FUNCTIONS, target, platform_of(target.triple, futex=futex))

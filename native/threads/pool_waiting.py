@@ -1,149 +1,98 @@
-"""The thread pool's IR, first part: how threads wait, and where they run; see `shardc.native.threads.pool`."""
+"""How the pool's threads wait, and where they run; see `shardc.native.threads.pool`."""
 
 from __future__ import annotations
 
-__all__ = ["CONDITION", "FUTEX", "SPINNING"]
+from shardc.native.lowlevel.builtins import as_u64, fill_memory, inline, local_array
+from shardc.native.lowlevel.kinds import i32, u64
+from shardc.native.lowlevel.platform import platform
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, SEQ_CST, Array, Atomic, address_of
+from shardc.native.lowlevel.system import (
+    FUTEX_PRIVATE,
+    futex_wait,
+    futex_wake,
+    now,
+    pause,
+    pthread_cond_broadcast,
+    pthread_cond_init,
+    pthread_cond_wait,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_unlock,
+    sched_getaffinity,
+    sched_getcpu,
+    sched_setaffinity,
+)
+from shardc.native.threads.pool_records import CORE_WORDS, CORES, POOL
 
-# sleep_on: return once the word is not ``old`` any more, or earlier. wake: let up to ``count`` sleepers look.
-# core: where the thread runs (-1: who knows). allowed: where it may. leave: go on another core of those.
-FUTEX = """
-declare i64 @syscall(i64, ...)
+__all__ = ["allowed_cores", "core", "leave_core", "reset_sleep", "sleep_on", "wake", "watch"]
 
-define internal void @sleep_on(ptr %word, i32 %old) {
-  call i64 (i64, ...) @syscall(i64 $SYS_FUTEX$, ptr %word, i32 128, i32 %old, ptr null)
-  ret void
-}
+#: Looks at a word between two at the clock, which takes as long as many of them.
+_LOOKS = 32
 
-define internal void @wake(ptr %word, i32 %count) {
-  call i64 (i64, ...) @syscall(i64 $SYS_FUTEX$, ptr %word, i32 129, i32 %count)
-  ret void
-}
 
-define internal void @reset_sleep() {
-  ret void
-}
+def sleep_on(word: Atomic[i32], old: i32) -> None:
+    """Return once the word is not ``old`` any more, or earlier."""
+    if platform().futex != 0:
+        futex_wait(word, old, FUTEX_PRIVATE, 0)
+    else:
+        pthread_mutex_lock(POOL.mutex)
+        while word.load(SEQ_CST) == old:
+            pthread_cond_wait(POOL.condition, POOL.mutex)
+        pthread_mutex_unlock(POOL.mutex)
 
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
 
-define internal i32 @core() {
-  %core = call i32 @sched_getcpu()
-  ret i32 %core
-}
+def wake(word: Atomic[i32], count: i32) -> None:
+    """Let up to ``count`` who sleep on the word look, or more."""
+    if platform().futex != 0:
+        futex_wake(word, count, FUTEX_PRIVATE)
+    else:
+        pthread_mutex_lock(POOL.mutex)
+        pthread_cond_broadcast(POOL.condition)
+        pthread_mutex_unlock(POOL.mutex)
 
-define internal void @allowed(ptr %mask) {
-  store [16 x i64] zeroinitializer, ptr %mask, align 8
-  call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
-  ret void
-}
 
-define internal void @leave(i32 %core, ptr %mask) {
-entry:
-  %others = alloca [16 x i64], align 8
-  %known = icmp ult i32 %core, 1024
-  br i1 %known, label %without, label %done
-without:
-  %all = load [16 x i64], ptr %mask, align 8
-  store [16 x i64] %all, ptr %others, align 8
-  %index = lshr i32 %core, 6
-  %word = zext i32 %index to i64
-  %place = getelementptr i64, ptr %others, i64 %word
-  %cores = load i64, ptr %place, align 8
-  %position = and i32 %core, 63
-  %shift = zext i32 %position to i64
-  %bit = shl i64 1, %shift
-  %rest = xor i64 %bit, -1
-  %left = and i64 %cores, %rest
-  store i64 %left, ptr %place, align 8
-  call i32 @sched_setaffinity(i32 0, i64 128, ptr %others)
-  call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
-  br label %done
-done:
-  ret void
-}
-"""
+def reset_sleep() -> None:
+    """Nobody sleeps: the threads of a parent process are not there."""
+    if platform().futex == 0:
+        pthread_mutex_init(POOL.mutex, 0)
+        pthread_cond_init(POOL.condition, 0)
 
-CONDITION = """
-@mutex = internal global [128 x i8] zeroinitializer, align 64
-@condition = internal global [128 x i8] zeroinitializer, align 64
 
-declare i32 @pthread_mutex_init(ptr, ptr)
-declare i32 @pthread_mutex_lock(ptr)
-declare i32 @pthread_mutex_unlock(ptr)
-declare i32 @pthread_cond_init(ptr, ptr)
-declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+def watch(word: Atomic[i32], old: i32) -> bool:
+    """Watch a word for as long as configured; has it changed from ``old``?"""
+    spin = POOL.spin.load(RELAXED)
+    start = now()
+    while True:
+        for _ in range(_LOOKS):
+            if word.load(ACQUIRE) != old:
+                return True
+            pause()
+        if now() - start >= spin:
+            return False
 
-define internal void @sleep_on(ptr %word, i32 %old) {
-entry:
-  call i32 @pthread_mutex_lock(ptr @mutex)
-  br label %look
-look:
-  %now = load atomic i32, ptr %word seq_cst, align 4
-  %same = icmp eq i32 %now, %old
-  br i1 %same, label %wait, label %done
-wait:
-  call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
-  br label %look
-done:
-  call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
 
-define internal void @wake(ptr %word, i32 %count) {
-  call i32 @pthread_mutex_lock(ptr @mutex)
-  call i32 @pthread_cond_broadcast(ptr @condition)
-  call i32 @pthread_mutex_unlock(ptr @mutex)
-  ret void
-}
+@inline
+def core() -> i32:
+    """Where the thread runs; -1: who knows."""
+    return sched_getcpu() if platform().futex != 0 else -1
 
-define internal void @reset_sleep() {
-  call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  call i32 @pthread_cond_init(ptr @condition, ptr null)
-  ret void
-}
 
-define internal i32 @core() {
-  ret i32 -1
-}
+@inline
+def allowed_cores(cores: Array[u64]) -> None:
+    """Where it may run, a bit for each of `CORES`."""
+    if platform().futex != 0:
+        fill_memory(address_of(cores), 0, CORES // 8)
+        sched_getaffinity(0, CORES // 8, cores)
 
-define internal void @allowed(ptr %mask) {
-  ret void
-}
 
-define internal void @leave(i32 %core, ptr %mask) {
-  ret void
-}
-"""
-
-SPINNING = """
-; Watch a word for as long as configured; has it changed from ``old``?
-define internal i1 @watch(ptr %word, i32 %old) {
-entry:
-  %spin = load atomic i64, ptr @spin monotonic, align 8
-  %start = call i64 @now()
-  br label %round
-round:
-  %k = phi i32 [ 0, %entry ], [ %following, %again ], [ 0, %clock ]
-  %now = load atomic i32, ptr %word acquire, align 4
-  %same = icmp eq i32 %now, %old
-  br i1 %same, label %pause, label %changed
-pause:
-  $PAUSE$
-  %following = add i32 %k, 1
-  %more = icmp ult i32 %following, 32
-  br i1 %more, label %again, label %clock
-again:
-  br label %round
-clock:
-  %time = call i64 @now()
-  %spent = sub i64 %time, %start
-  %early = icmp slt i64 %spent, %spin
-  br i1 %early, label %round, label %unchanged
-changed:
-  ret i1 true
-unchanged:
-  ret i1 false
-}
-"""
+def leave_core(there: i32, cores: Array[u64]) -> None:
+    """Go on another one of ``cores`` than ``there``; afterwards it may run on all of them again."""
+    if platform().futex != 0:
+        if there < 0 or there >= CORES:
+            return
+        others = local_array(64, CORE_WORDS)
+        for k in range(CORE_WORDS):
+            others[k] = cores[k]
+        others[there >> 6] &= ~(as_u64(1) << as_u64(there & 63))
+        sched_setaffinity(0, CORES // 8, others)
+        sched_setaffinity(0, CORES // 8, cores)

@@ -17,6 +17,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.native.llvm import blas, jit, symbols
 from shardc.native.llvm.target import Target, host_target, named_target
+from shardc.native.threads.pool import PARALLEL, pool, pool_object
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +69,9 @@ def compile_and_run(
     i: Instruction, arguments: Sequence[Array], *, in_place: int | None = None, tuning: Tuning = DEFAULT
 ) -> list[Array]:
     """Results of the native kernel; ``in_place`` is the operand whose memory the first result takes."""
-    loaded = jit.load_object(kernel_object(i, FOREIGN if RUNS else None, tuning), ["k"])
+    loaded = jit.load_object(
+        kernel_object(i, FOREIGN if RUNS else None, tuning), ["k"], {PARALLEL: pool(pool_object()).address()}
+    )
     if FOREIGN is not None and not RUNS:
         kernel_object(i, FOREIGN, tuning)
     inputs = [_unaligned(np.asarray(a)) for a in arguments]

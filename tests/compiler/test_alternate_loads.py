@@ -13,6 +13,7 @@ from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.ir.types import array_shape as f
 from shardc.native.llvm import jit
+from shardc.native.threads.pool import PARALLEL, pool, pool_object
 from tests.compiler.kernel_runner import check, instruction, random
 
 _PROT_NONE = 0
@@ -46,7 +47,7 @@ def test_nothing_behind_the_end(size: int) -> None:
     i = instruction("slice", f("f32", size), slice=((0, size, 2),))
     module = jit.new_module("test")
     emit_kernel(module, i, "k")
-    loaded = jit.load_object(jit.compile_ir(module), ["k"])
+    loaded = jit.load_object(jit.compile_ir(module), ["k"], {PARALLEL: pool(pool_object()).address()})
     a = np.arange(size, dtype=DTYPES["f32"].numpy)
     memory, place = at_the_end(a)
     out = np.zeros(i.shape.dims, np.float32)

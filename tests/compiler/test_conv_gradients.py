@@ -13,7 +13,7 @@ import shardc
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.llvm import jit
-from shardc.native.threads.pool import pool, pool_object
+from shardc.native.threads.pool import PARALLEL, pool, pool_object
 from tests.compiler.test_convolutions import BY_TILES, by_tiles, depthwise
 
 jax = pytest.importorskip("jax")
@@ -108,7 +108,7 @@ def test_equal_bits_on_any_number_of_threads(name: str) -> None:
     i = THREADS[name]
     module = jit.new_module("test")
     emit_kernel(module, i, "k")
-    loaded = jit.load_object(jit.compile_ir(module), ["k"])
+    loaded = jit.load_object(jit.compile_ir(module), ["k"], {PARALLEL: pool(pool_object()).address()})
     draw = np.random.default_rng(5)
     operands = [draw.standard_normal(o.shape.dims).astype(np.float32) for o in i.operands]
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int32)(loaded.address("k"))

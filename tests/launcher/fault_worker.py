@@ -20,6 +20,7 @@ import numpy as np
 import shardc
 from shardc.launcher.run.output_files import atomic_output
 from shardc.native.drive.drive_loop import PERFORM_TYPE
+from shardc.native.lowlevel.records import RELAXED
 from tests.launcher.fault_program import argument, compiled
 
 
@@ -39,19 +40,19 @@ def accident(fault: str, loop: Any) -> int:
         case "raise":
             return -77
         case "skip":
-            loop.job.made -= 1  # this process never came to it
+            loop.job.made.add(-1, RELAXED)  # this process never came to it
     return 0
 
 
 def inject(driver: Any, fault: str, at: int) -> object:
     """Let the collective ``at`` of the steps from now on have an accident; returns what must stay alive."""
     job = driver._loop.job
-    perform = PERFORM_TYPE(job.perform)
+    perform = job.perform
     failure = driver._executor.failure
-    begun, to_come = int(job.made), [fault]
+    begun, to_come = job.made.load(RELAXED), [fault]
 
     def shim(state: int, index: int, phase: int, deadline: int) -> int:
-        if to_come and job.made - 1 == begun + at:
+        if to_come and job.made.load(RELAXED) - 1 == begun + at:
             return accident(to_come.pop(), driver._loop)
         return int(perform(state, index, phase, deadline))
 

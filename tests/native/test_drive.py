@@ -54,7 +54,7 @@ class Program:
 
         functions = STEP(step), PERFORM_TYPE(executor)
         addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
-        rows = (Row * devices)(*(Row(ctypes.addressof(a), None, None, None, d, 0) for d, a in enumerate(arenas)))
+        rows = (Row * devices)(*(Row(ctypes.addressof(a), 0, 0, 0, d, 0) for d, a in enumerate(arenas)))
         threads_pool = pool(pool_object())
         threads_pool.configure(threads - 1)
         self.keep = functions, arenas
