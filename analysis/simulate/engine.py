@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shardc.analysis.simulate.links import Flight, Links
-from shardc.analysis.simulate.simulation import Event, PathStep, Skipped
+from shardc.analysis.simulate.simulated_step import Event, PathStep, Skipped
 from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 
 __all__ = ["Clock", "Tally", "run_clock"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shardc.analysis.simulate.simulation import Simulation, Skipped
+from shardc.analysis.simulate.simulated_step import SimulatedStep, Skipped
 
 __all__ = ["Fold", "fold_time"]
 
@@ -36,7 +36,7 @@ class Fold:
         return np.asarray(np.interp(np.asarray(place, np.float64), self.places, self.seconds), np.float64)
 
 
-def fold_time(simulation: Simulation) -> Fold:
+def fold_time(simulation: SimulatedStep) -> Fold:
     """The axis of a simulated step; skips within a skip count as one block."""
     end = max(simulation.step_seconds, *(e.begin + e.seconds for e in simulation.events), 0.0) or 1.0
     skipped = _outermost(simulation.skipped)

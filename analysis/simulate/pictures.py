@@ -12,12 +12,12 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.units import seconds_text
 
 if TYPE_CHECKING:
-    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.analysis.simulate.simulated_step import SimulatedStep
 
 __all__ = ["PICTURES", "draw_picture", "draw_pictures"]
 
 
-def draw_pictures(simulation: Simulation, folder: str | Path, suffix: str = ".png") -> list[Path]:
+def draw_pictures(simulation: SimulatedStep, folder: str | Path, suffix: str = ".png") -> list[Path]:
     """Write every picture of `PICTURES` into ``folder``, which is made where missing; returns the files.
 
     Example: ``draw_pictures(partitioned.simulate("h100-dgx"), "pictures")``. Raises `UnsupportedError` without
@@ -27,7 +27,7 @@ def draw_pictures(simulation: Simulation, folder: str | Path, suffix: str = ".pn
     return [draw_picture(simulation, target / f"{name}{suffix}", name) for name in PICTURES]
 
 
-def draw_picture(simulation: Simulation, path: str | Path, name: str = "overview") -> Path:
+def draw_picture(simulation: SimulatedStep, path: str | Path, name: str = "overview") -> Path:
     """Write one of `PICTURES` as PNG or SVG, by the suffix of ``path``.
 
     Raises as `draw_pictures`, and `InputError` for a suffix or a name that is not known.
@@ -37,7 +37,7 @@ def draw_picture(simulation: Simulation, path: str | Path, name: str = "overview
     return write_figure(path, lambda: PICTURES[name](simulation))
 
 
-def _figure(simulation: Simulation, what: str, height: float, **edges: float) -> Any:
+def _figure(simulation: SimulatedStep, what: str, height: float, **edges: float) -> Any:
     """An empty page with a title of two lines."""
     s = simulation
     mesh = ", ".join(f"{axis}={size}" for axis, size in s.mesh.items())
@@ -47,7 +47,7 @@ def _figure(simulation: Simulation, what: str, height: float, **edges: float) ->
     return titled_figure(f"{s.program}: {what}", f"{figures}; {facts}", height, **edges)
 
 
-def _timeline(simulation: Simulation) -> Any:
+def _timeline(simulation: SimulatedStep) -> Any:
     from shardc.analysis.simulate.fold import fold_time
     from shardc.analysis.simulate.plots import draw_timeline
 
@@ -57,7 +57,7 @@ def _timeline(simulation: Simulation) -> Any:
     return figure
 
 
-def _memory(simulation: Simulation) -> Any:
+def _memory(simulation: SimulatedStep) -> Any:
     from shardc.analysis.simulate.fold import fold_time
     from shardc.analysis.simulate.plots import draw_memory
 
@@ -66,7 +66,7 @@ def _memory(simulation: Simulation) -> Any:
     return figure
 
 
-def _traffic(simulation: Simulation) -> Any:
+def _traffic(simulation: SimulatedStep) -> Any:
     from shardc.analysis.simulate.plots import draw_links, draw_traffic
 
     figure = _figure(simulation, "who sends to whom, bytes in a step", 7.0, left=0.06, right=0.92)
@@ -76,7 +76,7 @@ def _traffic(simulation: Simulation) -> Any:
     return figure
 
 
-def _breakdown(simulation: Simulation) -> Any:
+def _breakdown(simulation: SimulatedStep) -> Any:
     from shardc.analysis.simulate.plots import draw_breakdown, draw_work
 
     rows = min(10, max(3, len(simulation.work)))
@@ -89,7 +89,7 @@ def _breakdown(simulation: Simulation) -> Any:
     return figure
 
 
-def _overview(simulation: Simulation) -> Any:
+def _overview(simulation: SimulatedStep) -> Any:
     """Timeline and memory over one time axis, then the breakdown."""
     from shardc.analysis.simulate.fold import fold_time
     from shardc.analysis.simulate.plots import draw_breakdown, draw_memory, draw_timeline
@@ -113,6 +113,6 @@ def _widen(axes: Any, left: float) -> None:
 
 
 #: Pictures by name.
-PICTURES: Mapping[str, Callable[[Simulation], Any]] = MappingProxyType(
+PICTURES: Mapping[str, Callable[[SimulatedStep], Any]] = MappingProxyType(
     {"overview": _overview, "timeline": _timeline, "memory": _memory, "traffic": _traffic, "breakdown": _breakdown}
 )

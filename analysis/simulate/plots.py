@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardc.analysis.simulate.fold import Fold
-from shardc.analysis.simulate.simulation import Event, Simulation, Work
+from shardc.analysis.simulate.simulated_step import Event, SimulatedStep, Work
 from shardc.analysis.simulate.trace import lanes
+from shardc.analysis.simulate.traffic_matrix import traffic_matrix
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 __all__ = [
@@ -59,7 +60,7 @@ def colour_of(kind: str, work: Work) -> str:
     return work.limit if work.limit == "measured" else f"limited by {work.limit or 'compute'}"
 
 
-def draw_timeline(axes: Any, simulation: Simulation, fold: Fold) -> None:
+def draw_timeline(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
     """A row per engine, lanes within it where transfers overlap; skipped iterations are hatched blocks."""
     engines = ["compute", *sorted({e.engine for e in simulation.events} - {"compute"})]
     used: set[str] = set()
@@ -89,7 +90,7 @@ def draw_timeline(axes: Any, simulation: Simulation, fold: Fold) -> None:
 
 
 def _bars(
-    axes: Any, simulation: Simulation, fold: Fold, events: Sequence[Event], place: tuple[float, float]
+    axes: Any, simulation: SimulatedStep, fold: Fold, events: Sequence[Event], place: tuple[float, float]
 ) -> set[str]:
     """One lane; names in the bars that are wide enough. Returns what is in it."""
     inches = axes.get_figure().get_size_inches()[0] * axes.get_position().width
@@ -171,7 +172,7 @@ def _legend(axes: Any, names: Sequence[str]) -> None:
         axes.legend(handles=handles, fontsize=8, handlelength=1.1, columnspacing=1.1, borderaxespad=0.2, **box)
 
 
-def draw_memory(axes: Any, simulation: Simulation, fold: Fold) -> None:
+def draw_memory(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
     """Bytes in use over time, the peak with its size, and the capacity where it is near."""
     from matplotlib.ticker import MaxNLocator
 
@@ -210,12 +211,12 @@ def _unit(n: float) -> tuple[float, str]:
     return 1024.0**power, names[power]
 
 
-def draw_traffic(axes: Any, simulation: Simulation, blocks: int = 64) -> None:
+def draw_traffic(axes: Any, simulation: SimulatedStep, blocks: int = 64) -> None:
     """Who sends how much to whom in a step: a cell per pair of devices, or of blocks of neighbouring ones."""
     from matplotlib.colors import LogNorm, Normalize
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    matrix = simulation.traffic_matrix(blocks)
+    matrix = traffic_matrix(simulation, blocks)
     count = len(matrix)
     shown = np.ma.masked_less_equal(matrix, 0)
     axes.set_facecolor("#f4f4f4")
@@ -244,7 +245,7 @@ def draw_traffic(axes: Any, simulation: Simulation, blocks: int = 64) -> None:
     axes.set_ylabel(f"from ({what})", fontsize=9)
 
 
-def draw_links(axes: Any, simulation: Simulation) -> None:
+def draw_links(axes: Any, simulation: SimulatedStep) -> None:
     """What one device sends in a step, by kind of links, and by opcode of the collective."""
     rows = [(level, sent, "#4e79a7") for level, sent in simulation.link_bytes.items() if sent]
     kinds: dict[str, float] = {}
@@ -265,7 +266,7 @@ def draw_links(axes: Any, simulation: Simulation) -> None:
     axes.set_axis_off()
 
 
-def draw_breakdown(axes: Any, simulation: Simulation) -> None:
+def draw_breakdown(axes: Any, simulation: SimulatedStep) -> None:
     """What the step consists of, and how much of the communication hides behind compute."""
     s = simulation
     limits = _by_limit(s)
@@ -293,7 +294,7 @@ def draw_breakdown(axes: Any, simulation: Simulation) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _by_limit(simulation: Simulation) -> dict[str, float]:
+def _by_limit(simulation: SimulatedStep) -> dict[str, float]:
     """Seconds of kernels by what limits them, in the order of `COLOURS`."""
     found: dict[str, float] = {}
     for work in simulation.work:
@@ -324,7 +325,7 @@ def _stack(axes: Any, row: int, parts: Sequence[tuple[str, float, str]], total: 
         axes.text(place, row + 0.34, line, ha="left", va="top", fontsize=7.5, color=_DARK)
 
 
-def draw_work(axes: Any, simulation: Simulation, most: int = 10) -> None:
+def draw_work(axes: Any, simulation: SimulatedStep, most: int = 10) -> None:
     """The kernels and collectives that take longest in a step, all executions together."""
     rows = list(_longest(simulation))[:most]
     for n, (_, seconds, key, facts) in enumerate(rows):
@@ -342,7 +343,7 @@ def draw_work(axes: Any, simulation: Simulation, most: int = 10) -> None:
     _legend(axes, [name for name in COLOURS if name in {key for _, _, key, _ in rows}])
 
 
-def _longest(simulation: Simulation) -> Iterator[tuple[str, float, str, str]]:
+def _longest(simulation: SimulatedStep) -> Iterator[tuple[str, float, str, str]]:
     """Title, seconds, colour and facts, longest first; the same operation in the same place once."""
     groups: dict[tuple[str, str, str], list[Work]] = {}
     for work in simulation.work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardc.analysis.simulate.simulation import LoopInfo, Work
+from shardc.analysis.simulate.simulated_step import LoopInfo, Work
 from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
 from shardc.compiler.describe import describe_instruction
 from shardc.compiler.lower.lowered import (

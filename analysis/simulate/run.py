@@ -10,7 +10,8 @@ from types import MappingProxyType
 from shardc.analysis.simulate.count_flops import model_products, products_in
 from shardc.analysis.simulate.engine import Tally, run_clock
 from shardc.analysis.simulate.price import Priced, price
-from shardc.analysis.simulate.simulation import Simulation, Work
+from shardc.analysis.simulate.simulated_step import Work
+from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.buffers.liveness import live_ranges
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
 from shardc.compiler.lower.lowered import KernelStep, Lowered, memory_analysis

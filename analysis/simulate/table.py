@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
-    from shardc.analysis.simulate.simulation import PathStep, Simulation, Work
+    from shardc.analysis.simulate.simulated_step import PathStep, SimulatedStep, Work
 
 __all__ = ["COSTLY_COLUMNS", "PATH_COLUMNS", "costly_rows", "facts", "path_rows", "table"]
 
@@ -22,7 +22,7 @@ _WIDEST = 84
 _NUMBER = re.compile(r"(?<=[\[.])\d+")
 
 
-def table(simulation: Simulation) -> str:
+def table(simulation: SimulatedStep) -> str:
     """Everything below in one text."""
     lines = facts(simulation)
     for columns, rows in (
@@ -33,7 +33,7 @@ def table(simulation: Simulation) -> str:
     return "\n".join(lines)
 
 
-def facts(simulation: Simulation) -> list[str]:
+def facts(simulation: SimulatedStep) -> list[str]:
     """A line per figure of the whole step."""
     s = simulation
     mesh = ", ".join(f"{axis}={size}" + _place(s.mapping.get(axis, "")) for axis, size in s.mesh.items())
@@ -53,7 +53,7 @@ def facts(simulation: Simulation) -> list[str]:
     return [f"{name.ljust(width)}  {text}" for name, text in rows] + notes
 
 
-def costly_rows(simulation: Simulation, most: int = 10) -> list[tuple[str, ...]]:
+def costly_rows(simulation: SimulatedStep, most: int = 10) -> list[tuple[str, ...]]:
     """The works that take most of the step, all executions and equal ones (of many layers) together; transfers by what
     was waited for them."""
     groups: dict[tuple[object, ...], list[Work]] = {}
@@ -66,7 +66,7 @@ def costly_rows(simulation: Simulation, most: int = 10) -> list[tuple[str, ...]]
     return [_costly(alike, simulation.step_seconds) for alike in ranked[:most]]
 
 
-def path_rows(simulation: Simulation, most: int = 8) -> list[tuple[str, ...]]:
+def path_rows(simulation: SimulatedStep, most: int = 8) -> list[tuple[str, ...]]:
     """What the end of the step waited for, largest first, equal ones together, and the rest as one line."""
     s = simulation
     groups: dict[tuple[str, str], list[PathStep]] = {}
@@ -93,7 +93,7 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
-def _utilisation(s: Simulation) -> str:
+def _utilisation(s: SimulatedStep) -> str:
     if not s.product_flops:
         return f"no products; {flops_text(s.flops)} per device"
     again = s.product_flops - s.model_flops
@@ -102,7 +102,7 @@ def _utilisation(s: Simulation) -> str:
     return text + f"; {flops_text(s.model_flops)} of the model per device"
 
 
-def _memory(s: Simulation) -> str:
+def _memory(s: SimulatedStep) -> str:
     text = f"{bytes_text(s.peak_bytes)} of {bytes_text(s.capacity_bytes)}  {_percent(s.peak_bytes, s.capacity_bytes)}"
     return text if s.fits else text + "  LARGER THAN MEMORY"
 
@@ -155,7 +155,7 @@ def _described(w: Work, value: str) -> str:
     return (text if len(text) <= widest else text[: widest - 3] + "...") + where
 
 
-def _on_path(alike: Sequence[PathStep], s: Simulation) -> tuple[str, ...]:
+def _on_path(alike: Sequence[PathStep], s: SimulatedStep) -> tuple[str, ...]:
     w, seconds = s.work[alike[0].work], sum(p.seconds for p in alike)
     name = _names(w.name, len({p.work for p in alike}))
     name = name if alike[0].kind != "overhead" else f"starting {name}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.simulate.simulation import Event, Simulation, Skipped, Work
+from shardc.analysis.simulate.simulated_step import Event, SimulatedStep, Skipped, Work
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["lanes", "trace_events", "write_trace"]
@@ -24,7 +24,7 @@ _LOOPS, _COMPUTE, _PROCESS = 1, 2, 1
 Span = tuple[int, int]
 
 
-def write_trace(simulation: Simulation, path: str | Path) -> None:
+def write_trace(simulation: SimulatedStep, path: str | Path) -> None:
     """Write the step as a trace: a track for compute, one (or several lanes) per kind of links, memory as a counter.
 
     Example: ``write_trace(partitioned.simulate("h100-dgx"), "step.trace.json")``. Raises `InputError` for a file that
@@ -33,7 +33,7 @@ def write_trace(simulation: Simulation, path: str | Path) -> None:
     write_text(Path(path), json.dumps(trace_events(simulation), allow_nan=False, separators=(",", ":")) + "\n")
 
 
-def trace_events(simulation: Simulation) -> dict[str, Any]:
+def trace_events(simulation: SimulatedStep) -> dict[str, Any]:
     """The content of `write_trace`; times in microseconds, exact to the nanosecond."""
     tracks = _tracks(simulation)
     mesh = ",".join(f"{axis}={size}" for axis, size in simulation.mesh.items())
@@ -69,7 +69,7 @@ class _Track:
     at: dict[Event, Span] = field(default_factory=dict)
 
 
-def _tracks(simulation: Simulation) -> list[_Track]:
+def _tracks(simulation: SimulatedStep) -> list[_Track]:
     """Loops, compute, then the lanes of every kind of links in alphabetical order."""
     engines = sorted({e.engine for e in simulation.events} - {"compute"})
     compute = _Track(_COMPUTE, "compute")
@@ -107,7 +107,7 @@ def lanes(items: Sequence[Event | Skipped]) -> list[list[Event | Skipped]]:
     return out
 
 
-def _fill(track: _Track, events: Sequence[Event], skips: Sequence[Skipped], simulation: Simulation) -> None:
+def _fill(track: _Track, events: Sequence[Event], skips: Sequence[Skipped], simulation: SimulatedStep) -> None:
     for event in events:
         begin, end = track.at[event] = _span(event)
         work = simulation.work[event.work]
@@ -120,7 +120,7 @@ def _fill(track: _Track, events: Sequence[Event], skips: Sequence[Skipped], simu
     track.slices.sort(key=lambda s: (s["ts"], -s["dur"]))
 
 
-def _skips(simulation: Simulation, engine: str) -> list[Skipped]:
+def _skips(simulation: SimulatedStep, engine: str) -> list[Skipped]:
     """Skipped iterations of loops in which ``engine`` had something to do."""
     busy = {loop for e in simulation.events if e.engine == engine for loop, _ in e.loops}
     return [s for s in simulation.skipped if s.loop in busy]
@@ -138,7 +138,7 @@ def _facts(work: Work) -> dict[str, Any]:
     return {k: v for k, v in plain.items() if v not in ("", [], {})}
 
 
-def _loop_slices(simulation: Simulation) -> Iterator[dict[str, Any]]:
+def _loop_slices(simulation: SimulatedStep) -> Iterator[dict[str, Any]]:
     """Loops and their iterations, as far as compute tells when those ran; what was skipped as one slice."""
     spans: dict[tuple[Any, ...], Span] = {}
 
@@ -170,7 +170,7 @@ def _loop_name(part: str | tuple[Any, ...]) -> str:
     return f"iterations {part[1]} to {part[2]}, like the one before"
 
 
-def _flows(simulation: Simulation, tracks: Sequence[_Track]) -> Iterator[dict[str, Any]]:
+def _flows(simulation: SimulatedStep, tracks: Sequence[_Track]) -> Iterator[dict[str, Any]]:
     """Arrows from what ran when a transfer was started, to the transfer, to where compute waited for it."""
     compute = next(t for t in tracks if t.number == _COMPUTE)
     ran = sorted((span, n, event) for n, (event, span) in enumerate(compute.at.items()) if event.kind != "wait")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shardc.hlo.ir.groups import AxisGroups, ListPairs, Pairs, ReplicaGroups, groups_grid
 
 if TYPE_CHECKING:
-    from shardc.analysis.simulate.simulation import Simulation
+    from shardc.analysis.simulate.simulated_step import SimulatedStep
 
 __all__ = ["traffic_matrix"]
 
@@ -19,7 +19,7 @@ _EXCHANGES = frozenset({"all-to-all", "ragged-all-to-all"})
 _Groups = ReplicaGroups | Pairs
 
 
-def traffic_matrix(simulation: Simulation, blocks: int) -> NDArray[np.float64]:
+def traffic_matrix(simulation: SimulatedStep, blocks: int) -> NDArray[np.float64]:
     """See `Simulation.traffic_matrix`. Works on one row per device, so 100,000 devices are fine."""
     devices = simulation.devices
     blocks = max(1, min(blocks, devices))

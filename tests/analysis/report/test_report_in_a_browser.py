@@ -14,7 +14,8 @@ import shardc
 from shardc.analysis.explain.explanation import Change, Explanation, Remedy, Totals, Warned, WayOut
 from shardc.analysis.report.gather import report_data
 from shardc.analysis.report.page import page
-from shardc.analysis.simulate.simulation import Event, Simulation, Work
+from shardc.analysis.simulate.simulated_step import Event, Work
+from shardc.analysis.simulate.simulation import Simulation
 from shardc.stages.stages import Partitioned
 from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
 from tests.analysis.simulate.fake_simulation import fake_simulation

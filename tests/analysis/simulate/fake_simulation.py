@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shardc.analysis.simulate.simulation import Event, LoopInfo, PathStep, Simulation, Skipped, Work
+from shardc.analysis.simulate.simulated_step import Event, LoopInfo, PathStep, Skipped, Work
+from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.mesh import Mesh

@@ -15,7 +15,8 @@ import pytest
 
 from shardc.analysis.simulate.fold import fold_time
 from shardc.analysis.simulate.pictures import PICTURES, draw_picture, draw_pictures
-from shardc.analysis.simulate.simulation import Simulation, Skipped
+from shardc.analysis.simulate.simulated_step import Skipped
+from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
 from tests.analysis.simulate.fake_simulation import fake_simulation
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.analysis.simulate.simulation import Event
+from shardc.analysis.simulate.simulated_step import Event
 from shardc.analysis.simulate.trace import lanes, trace_events, write_trace
 from shardc.hlo.errors import InputError
 from tests.analysis.simulate.fake_simulation import LISTED, TRIPS, fake_simulation
