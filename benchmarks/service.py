@@ -108,7 +108,7 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
     A file's program is read and partitioned before the local cache is asked, and only hashed by the service's client.
     """
     import shardc
-    from shardc.compiler.cache.cache import cached, known
+    from shardc.compiler.cache.cache import fetch_or_build, find_cached
     from shardc.compiler.cache.serialize import to_bytes
     from shardc.launcher.driver.compiled import job_config
     from shardc.native.llvm.target import host_target
@@ -126,10 +126,10 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
             order = remote.partition().compile_order("cpu", host_target(), page=False)
             executable, _ = compiled_by(client, order, {remote.digest: remote.data})
             key = remote.digest
-            cached(key, config, lambda executable=executable: executable)
+            fetch_or_build(key, config, lambda executable=executable: executable)
             files = beside(lambda: shardc.load(path).compile(), lambda: client.compile(path))
             keys = beside(
-                lambda key=key: known(key, config),
+                lambda key=key: find_cached(key, config),
                 lambda order=order, remote=remote: compiled_by(client, order, {remote.digest: remote.data}),
             )
             rows.append((name, f"{len(to_bytes(executable)) / 1024:.0f} KiB", _ms(anew), *files, *keys))

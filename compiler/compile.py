@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from shardc.compiler.cache.cache import bypasses_cache, cached, code_settings, known, module_key
+from shardc.compiler.cache.cache import bypasses_cache, code_settings, fetch_or_build, find_cached, module_key
 from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import Executable
 from shardc.compiler.targets import find_target, is_gpu
@@ -62,8 +62,8 @@ def compile_module(
     require_computable(module, config.custom_calls)  # a cached object may call what this process does not have
     key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
     # Before the entry is locked: the service may be on this computer, and have the same cache.
-    given = compile_remotely() if compile_remotely is not None and known(key, config) is None else None
-    return cached(key, config, build if given is None else lambda: given, source)
+    given = compile_remotely() if compile_remotely is not None and find_cached(key, config) is None else None
+    return fetch_or_build(key, config, build if given is None else lambda: given, source)
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardc.compiler.cache.cache import bypasses_cache, cached, linked, source_key
+from shardc.compiler.cache.cache import bypasses_cache, fetch_or_build, find_linked, source_key
 from shardc.compiler.executable import Executable
 from shardc.compiler.targets import find_target, is_gpu
 from shardc.hlo.config import Config
@@ -40,13 +40,13 @@ def compile_source(
         return compiled(module())
     gpu = find_target(target) if is_gpu(target) else None
     key = source_key(content, machine or host_target(), config, gpu)
-    found = linked(key, config)
+    found = find_linked(key, config)
     if found is not None:
         return found
     given = None if compile_remotely is None else compile_remotely()
     if given is not None:
         executable, name = given
-        return cached(name, config, lambda: executable, key) if name else executable
+        return fetch_or_build(name, config, lambda: executable, key) if name else executable
     with warnings_counted() as count:
         made = module()
     return compiled(made, "" if count() else key)

@@ -5,9 +5,9 @@ The native entry point is a resumable step::
     int32_t step(uint8_t *arena, uint8_t **arguments, uint8_t **results, uint8_t *constants, int32_t device)
 
 It runs to the next collective and returns that `CollectiveCall`'s ``index``, or `DONE` when the program is done, or
-`failed_check` of the number of a check that is false (`check_error` says which; the run is over). The driver performs
-the collective on the buffers the call names and calls ``step`` again with the same pointers. The first `ARENA_HEADER`
-bytes of the arena belong to the step: zero, but that the 8 at `PASSED_BY` may be a mask of the groups in
+`encode_failed_check` of the number of a check that is false (`check_error` says which; the run is over). The driver
+performs the collective on the buffers the call names and calls ``step`` again with the same pointers. The first
+`ARENA_HEADER` bytes of the arena belong to the step: zero, but that the 8 at `PASSED_BY` may be a mask of the groups in
 `Executable.once` for which another device of the process computes. Before each run the driver zeroes the first 8, where
 the resume point lies. ``device`` is the partition id.
 
@@ -46,7 +46,7 @@ __all__ = [
     "HostCall",
     "check_error",
     "custom_call_symbol",
-    "failed_check",
+    "encode_failed_check",
 ]
 
 #: Bytes at the start of the arena that hold the step's resume point.
@@ -63,7 +63,7 @@ WAIT = 1 << 30
 HOST = 1 << 29
 
 
-def failed_check(number: int) -> int:
+def encode_failed_check(number: int) -> int:
     """What the step returns when check ``number`` is false."""
     return DONE - 1 - number
 

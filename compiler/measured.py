@@ -19,7 +19,7 @@ from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.structure import Structure
 
-__all__ = ["measured_text", "program_key", "read_measured", "write_measured"]
+__all__ = ["program_key", "read_measured", "read_measured_text", "write_measured"]
 
 _FORMAT = 1
 
@@ -56,7 +56,7 @@ def read_measured(path: Path, key: str) -> Mapping[str, float]:
     return seconds
 
 
-def measured_text(path: Path) -> str:
+def read_measured_text(path: Path) -> str:
     """All that the file ``path`` holds, to be read somewhere else. Raises as `read_measured`."""
     _programs(path)
     return path.read_text(encoding="utf-8")

@@ -36,13 +36,13 @@ from shardc.native.llvm.target import Target
 
 __all__ = [
     "bypasses_cache",
-    "cached",
     "code_settings",
     "content_key",
-    "kept_object",
+    "fetch_object",
+    "fetch_or_build",
+    "find_cached",
+    "find_linked",
     "kernel_digest",
-    "known",
-    "linked",
     "module_key",
     "source_key",
 ]
@@ -159,7 +159,7 @@ def _python_files(folder: Path) -> Iterator[str]:
                 yield from _python_files(Path(entry.path))
 
 
-def cached(key: str, config: Config, build: Callable[[], Executable], source: str = "") -> Executable:
+def fetch_or_build(key: str, config: Config, build: Callable[[], Executable], source: str = "") -> Executable:
     """The executable under ``key``, from the cache or from ``build``; with a link from the key ``source``, if any."""
     path = _path(key, config)
     found = _read(path)
@@ -175,12 +175,12 @@ def cached(key: str, config: Config, build: Callable[[], Executable], source: st
     return found
 
 
-def known(key: str, config: Config) -> Executable | None:
+def find_cached(key: str, config: Config) -> Executable | None:
     """The executable under ``key``, if it is there."""
     return _read(_path(key, config))
 
 
-def linked(source: str, config: Config) -> Executable | None:
+def find_linked(source: str, config: Config) -> Executable | None:
     """The executable that a link leads to from the key ``source``."""
     link = _link(source, config)
     try:
@@ -191,7 +191,7 @@ def linked(source: str, config: Config) -> Executable | None:
     return _read(_path(key.decode(), config)) if _KEY.fullmatch(key) else None
 
 
-def kept_object(text: str, target: Target, config: Config, make: Callable[[], bytes]) -> bytes:
+def fetch_object(text: str, target: Target, config: Config, make: Callable[[], bytes]) -> bytes:
     """An object file that ``make`` compiles from the IR ``text`` alone, kept under that."""
     parts = (llvmlite.__version__, target, text)
     key = hashlib.sha256("\0".join(map(repr, parts)).encode()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from shardc.compiler.cpu.convolutions.blocks import summed
+from shardc.compiler.cpu.convolutions.blocks import add_by_tree
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.native.math.vector import I1, intrinsic, lanes_of, zero
 
@@ -30,7 +30,7 @@ class FiniteWatch:
 
     def see(self, b: ir.IRBuilder, values: Sequence[ir.Value]) -> None:
         """Code that looks at ``values`` (at least one)."""
-        nothing = b.fmul(summed(values, b.fadd), zero(self._t))
+        nothing = b.fmul(add_by_tree(values, b.fadd), zero(self._t))
         b.store(b.fadd(b.load(self._sum), nothing), self._sum)
 
     def alarm(self, b: ir.IRBuilder) -> ir.Value:

@@ -15,10 +15,10 @@ from shardc.compiler.elements.rules import RULES
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 
-__all__ = ["fused_kernel", "loop_kernel"]
+__all__ = ["emit_elements", "emit_fusion"]
 
 
-def loop_kernel(kernel: CpuKernel) -> None:
+def emit_elements(kernel: CpuKernel) -> None:
     """Any op with an element rule: a map over its result."""
     i = kernel.instruction
     if i.opcode not in RULES:
@@ -34,7 +34,7 @@ def loop_kernel(kernel: CpuKernel) -> None:
     _maps(kernel, i.operands, [element(n) for n, _ in enumerate(kernel.results)])
 
 
-def fused_kernel(kernel: CpuKernel, computation: Computation) -> None:
+def emit_fusion(kernel: CpuKernel, computation: Computation) -> None:
     """A kernel that evaluates ``computation`` on the instruction's operands."""
     root = computation.root
     roots = root.operands if root.opcode == "tuple" else (root,)

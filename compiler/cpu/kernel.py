@@ -12,7 +12,7 @@ from shardc.compiler.cpu.called import EmitProgram
 from shardc.compiler.cpu.convolutions.convolution import emit_convolution
 from shardc.compiler.cpu.custom_call import emit_custom_call
 from shardc.compiler.cpu.fft.fourier import emit_fft
-from shardc.compiler.cpu.function import fused_kernel, loop_kernel
+from shardc.compiler.cpu.function import emit_elements, emit_fusion
 from shardc.compiler.cpu.linalg.linalg import emit_cholesky, emit_triangular_solve
 from shardc.compiler.cpu.loops.updates import emit_dynamic_update_slice, emit_scatter, emit_update
 from shardc.compiler.cpu.products.contraction import emit_dot, emit_fused_dot
@@ -57,7 +57,7 @@ def define_kernel(
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * (leaves + results) + [I32]), name)
     function.attributes.add("nounwind")
     kernel = CpuKernel(function, instruction, target or host_target(), emit_program, tuning)
-    SPECIAL.get(instruction.opcode, loop_kernel)(kernel)
+    SPECIAL.get(instruction.opcode, emit_elements)(kernel)
     return function
 
 
@@ -72,13 +72,13 @@ def _fusion(kernel: CpuKernel) -> None:
         return
     plan = plan_rows(computation)
     if plan is None:
-        fused_kernel(kernel, computation)
+        emit_fusion(kernel, computation)
     else:
         emit_rows(kernel, computation, plan)
 
 
 def _expanded(kernel: CpuKernel) -> None:
-    fused_kernel(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
+    emit_fusion(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
 
 
 #: Opcodes whose kernels are not (only) maps over elements.

@@ -44,7 +44,7 @@ class VarSource:
     def remainder(self, e: Expr, k: int) -> Var:
         return self._make(("%", e, k), lambda: Remainder(next(self._next), 0, k, e, k))
 
-    def loaded(self, key: tuple[object, ...], low: int, high: int, what: Any) -> Var:
+    def load_index(self, key: tuple[object, ...], low: int, high: int, what: Any) -> Var:
         """A run-time integer, clamped to [low, high)."""
         return self._make(("load", *key, low, high), lambda: LoadedIndex(next(self._next), low, high, what))
 

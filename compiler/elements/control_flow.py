@@ -9,11 +9,11 @@ from llvmlite import ir
 
 from shardc.native.math.vector import I64, constant
 
-__all__ = ["counted", "nest", "while_"]
+__all__ = ["for_range", "nest", "while_"]
 
 
 @contextmanager
-def counted(
+def for_range(
     b: ir.IRBuilder, start: int | ir.Value, end: int | ir.Value, step: int | ir.Value = 1
 ) -> Iterator[ir.Value]:
     """``for (i = start; i < end; i += step)`` with signed i64 ``i``; the body may run no time."""
@@ -34,9 +34,9 @@ def counted(
 
 @contextmanager
 def nest(b: ir.IRBuilder, sizes: Sequence[int]) -> Iterator[list[ir.Value]]:
-    """One `counted` loop per size, outermost first."""
+    """One `for_range` loop per size, outermost first."""
     with ExitStack() as stack:
-        yield [stack.enter_context(counted(b, 0, n)) for n in sizes]
+        yield [stack.enter_context(for_range(b, 0, n)) for n in sizes]
 
 
 @contextmanager

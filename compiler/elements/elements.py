@@ -123,13 +123,13 @@ class Elements:
         """The results of a scalar computation; ``wide`` as for `elementwise`."""
         raise NotImplementedError
 
-    def loaded(self, instruction: Instruction, index: Index, mask: Mask, low: int, high: int) -> Expr:
+    def load_index(self, instruction: Instruction, index: Index, mask: Mask, low: int, high: int) -> Expr:
         """An integer element as an index, clamped to [low, high)."""
         if high - low <= 1:
             return Expr(low)
         if mask:
             mask = relevant(mask, index)
-        return Expr.of(self.source.loaded((instruction, index, mask), low, high, (instruction, index, mask)))
+        return Expr.of(self.source.load_index((instruction, index, mask), low, high, (instruction, index, mask)))
 
 
 #: What an element of an array to be filled is: a value of ``Elements`` for an index under a mask.
@@ -212,10 +212,10 @@ class Recorder(Elements):
             fold.init(self)
         return [True] * len(fold.dtypes)
 
-    def loaded(self, instruction: Instruction, index: Index, mask: Mask, low: int, high: int) -> Expr:
+    def load_index(self, instruction: Instruction, index: Index, mask: Mask, low: int, high: int) -> Expr:
         if high - low > 1:
             self.value(instruction, index, mask)
-        return super().loaded(instruction, index, mask, low, high)
+        return super().load_index(instruction, index, mask, low, high)
 
     def expressions(self) -> list[Expr]:
         """Every expression that is not a plain memory offset, parts of derived variables included."""

@@ -171,7 +171,7 @@ class ElementEmitter(Elements):
         found = None if known is None else known(index, mask)
         return super()._make(instruction, index, mask) if found is None else found
 
-    def stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask, since: Frame) -> Val:
+    def load_stored(self, place: ir.Value, shape: Shape, offset: Expr, mask: Mask, since: Frame) -> Val:
         """An element of memory that holds (a part of) a value of ``shape``, but not yet before ``since``."""
         return self._load(place, shape.size, shape.dtype, offset, mask, since)
 

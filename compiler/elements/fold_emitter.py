@@ -31,7 +31,7 @@ from shardc.hlo.ir.types import DType
 from shardc.native.math.small_floats import round_mantissa
 from shardc.native.math.vector import I32, I64, constant, intrinsic, shuffle
 
-__all__ = ["FoldEmitter", "across_lanes", "plan_fold", "rounded"]
+__all__ = ["FoldEmitter", "across_lanes", "plan_fold", "round_element"]
 
 #: Steps that one accumulator lane takes before it is added to a second one.
 _CHUNK = 512
@@ -71,7 +71,7 @@ def _emit_fold(e: ElementEmitter, index: Index, mask: Mask, fold: Fold) -> list[
         results = across_lanes(e, results, fold.reducer, lanes, wide=fold.wide, runs=fold.order == "runs")
     if inits is not None and fold.order != "steps":
         results = e.call(fold.reducer, [*inits, *results], wide=True)
-    return [rounded(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
+    return [round_element(e, r, d) for r, d in zip(results, fold.dtypes, strict=True)]
 
 
 def _neutral_values(e: ElementEmitter, fold: Fold) -> list[Val | None]:
@@ -324,7 +324,7 @@ def _piece(e: ElementEmitter, v: Val, lanes: range) -> Val:
     return Val(tuple(shuffle(b, p, None, lanes) for p in v.parts), v.frame, len(lanes))
 
 
-def rounded(e: ElementEmitter, v: Val, dtype: DType) -> Val:
+def round_element(e: ElementEmitter, v: Val, dtype: DType) -> Val:
     """An accumulator as an element of ``dtype``."""
     if not is_small_float(dtype):
         return v

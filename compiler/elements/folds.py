@@ -16,7 +16,7 @@ from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.reducers import any_order, identity_of
 from shardc.hlo.ir.types import DType, array_shape
 
-__all__ = ["FOLDS", "adder", "converted", "running_dimension", "window_position"]
+__all__ = ["FOLDS", "adder", "convert_element", "find_running_dimension", "window_position"]
 
 
 @lru_cache(maxsize=64)
@@ -29,14 +29,14 @@ def adder(dtype: DType) -> Computation:
     return Computation(f"add_{dtype}", (a, b, root), root)
 
 
-def converted(e: Elements, value: Any, source: DType, target: DType) -> Any:
+def convert_element(e: Elements, value: Any, source: DType, target: DType) -> Any:
     return value if source is target else e.elementwise(scalar_op("convert", target, source), [value])
 
 
 def product(e: Elements, x: Any, y: Any, source: tuple[DType, DType], target: DType) -> Any:
     """x * y in ``target``; narrow floats multiply in f32, unrounded."""
-    x = converted(e, x, source[0], target)
-    y = converted(e, y, source[1], target)
+    x = convert_element(e, x, source[0], target)
+    y = convert_element(e, y, source[1], target)
     opcode = "and" if target.kind == "pred" else "multiply"
     return e.elementwise(scalar_op(opcode, target, target, target), [x, y], wide=True)
 
@@ -83,7 +83,7 @@ def _dot(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
 
     sizes = tuple(lhs.shape.dims[d] for d in left_sum)
     value = e.fold(i, index, mask, Fold(sizes, element, adder(kind), (kind,), None))[0]
-    return converted(e, value, kind, i.shape.dtype)
+    return convert_element(e, value, kind, i.shape.dtype)
 
 
 def _dot_index(
@@ -141,7 +141,7 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
     return values if i.shape.is_tuple else values[0]
 
 
-def running_dimension(i: Instruction) -> tuple[int, bool] | None:
+def find_running_dimension(i: Instruction) -> tuple[int, bool] | None:
     """The one dimension whose windows reach from its start to their position, or (True) from there to its end."""
     dims = i.operands[0].shape.dims
     window = i.attrs["window"].dims
@@ -193,7 +193,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
 
     sizes = (*(w.size for w in window), inputs)
     value = e.fold(i, index, mask, Fold(sizes, element, adder(kind), (kind,), None))[0]
-    return converted(e, value, kind, i.shape.dtype)
+    return convert_element(e, value, kind, i.shape.dtype)
 
 
 FOLDS: Mapping[str, ElementRule] = MappingProxyType(

@@ -33,10 +33,10 @@ def _reshape(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     operand = i.operands[0]
     if operand in e.leaves:
         return e.leaf(operand, linear(index, i.shape.dims), mask)
-    return e.value(operand, reshaped_index(e, index, i.shape.dims, operand.shape.dims), mask)
+    return e.value(operand, reshape_index(e, index, i.shape.dims, operand.shape.dims), mask)
 
 
-def reshaped_index(e: Elements, index: Index, dims: tuple[int, ...], source: tuple[int, ...]) -> Index:
+def reshape_index(e: Elements, index: Index, dims: tuple[int, ...], source: tuple[int, ...]) -> Index:
     """The index into ``source`` of an index into ``dims``, by the smallest groups of dimensions of equal product."""
     out: list[Expr] = []
     i = j = 0
@@ -121,7 +121,7 @@ def starts(e: Elements, i: Instruction, first: int, dims: tuple[int, ...], sizes
     for d, (n, size) in enumerate(zip(dims, sizes, strict=True)):
         vector = len(operands) == 1 and operands[0].shape.rank == 1
         start, at = (operands[0], (Expr(d),)) if vector else (operands[d], ())
-        out.append(e.loaded(start, at, (), 0, n - size + 1))
+        out.append(e.load_index(start, at, (), 0, n - size + 1))
     return tuple(out)
 
 
@@ -158,7 +158,7 @@ def _gather(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     source = [Expr() if d in removed else next(window) for d in range(operand.shape.rank)]
     for component, d in enumerate(a["start_index_map"]):
         at = start_position(batch, component, a["index_vector_dim"], indices.shape)
-        source[d] = source[d] + e.loaded(indices, at, mask, 0, operand.shape.dims[d] - sizes[d] + 1)
+        source[d] = source[d] + e.load_index(indices, at, mask, 0, operand.shape.dims[d] - sizes[d] + 1)
     pairs = zip(a.get("operand_batching_dims", ()), a.get("start_indices_batching_dims", ()), strict=True)
     for d, from_dim in pairs:
         source[d] = batch[from_dim - (1 if from_dim > a["index_vector_dim"] else 0)]

@@ -12,7 +12,7 @@ from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import Executable
-from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, lower, tuned_passes
+from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning, lower
 from shardc.compiler.measured import program_key
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.config import Config
@@ -41,7 +41,7 @@ def build_executable(
     says how the program is cut into kernels. ``whole``: in one object, however large."""
     require_computable(module, config.custom_calls)
     clock = Clock()
-    lowered = lower(module, config, passes=tuned_passes(PASSES if fold else WITHOUT_FOLDING, tuning))
+    lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
     probe = Probe(lowered) if profile else None
     with Compilation(machine, config.num_threads or cores()) as compilation:

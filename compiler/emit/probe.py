@@ -38,7 +38,7 @@ class Probe:
         """The time of the first site begins here."""
         self._call(builder, arena, -1)
 
-    def passed(self, builder: ir.IRBuilder, arena: ir.Value, step: Step, kernel: str = "") -> None:
+    def mark_end(self, builder: ir.IRBuilder, arena: ir.Value, step: Step, kernel: str = "") -> None:
         """``step`` ends here, and what comes next begins; ``kernel`` is the function that it called."""
         self._kernels[step] = kernel
         self._call(builder, arena, self._numbers[step])

@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
 from shardc.compiler.emit.probe import Probe
-from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, failed_check
+from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, encode_failed_check
 from shardc.compiler.lower.lowered import (
     AwaitStep,
     BranchStep,
@@ -152,7 +152,7 @@ class _StepEmitter:
     def _passed(self, step: Step, kernel: str = "") -> None:
         """Behind a part of the step, on the way on."""
         if self._probe is not None:
-            self._probe.passed(self._builder, self._arena, step, kernel)
+            self._probe.mark_end(self._builder, self._arena, step, kernel)
 
     def _identity(self, step: KernelStep) -> None:
         """Devices count partitions fastest: device = replica * partitions + partition."""
@@ -182,7 +182,7 @@ class _StepEmitter:
         failed, passed = (self._function.append_basic_block(f"check_{part}") for part in ("failed", "passed"))
         self._builder.cbranch(self._truth(step.predicate), passed, failed)
         self._builder.position_at_end(failed)
-        self._leave(0, failed_check(step.index))
+        self._leave(0, encode_failed_check(step.index))
         self._builder.position_at_end(passed)
 
     def _loop(self, step: WhileStep) -> None:

@@ -51,7 +51,7 @@ class GpuKernels:
         self._gpu, self._host = gpu, host
         self._made: dict[tuple[object, ...], Made] = {}
 
-    def made(self, instruction: Instruction, aliased: Collection[int]) -> Made:
+    def make(self, instruction: Instruction, aliased: Collection[int]) -> Made:
         """How ``instruction`` is computed; equal ones share the answer. ``aliased`` as `emit_gpu_kernel` has it."""
         alias = frozenset(aliased)
         inside = instruction.attrs["calls"] if instruction.opcode == "fusion" else (instruction,)

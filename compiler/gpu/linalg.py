@@ -15,7 +15,7 @@ from llvmlite import ir
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import is_small_float
 from shardc.compiler.elements.bits import scalar_op
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.scalars import Scalars
@@ -129,7 +129,7 @@ class _Solve:
 
     def _substitute(self) -> None:
         b, s, last = self.b, self.s, constant(I64, self.n - 1)
-        with counted(b, 0, self.n) as step:
+        with for_range(b, 0, self.n) as step:
             k = step if self.forward else b.sub(last, step)
             if not self.unit:
                 with b.if_then(b.icmp_unsigned("==", self.row, constant(I64, 0))):
@@ -146,7 +146,7 @@ class _Solve:
 
     def _rows(self, count: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """``body`` for this thread's share of ``count`` rows."""
-        with counted(self.b, self.row, count, self.threads // self.columns) as r:
+        with for_range(self.b, self.row, count, self.threads // self.columns) as r:
             body(r)
 
     def _factor(self, row: ir.Value, column: ir.Value) -> Val:
@@ -228,7 +228,7 @@ class _Cholesky:
         failed = self.e.slot(I32)
         b.store(none, failed)
         one = self.e.constant(1, s.real)
-        with counted(b, 0, self.n) as j:
+        with for_range(b, 0, self.n) as j:
             pivot = self._pivot(j)
             positive = b.fcmp_ordered(">", pivot.value, constant(pivot.value.type, 0.0))
             known = b.load(failed, typ=I32)
@@ -287,7 +287,7 @@ class _Cholesky:
         self, first: ir.Value, end: int | ir.Value, mine: ir.Value, step: int
     ) -> AbstractContextManager[ir.Value]:
         """A loop from ``first`` to ``end``, dealt out among ``step`` threads or warps."""
-        return counted(self.b, self.b.add(first, mine), end, step)
+        return for_range(self.b, self.b.add(first, mine), end, step)
 
     def _at(self, row: ir.Value, column: ir.Value) -> ir.Value:
         b = self.b

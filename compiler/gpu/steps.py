@@ -97,7 +97,7 @@ class GpuSteps:
             return []
         places = self._places.of(step)
         name = step.instruction.name
-        made = self._kernels.made(step.instruction, places.aliased)
+        made = self._kernels.make(step.instruction, places.aliased)
         out: list[GpuStep] = [] if places.copied is None else [CopyStep(*places.copied)]
         if isinstance(made, HostSymbolCall):
             out.append(HostStep(made.symbol, places.operands, places.results, name))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.compiler.cache.cache import kept_object
+from shardc.compiler.cache.cache import fetch_object
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_error, custom_call_symbol
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
@@ -86,7 +86,7 @@ def step_pool(machine: Target, config: Config | None) -> Pool:
     """The process's threads; with ``config`` their object comes from the cache on disk."""
     if config is None:
         return pool(pool_object(machine))
-    return pool(kept_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
+    return pool(fetch_object(pool_ir(machine), machine, config, partial(pool_object, machine)))
 
 
 def step_drive(config: Config | None) -> Drive:
@@ -94,7 +94,7 @@ def step_drive(config: Config | None) -> Drive:
     machine = host_target()
     if config is None:
         return drive(drive_object(machine))
-    return drive(kept_object(drive_ir(machine), machine, config, partial(drive_object, machine)))
+    return drive(fetch_object(drive_ir(machine), machine, config, partial(drive_object, machine)))
 
 
 def call_addresses(executable: Executable, needed: Sequence[str], custom_calls: CustomCalls) -> dict[str, int]:

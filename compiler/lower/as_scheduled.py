@@ -148,7 +148,7 @@ class _Reading:
             return self._computed_aside(walk, i, operands, steps)
         what = self._resolved(joined(i))
         if i in self._awaited:
-            return walk.started(i, what, operands, steps)
+            return walk.start(i, what, operands, steps)
         self._other["collectives that another computation awaits, waited for where they start"] += 1
         results = walk.collective(what, operands, steps)
         flat = tuple(b for leaves in operands for b in leaves)
@@ -158,7 +158,7 @@ class _Reading:
         start = _first(i)
         if start in self._inlined:
             return self._inlined[start]
-        values = walk.awaited(start, steps) if is_done(i) else None
+        values = walk.await_collective(start, steps) if is_done(i) else None
         return _second(i, operands[0]) if values is None else values
 
     def _computed_aside(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -183,7 +183,7 @@ class _Reading:
             results = walk.collective(what, flat, steps)
         else:
             self._sends[i.attrs.get("channel_id")] = (i, steps)
-            results = walk.started(i, what, flat, steps)
+            results = walk.start(i, what, flat, steps)
         return _as_tuple(walk, i, flat[0], results)
 
     def _send_done(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -191,7 +191,7 @@ class _Reading:
         channel = start.attrs.get("channel_id")
         if self._sends.get(channel, (None, None))[0] is start:
             del self._sends[channel]
-            walk.awaited(start, steps)
+            walk.await_collective(start, steps)
         return ()
 
     def _recv_done(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
@@ -200,7 +200,7 @@ class _Reading:
         sent, block = self._sends.get(start.attrs.get("channel_id"), (None, None))
         if sent is not None and block is steps and start.opcode == "recv":
             del self._sends[start.attrs.get("channel_id")]
-            walk.awaited(sent, steps)
+            walk.await_collective(sent, steps)
         return operands[0][: len(array_leaves(i.shape))]
 
     # -- the rest ------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class _Reading:
             self._unknown[target] += 1
             return walk.kernel(i, operands, steps)
         results = walk.new(i)
-        steps.append(walk.made(known, operands, results))
+        steps.append(walk.make_kernel(known, operands, results))
         return results
 
 

@@ -15,7 +15,7 @@ from shardc.compiler.lower.expand.expand_ops import ExpandOps
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
-from shardc.compiler.lower.pipeline import lower_with, tuned_passes
+from shardc.compiler.lower.pipeline import apply_tuning, lower_with
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.simplify.swap_products import SwapProducts
 from shardc.compiler.measured import program_key, read_measured
@@ -47,7 +47,7 @@ def lower_for_gpu(
     passes = gpu_passes(module, target, config)
     if not fold:
         passes = tuple(p for p in passes if not isinstance(p, FoldConstants))
-    return lower_with(module, tuned_passes(passes, tuning), config, alignment=ARRAY_ALIGNMENT, shared=False)
+    return lower_with(module, apply_tuning(passes, tuning), config, alignment=ARRAY_ALIGNMENT, shared=False)
 
 
 def gpu_passes(module: Module, target: GpuTarget, config: Config) -> tuple[Pass, ...]:

@@ -55,7 +55,7 @@ from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.scatter_onto import ScatterOnto
 
-__all__ = ["PASSES", "WITHOUT_FOLDING", "lower", "lower_with", "overlapping", "tuned_passes"]
+__all__ = ["PASSES", "WITHOUT_FOLDING", "apply_overlap", "apply_tuning", "lower", "lower_with"]
 
 #: What `lower` does to the module, in order.
 PASSES: tuple[Pass, ...] = (
@@ -107,7 +107,7 @@ PASSES: tuple[Pass, ...] = (
 WITHOUT_FOLDING = tuple(p for p in PASSES if not isinstance(p, FoldConstants))
 
 
-def tuned_passes(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
+def apply_tuning(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
     """The passes with what ``tuning`` says of kernels that are fused and merged."""
     if tuning == DEFAULT:
         return passes
@@ -115,7 +115,7 @@ def tuned_passes(passes: tuple[Pass, ...], tuning: Tuning) -> tuple[Pass, ...]:
     return tuple(replace(p, limit=tuning.fused) if isinstance(p, Fuse) else p for p in kept)
 
 
-def overlapping(passes: tuple[Pass, ...], module: Module, config: Config) -> tuple[Pass, ...]:
+def apply_overlap(passes: tuple[Pass, ...], module: Module, config: Config) -> tuple[Pass, ...]:
     """The passes with what may go on side by side where the program will run."""
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return passes
@@ -137,7 +137,7 @@ def lower(module: Module, config: Config | None = None, *, passes: tuple[Pass, .
     only, so memory and time can be predicted for any number of devices.
     """
     config = config or Config()
-    return lower_with(module, overlapping(passes, module, config), config)
+    return lower_with(module, apply_overlap(passes, module, config), config)
 
 
 def lower_with(

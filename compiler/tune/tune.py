@@ -29,7 +29,7 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.kernel_key import kernel_key
 from shardc.compiler.load.step import step_pool
 from shardc.compiler.lower.lowered import KernelStep, Lowered, leaf_steps
-from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
+from shardc.compiler.lower.pipeline import PASSES, apply_tuning, lower
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
 from shardc.compiler.tune.trial import KernelTrial, StepTrial, compare
 from shardc.compiler.tuning import DEFAULT, Tuning, kernel_candidates, program_candidates
@@ -113,7 +113,7 @@ def tune(module: Module, place: Workplace) -> TuningChoice:
     deadline = time.monotonic() + place.config.tune
     steps = _StepTrials(place, deadline) if _may_run(module) else None
     program = DEFAULT if steps is None else steps.best_program(deadline - place.config.tune / 2)
-    lowered = lower(module, place.config, passes=tuned_passes(PASSES, program))
+    lowered = lower(module, place.config, passes=apply_tuning(PASSES, program))
     end = deadline - (0.0 if steps is None else 3 * steps.each)
     kernels, descriptions = _best_kernels(lowered, program, place, end)
     choice = TuningChoice(program, kernels, descriptions)

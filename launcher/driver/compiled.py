@@ -227,14 +227,14 @@ class Compiled:
         """Which values lie where while each step of the program runs, and the bytes in use."""
         from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
         from shardc.compiler.lower.for_gpu import lower_for_gpu
-        from shardc.compiler.lower.pipeline import PASSES, lower, tuned_passes
+        from shardc.compiler.lower.pipeline import PASSES, apply_tuning, lower
         from shardc.compiler.tuning import Tuning
         from shardc.native.gpu.target import target_of
 
         module, executable = self._partitioned().compiled_module, self.executable
         if executable.gpu is not None:
             return memory_timeline(lower_for_gpu(module, target_of(executable.target), self.config))
-        passes = tuned_passes(PASSES, Tuning(**executable.tuning.get("program", {})))
+        passes = apply_tuning(PASSES, Tuning(**executable.tuning.get("program", {})))
         return memory_timeline(lower(module, self.config, passes=passes))
 
     def memory_picture(self, path: str | Path) -> None:

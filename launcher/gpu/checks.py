@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from shardc.compiler.executable import Executable, check_error, failed_check
+from shardc.compiler.executable import Executable, check_error, encode_failed_check
 from shardc.hlo.errors import RunError
 from shardc.launcher.gpu.devices import gpu_errors
 from shardc.launcher.gpu.memory import GpuHome
@@ -50,7 +50,7 @@ class Checks:
         if not false:
             return None
         self._clear()
-        return check_error(self._executable, failed_check(false[0]))
+        return check_error(self._executable, encode_failed_check(false[0]))
 
     def _clear(self) -> None:
         with gpu_errors():

@@ -22,7 +22,7 @@ from shardc.collectives.gpu.group_work import DeviceCollectives
 from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.routes import Routes, choose_routes
 from shardc.collectives.gpu.virtual import VirtualCollectives
-from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, failed_check
+from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, encode_failed_check
 from shardc.compiler.gpu_program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
 from shardc.compiler.load.gpu import host_kernels, images_here, need_device
 from shardc.compiler.profile import StepRecord
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["GpuDriver"]
 
 #: What the walk answers the loop when it raised: no collective and no check has this number.
-_RAISED = failed_check(1 << 20)
+_RAISED = encode_failed_check(1 << 20)
 
 
 class GpuDriver(StepDriver):

@@ -14,7 +14,7 @@ from shardc.collectives.mpi.transport import MpiTransport, Nodes
 from shardc.collectives.shared_memory.heap import open_heaps
 from shardc.collectives.shared_memory.node import ComputeNode, shared_code
 from shardc.collectives.shared_memory.transport import SharedTransport
-from shardc.compiler.cache.cache import kept_object
+from shardc.compiler.cache.cache import fetch_object
 from shardc.hlo.config import Config
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 from shardc.launcher.jobs.affinity import processors_here, threads_for
@@ -77,7 +77,7 @@ class _Kept:
     config: Config
 
     def __call__(self, text: str, target: Target, make: Callable[[], bytes]) -> bytes:
-        return kept_object(text, target, self.config, make)
+        return fetch_object(text, target, self.config, make)
 
 
 @cache

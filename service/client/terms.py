@@ -57,9 +57,9 @@ def settings_terms(config: Config) -> dict[str, Any]:
     """Fields of an order for what generated code and schedules depend on."""
     if config.profile is None:
         return {"settings": Settings.of(config)}
-    from shardc.compiler.measured import measured_text
+    from shardc.compiler.measured import read_measured_text
 
-    measured = measured_text(config.profile)
+    measured = read_measured_text(config.profile)
     return {"settings": Settings.of(config), "measured": measured}
 
 

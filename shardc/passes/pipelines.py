@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from shardc.compiler.lower.described import accelerator_passes
 from shardc.compiler.lower.for_gpu import gpu_passes
-from shardc.compiler.lower.pipeline import PASSES, overlapping
+from shardc.compiler.lower.pipeline import PASSES, apply_overlap
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
@@ -92,7 +92,7 @@ class LowerPipeline:
     why: str = "operations become kernels in an order, as processors want them"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
-        return overlapping(PASSES, module, config)
+        return apply_overlap(PASSES, module, config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shardc.compiler.cache import cache
-from shardc.compiler.cache.cache import kept_object, module_key
+from shardc.compiler.cache.cache import fetch_object, module_key
 from shardc.compiler.cache.serialize import load_executable, save, to_bytes
 from shardc.compiler.compile import compile_module
 from shardc.compiler.load.step import load_step, run_single
@@ -149,9 +149,9 @@ def test_an_object_of_our_own_is_kept_and_made_again_when_damaged(tmp_path: Path
         return b"object"
 
     for text, count in (("a", 1), ("a", 1), ("b", 2)):
-        assert kept_object(text, host_target(), config, make) == b"object"
+        assert fetch_object(text, host_target(), config, make) == b"object"
         assert len(made) == count
     for path in tmp_path.rglob("*.o"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert kept_object("a", host_target(), config, make) == b"object"
+    assert fetch_object("a", host_target(), config, make) == b"object"
     assert len(made) == 3

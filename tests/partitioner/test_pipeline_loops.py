@@ -14,7 +14,7 @@ from test_xla import through_xla
 from shardc.compiler.lower.lowered import AwaitStep, Collective, KernelStep, WhileStep
 from shardc.compiler.lower.pipeline import PASSES, lower
 from shardc.compiler.lower.schedule.overlap import Overlap
-from shardc.compiler.lower.schedule.schedule import modelled_timeline
+from shardc.compiler.lower.schedule.schedule import model_timeline
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder, binary_computation, make_module
@@ -268,5 +268,5 @@ def test_what_is_pipelined_is_hidden() -> None:
         elif isinstance(step, KernelStep):
             kernels += 1
     assert not begun and sum(isinstance(s, AwaitStep) for s in loop.body) == 2
-    before, after = (modelled_timeline(lower(m, passes=passes).module, overlap).seconds for m in (plain, piped))
+    before, after = (model_timeline(lower(m, passes=passes).module, overlap).seconds for m in (plain, piped))
     assert after < 0.9 * before

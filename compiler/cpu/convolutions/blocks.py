@@ -19,14 +19,14 @@ from shardc.compiler.elements.affine import Expr, Mask, linear
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.convolution_roles import BlockReading, RoleCut, Roles, joint_stride, run_length
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant
 
-__all__ = ["BlockRange", "PatchBlocks", "PatchPlan", "moved", "share", "starts_of", "summed", "variants"]
+__all__ = ["BlockRange", "PatchBlocks", "PatchPlan", "add_by_tree", "share", "shift", "starts_of", "variants"]
 
 #: Bytes of the input's part that several blocks read which leave room in a core's cache.
 _SHARED_SLAB = 1 << 18
@@ -74,11 +74,11 @@ class _BlockSource:
 
     def index(self, rows: Sequence[Expr], depth: Sequence[Expr]) -> Index:
         """Where the element of a (local) row and depth lies."""
-        found = self.reading.index(moved(rows, self.rows), moved(depth, self.depth))
-        return tuple(moved(found, self.origin))
+        found = self.reading.index(shift(rows, self.rows), shift(depth, self.depth))
+        return tuple(shift(found, self.origin))
 
 
-def moved(starts: Sequence[Expr], by: Sequence[Expr]) -> list[Expr]:
+def shift(starts: Sequence[Expr], by: Sequence[Expr]) -> list[Expr]:
     return [a + b for a, b in zip(starts, by, strict=True)]
 
 
@@ -88,7 +88,7 @@ def share(b: ir.IRBuilder, begin: ir.Value, end: ir.Value, total: int, count: in
     return first, past
 
 
-def summed(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+def add_by_tree(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
     """One value from several (at least one), by a tree that depends on their number only."""
     values = list(values)
     while len(values) > 1:
@@ -228,7 +228,7 @@ class PatchBlocks:
         filters, out = self._filters(group, depth), self._out(group, rows)
         sizes = (rows.area, self.roles.features, depth.area)
         if not out.across:
-            patches, filters = filters.turned(), patches.turned()
+            patches, filters = filters.transpose(), patches.transpose()
             sizes = (self.roles.features, rows.area, depth.area)
         self._call(frame.builder, sizes, patches, filters, out, fresh)
 
@@ -284,7 +284,7 @@ class PatchBlocks:
         def element(e: Elements, index: Index, mask: Mask) -> object:
             first, second = index[:count], index[count:]
             where = source.index(first, second) if across_first else source.index(second, first)
-            return converted(e, e.value(source.leaf, where, mask), source.leaf.shape.dtype, self.kind)
+            return convert_element(e, e.value(source.leaf, where, mask), source.leaf.shape.dtype, self.kind)
 
         emit_map(self.e, sizes, [MapOutput(self.patches, array_shape(self.kind, *sizes), element)], frame)
         return _Matrix(self.patches, Expr(), across_first, depth.area if across_first else rows.area)
@@ -330,11 +330,11 @@ class PatchBlocks:
         self.e.with_leaf(leaf, self.block, frame)
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
-            return converted(e, e.value(leaf, index, mask), self.kind, roles.output.dtype)
+            return convert_element(e, e.value(leaf, index, mask), self.kind, roles.output.dtype)
 
         def place(e: Elements, index: Index) -> Index:
             feature, *at = (index[-1], *index[:-1]) if last else index
-            where = {r.own: r.at(x) for r, x in zip(roles.rows, moved(rows.starts, at), strict=True)}
+            where = {r.own: r.at(x) for r, x in zip(roles.rows, shift(rows.starts, at), strict=True)}
             where[roles.feature_dim] = feature + group * roles.features
             return tuple(where[d] for d in range(roles.output.rank))
 
@@ -350,6 +350,6 @@ class _Matrix:
     across: bool
     stride: int
 
-    def turned(self) -> _Matrix:
+    def transpose(self) -> _Matrix:
         """Rows and columns exchanged."""
         return replace(self, across=not self.across)

@@ -16,7 +16,7 @@ from itertools import product
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
-from shardc.compiler.cpu.convolutions.blocks import share, starts_of, summed, variants
+from shardc.compiler.cpu.convolutions.blocks import add_by_tree, share, starts_of, variants
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
@@ -25,10 +25,10 @@ from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.bits import scalar_op
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.math.vector import I64, constant, intrinsic, with_lanes
@@ -89,7 +89,7 @@ class Channels:
         each = [s.step * (n - 1) + abs(t.step) * (t.size - 1) + 1 for s, t, n in spatial]
         return (sizes[0], *each, self.wide)
 
-    def copied(
+    def copy_block(
         self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: Sequence[Expr], sizes: Sequence[int]
     ) -> None:
         """A block of the input with its borders."""
@@ -158,7 +158,7 @@ def _pack(plan: Channels, part: PhaseKernel) -> None:
         at = {r.own: r.at(x) for r, x in zip(plan.taps, index, strict=False)}
         at |= {plan.single.own: Expr(), plan.roles.kernel_feature_dim: index[-1]}
         value = e.value(plan.other, tuple(at[d] for d in range(plan.other.shape.rank)), mask)
-        return converted(e, value, plan.other.shape.dtype, plan.kind)
+        return convert_element(e, value, plan.other.shape.dtype, plan.kind)
 
     shape = array_shape(plan.kind, *dims[:-1], plan.wide)
     emit_map(e, dims, [MapOutput(part.shared[0], shape, element)])
@@ -175,7 +175,7 @@ def _blocks(plan: Channels, count: int, part: PhaseKernel) -> None:
         scratch.append(allocate(e, math.prod(plan.cut.sizes()) * plan.wide * plan.kind.nbytes))
     chunk = ForLoop(e.entry, part.end, 1, part.begin)
     for frame, sizes, starts in _blocks_of(plan, e, chunk, count):
-        plan.copied(e, frame, scratch[0], starts, sizes)
+        plan.copy_block(e, frame, scratch[0], starts, sizes)
         if direct:
             whole = [r.size for r in plan.sliding]
             target = _element(plan, e, frame, part.results[0], starts, whole)
@@ -227,9 +227,9 @@ def _positions(
     out = [math.prod(whole[d + 1 :]) * plan.wide for d in range(len(whole))]
 
     def line(outer: list[ir.Value]) -> None:
-        with counted(b, 0, plan.wide, plan.lanes) as c:
+        with for_range(b, 0, plan.wide, plan.lanes) as c:
             factors = [_load(plan, b, taps, b.add(c, constant(I64, k * plan.wide))) for k in range(len(offsets))]
-            with counted(b, 0, sizes[-1]) as x:
+            with for_range(b, 0, sizes[-1]) as x:
                 at = _offset(b, [*outer, x], moves, c)
                 total = constant(plan.vector, 0.0)
                 for factor, offset in zip(factors, offsets, strict=True):
@@ -245,7 +245,7 @@ def _nest(b: ir.IRBuilder, sizes: Sequence[int], at: list[ir.Value], body: Calla
     if not sizes:
         body(at)
         return
-    with counted(b, 0, sizes[0]) as x:
+    with for_range(b, 0, sizes[0]) as x:
         _nest(b, sizes[1:], [*at, x], body)
 
 
@@ -274,7 +274,7 @@ def _spread(
     e.with_leaf(leaf, block, frame)
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
-        return converted(e, e.value(leaf, index, mask), plan.kind, roles.output.dtype)
+        return convert_element(e, e.value(leaf, index, mask), plan.kind, roles.output.dtype)
 
     def place(e: Elements, index: Index) -> Index:
         where = {roles.feature_dim: index[-1]}
@@ -298,7 +298,7 @@ def _sums(plan: Channels, count: int, part: PhaseKernel) -> None:
     sums = b.gep(part.shared[0], [b.mul(chunk.index, constant(I64, size))], source_etype=plan.t)
     clear(b, sums, size * plan.kind.nbytes)
     for frame, sizes, starts in _blocks_of(plan, e, chunk, count):
-        plan.copied(e, frame, scratch[0], starts, sizes)
+        plan.copy_block(e, frame, scratch[0], starts, sizes)
         if direct:
             whole = [r.size for r in plan.sliding]
             other = _element(plan, e, frame, part.operands[1], starts, whole)
@@ -332,7 +332,7 @@ def _block_sums(
     moves, offsets = plan.slide_steps(sizes), plan.tap_offsets(sizes)
     strides = [math.prod(whole[d + 1 :]) * plan.wide for d in range(len(whole))]
     slots = [e.slot(plan.vector) for _ in offsets]
-    with counted(b, 0, plan.wide, plan.lanes) as c:
+    with for_range(b, 0, plan.wide, plan.lanes) as c:
         for slot in slots:
             b.store(constant(plan.vector, 0.0), slot)
 
@@ -361,7 +361,9 @@ def _add(plan: Channels, count: int, part: PhaseKernel) -> None:
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
         values = [e.value(leaf, (Expr(n), *index), mask) for n in range(count)]
-        return converted(e, summed(values, lambda x, y: e.elementwise(add, [x, y])), plan.kind, roles.output.dtype)
+        return convert_element(
+            e, add_by_tree(values, lambda x, y: e.elementwise(add, [x, y])), plan.kind, roles.output.dtype
+        )
 
     def place(e: Elements, index: Index) -> Index:
         where = {r.own: r.at(x) for r, x in zip(plan.taps, index, strict=False)}

@@ -17,9 +17,9 @@ from shardc.compiler.cpu.convolutions.blocks import (
     BlockRange,
     PatchBlocks,
     PatchPlan,
+    add_by_tree,
     share,
     starts_of,
-    summed,
     variants,
 )
 from shardc.compiler.cpu.convolutions.channels import channelwise, emit_channels
@@ -27,7 +27,7 @@ from shardc.compiler.cpu.convolutions.slab import parameter
 from shardc.compiler.cpu.convolutions.winograd import emit_square, square
 from shardc.compiler.cpu.convolutions.winograd_weights import emit_square_weights
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import loop_kernel
+from shardc.compiler.cpu.function import emit_elements
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
 from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
 from shardc.compiler.cpu.products.contraction import gemm_type
@@ -37,7 +37,7 @@ from shardc.compiler.elements.arithmetic.registers import memory_type, part_coun
 from shardc.compiler.elements.bits import scalar_op
 from shardc.compiler.elements.convolution_roles import Roles, cut
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Val
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm.blas import UNPACKED
@@ -57,10 +57,10 @@ def emit_convolution(kernel: CpuKernel) -> None:
     kind = gemm_type(i)
     roles = Roles(i)
     if kind is None or 0 in (roles.output.size, roles.input.size, roles.kernel.size):
-        loop_kernel(kernel)
+        emit_elements(kernel)
         return
     if roles.work < _SMALL or (roles.work // roles.groups < _SMALL and channelwise(kernel, roles, kind) is None):
-        loop_kernel(kernel)
+        emit_elements(kernel)
         return
     e = kernel.emitter()
     parts = roles.parts()
@@ -168,7 +168,7 @@ class _Patches:
             at = {r.own: r.at(x) for r, x in zip(roles.depth, index, strict=False)}
             at[roles.kernel_feature_dim] = index[-1]
             value = e.value(operand, tuple(at[d] for d in range(roles.kernel.rank)), mask)
-            return converted(e, value, operand.shape.dtype, self.kind)
+            return convert_element(e, value, operand.shape.dtype, self.kind)
 
         emit_map(e, sizes, [MapOutput(place, array_shape(self.kind, *sizes), element)])
 
@@ -220,8 +220,8 @@ class _Patches:
 
         def element(e: Elements, index: Index, mask: Mask) -> object:
             values = [e.value(leaf, (Expr(n), *index), mask) for n in range(self.plan.sums)]
-            return converted(
-                e, summed(values, lambda x, y: e.elementwise(total, [x, y])), self.kind, roles.output.dtype
+            return convert_element(
+                e, add_by_tree(values, lambda x, y: e.elementwise(total, [x, y])), self.kind, roles.output.dtype
             )
 
         emit_map(e, roles.output.dims, [MapOutput(part.results[0], roles.output, element)])

@@ -13,7 +13,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.convolutions.winograd_tiles import WinogradGrid
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.elements.arithmetic.registers import memory_type
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.hlo.ir.types import DType
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant
@@ -46,7 +46,7 @@ def results(b: ir.IRBuilder, kind: DType, slab: Tiled, taps: Taps, out: Tiled) -
     t = memory_type(kind)
     depth, features = slab.grid.channels, out.grid.channels
     images, rows, columns = out.grid.tiles
-    with counted(b, 0, images) as n, counted(b, 0, 2 * rows) as y, counted(b, 0, 9) as k:
+    with for_range(b, 0, images) as n, for_range(b, 0, 2 * rows) as y, for_range(b, 0, 9) as k:
         i, j = b.udiv(k, constant(I64, 3)), b.urem(k, constant(I64, 3))
         first, second = (b.sub(constant(I64, 2), v) if r else v for v, r in zip((i, j), taps.back, strict=True))
         number = b.add(b.mul(first, constant(I64, 3)), second)
@@ -67,7 +67,7 @@ def weights(
     t = memory_type(kind)
     channels, features = slab.grid.channels, taps.grid.channels
     images, rows, columns = extents
-    with counted(b, 0, images) as n, counted(b, 0, rows) as y, counted(b, 0, 9) as k:
+    with for_range(b, 0, images) as n, for_range(b, 0, rows) as y, for_range(b, 0, 9) as k:
         i, j = b.udiv(k, constant(I64, 3)), b.urem(k, constant(I64, 3))
         target = b.gep(out, [b.mul(k, constant(I64, channels * features))], source_etype=t)
         start = b.and_(fresh, b.icmp_signed("==", b.or_(n, y), constant(I64, 0)))

@@ -10,7 +10,7 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
 from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, divmod_expr
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import Frame
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape, array_shape
@@ -64,7 +64,7 @@ class Slab:
                 return e.constant(0, self.kind)
             conditions = tuple(c for _, tests in found for c in tests if isinstance(c, InRange))
             value = e.value(self.operand, tuple(at for at, _ in found), (*mask, *conditions))
-            value = converted(e, value, self.operand.shape.dtype, self.kind)
+            value = convert_element(e, value, self.operand.shape.dtype, self.kind)
             return e.choose(conditions, value, e.constant(0, self.kind)) if conditions else value
 
         def place(e: Elements, index: Index) -> Index:

@@ -26,10 +26,10 @@ from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.arithmetic.registers import memory_type
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.convolution_roles import RoleCut, Roles
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.native.llvm import blas
@@ -114,7 +114,7 @@ class Square:
         """Tiles in memory of their own."""
         return WinogradGrid(self.tiles, 2 * self.tiles[1], 2 * self.tiles[2], channels, self.lanes)
 
-    def copied(self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> WinogradGrid:
+    def copy_block(self, e: CpuEmitter, frame: Frame, place: ir.Value, starts: list[Expr]) -> WinogradGrid:
         """A block of the input with its borders, (images, rows, columns, channels)."""
         images, rows, columns = self.tiles
         order = (self.image_dim, *(r.dim for r in self.sliding), self.channel_dim)
@@ -193,7 +193,7 @@ def _pack(plan: Square, count: int, part: PhaseKernel) -> None:
         for role, x in zip(plan.fixed, index[1:3], strict=True):
             at[role.own] = Expr(2) - x if role.step < 0 else x
         value = e.value(operand, tuple(at[d] for d in range(4)), mask)
-        return converted(e, value, operand.shape.dtype, plan.kind)
+        return convert_element(e, value, operand.shape.dtype, plan.kind)
 
     def place(e: Elements, index: Index) -> Index:
         return (*index[1:3], index[0], index[3])
@@ -213,7 +213,7 @@ def _points(plan: Square, count: int, part: PhaseKernel) -> None:
     size = plan.wide * plan.features
     vector = with_lanes(plan.t, plan.lanes)
     first, past = share(b, part.begin, part.end, size // plan.lanes, count)
-    with counted(b, first, past) as n:
+    with for_range(b, first, past) as n:
         at = b.mul(n, constant(I64, plan.lanes))
 
         def place(base: ir.Value, number: int) -> ir.Value:
@@ -244,9 +244,9 @@ def _forward(plan: Square, count: int, part: PhaseKernel) -> None:
     loop = ForLoop(chunk.frame, past, 1, first)
     frame = loop.frame
     starts, piece = starts_of(e, frame, plan.cut, loop.index)
-    copied = plan.copied(e, frame, slab, starts)
+    copied = plan.copy_block(e, frame, slab, starts)
     copied.forward(frame.builder, plan.t, slab, inputs, POINTS)
-    with counted(frame.builder, 0, POINTS_OF_TILE) as k:
+    with for_range(frame.builder, 0, POINTS_OF_TILE) as k:
         step = partial(step_to, frame.builder, plan, k)
         sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.wide * plan.features)
         multiply(
@@ -273,7 +273,7 @@ def _forward(plan: Square, count: int, part: PhaseKernel) -> None:
         e.with_leaf(leaf, block[0], frame)
         for inner, extents in variants(frame, plan.cut, piece):
             dims = (*extents, roles.features)
-            element = lambda e, x, mask: converted(e, e.value(leaf, x, mask), plan.kind, roles.output.dtype)  # noqa: E731
+            element = lambda e, x, mask: convert_element(e, e.value(leaf, x, mask), plan.kind, roles.output.dtype)  # noqa: E731
             emit_map(e, dims, [MapOutput(part.results[0], roles.output, element, partial(_place, plan, starts))], inner)
     loop.close()
     chunk.close()

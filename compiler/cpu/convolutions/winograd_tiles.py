@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.cpu.finite import FiniteWatch
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.native.math.vector import I64, constant, with_lanes
 
 __all__ = ["POINTS", "WinogradGrid", "inputs", "outputs", "taps"]
@@ -81,13 +81,13 @@ class WinogradGrid:
     def each(self, b: ir.IRBuilder, body: Callable[[ir.Value, ir.Value], None]) -> None:
         """``body(offset of the tile's first element, offset in (tiles, channels))`` for all tiles and channels."""
         images, rows, columns = self.tiles
-        with counted(b, 0, images) as n, counted(b, 0, rows) as y, counted(b, 0, columns) as x:
+        with for_range(b, 0, images) as n, for_range(b, 0, rows) as y, for_range(b, 0, columns) as x:
             at = b.add(b.mul(n, constant(I64, self.height)), b.shl(y, constant(I64, 1)))
             at = b.add(b.mul(at, constant(I64, self.width)), b.shl(x, constant(I64, 1)))
             tile = b.add(b.mul(n, constant(I64, rows)), y)
             tile = b.add(b.mul(tile, constant(I64, columns)), x)
             first, second = (b.mul(v, constant(I64, self.channels)) for v in (at, tile))
-            with counted(b, 0, self.channels, self.lanes) as c:
+            with for_range(b, 0, self.channels, self.lanes) as c:
                 body(b.add(first, c), b.add(second, c))
 
     @property

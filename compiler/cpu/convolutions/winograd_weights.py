@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.convolutions import direct as conv_direct
-from shardc.compiler.cpu.convolutions.blocks import share, starts_of, summed
+from shardc.compiler.cpu.convolutions.blocks import add_by_tree, share, starts_of
 from shardc.compiler.cpu.convolutions.direct import Tiled
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
 from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, multiply, step_to
@@ -25,9 +25,9 @@ from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock
 from shardc.hlo.ir.types import array_shape
 from shardc.native.math.vector import I1, I64, constant, with_lanes
@@ -71,7 +71,7 @@ def _sums(plan: Square, part: PhaseKernel) -> None:
     loop = ForLoop(branch.frame, past, 1, first)
     frame = loop.frame
     starts, piece = starts_of(e, frame, plan.cut, loop.index)
-    border = Tiled(slab, plan.copied(e, frame, slab, starts))
+    border = Tiled(slab, plan.copy_block(e, frame, slab, starts))
     if direct:
         high, wide = (r.size for r in plan.sliding)
         offset = (starts[0] * high + starts[1]) * (wide * plan.features)
@@ -89,7 +89,7 @@ def _sums(plan: Square, part: PhaseKernel) -> None:
             border.grid.forward(b, plan.t, slab, inputs, POINTS)
             given.grid.forward(b, plan.t, given.place, filters, 2)
             beta = b.select(fresh, scale(b, plan.kind, 0.0), scale(b, plan.kind, 1.0))
-            with counted(b, 0, POINTS_OF_TILE) as k:
+            with for_range(b, 0, POINTS_OF_TILE) as k:
                 step = partial(step_to, b, plan, k)
                 sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.grid(plan.features).plane)
                 multiply(b, plan, (plan.wide, plan.features, tiles), *sides, step(results, size), beta)
@@ -118,7 +118,7 @@ def _back(b: ir.IRBuilder, plan: Square, sums: ir.Value, watch: FiniteWatch) -> 
     size = plan.wide * plan.features
     vector = with_lanes(plan.t, plan.lanes)
     watch.start(b)
-    with counted(b, 0, size, plan.lanes) as at:
+    with for_range(b, 0, size, plan.lanes) as at:
         places = [b.gep(sums, [b.add(at, constant(I64, k * size))], source_etype=plan.t) for k in range(POINTS_OF_TILE)]
         found = [b.load(p, typ=vector, align=4) for p in places]
         square = [found[POINTS * i : POINTS * (i + 1)] for i in range(POINTS)]
@@ -155,11 +155,11 @@ def _add(plan: Square, count: int, part: PhaseKernel) -> None:
     size = plan.wide * plan.features
     vector = with_lanes(plan.t, plan.lanes)
     first, past = share(b, part.begin, part.end, 9 * size // plan.lanes, count)
-    with counted(b, first, past) as n:
+    with for_range(b, first, past) as n:
         at = b.mul(n, constant(I64, plan.lanes))
         offsets = [b.add(at, constant(I64, chunk * POINTS_OF_TILE * size)) for chunk in range(plan.sums)]
         places = [b.gep(sums, [offset], source_etype=plan.t) for offset in offsets]
-        total = summed([b.load(p, typ=vector, align=4) for p in places], b.fadd)
+        total = add_by_tree([b.load(p, typ=vector, align=4) for p in places], b.fadd)
         b.store(total, b.gep(result, [at], source_etype=plan.t), align=4)
     e.finish()
 
@@ -172,7 +172,7 @@ def _spread(plan: Square, count: int, part: PhaseKernel) -> None:
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
         where = (*index[1:3], index[0], index[3])
-        return converted(e, e.value(leaf, where, mask), plan.kind, roles.output.dtype)
+        return convert_element(e, e.value(leaf, where, mask), plan.kind, roles.output.dtype)
 
     def place(e: Elements, index: Index) -> Index:
         own = (plan.channels.own, *(r.own for r in plan.fixed), roles.feature_dim)

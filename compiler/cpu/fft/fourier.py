@@ -12,7 +12,7 @@ from shardc.compiler.cpu.fft.transforms import Transform
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.convert import convert
-from shardc.compiler.elements.control_flow import counted, nest
+from shardc.compiler.elements.control_flow import for_range, nest
 from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.native.math.vector import F64, I8, I64, constant, splat, with_lanes
@@ -28,7 +28,7 @@ def emit_fft(kernel: CpuKernel) -> None:
     lengths = i.attrs["fft_length"]
     kind = i.attrs["fft_type"]
     if 0 in i.shape.dims or 0 in operand.dims:
-        with counted(e.entry.builder, 0, i.shape.nbytes) as k:
+        with for_range(e.entry.builder, 0, i.shape.nbytes) as k:
             e.entry.builder.store(constant(I8, 0), e.entry.builder.gep(kernel.results[0], [k], source_etype=I8))
         e.finish()
         return
@@ -107,10 +107,10 @@ class _Pass:
         """``body(k, lanes)`` over ``size`` elements, in vectors where they follow one another."""
         whole = size - size % self.lanes if contiguous else 0
         if whole:
-            with counted(self.b, 0, whole, self.lanes) as k:
+            with for_range(self.b, 0, whole, self.lanes) as k:
                 body(k, self.lanes)
         if whole < size:
-            with counted(self.b, whole, size) as k:
+            with for_range(self.b, whole, size) as k:
                 body(k, 1)
 
     def _read(

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.hlo.ir.types import DTYPES
 from shardc.native.math.vector import F64, I8, I64, constant, splat
 
@@ -73,11 +73,11 @@ class Transform:
         if not self.chirped:
             return self.stages.run(x, y)
         b, n, length = self.b, self.n, self.length
-        with counted(b, n, length) as k:
+        with for_range(b, n, length) as k:
             zero = constant(F64, 0.0)
             self.stages.store(x, k, (zero, zero))
         done = self.stages.run(x, y)
-        with counted(b, 0, length, self.lanes) as k:
+        with for_range(b, 0, length, self.lanes) as k:
             value = self.stages.load(done, k, self.lanes)
             value = product(b, value, self._constant(self.kernel, length, k, self.lanes))
             self.stages.store(done, k, (value[0], b.fneg(value[1])))
@@ -133,17 +133,17 @@ class _Stages:
 
     def _stage(self, x: ir.Value, y: ir.Value, p: int, m: int, s: int) -> None:
         b = self.b
-        with counted(b, 0, m) as i:
+        with for_range(b, 0, m) as i:
             # w_r^(i q) with r = p m = n / s.
             turns = [self._root(b.mul(i, constant(I64, q * s))) for q in range(1, p)] if m > 1 else []
             first = b.mul(i, constant(I64, s))
             target = b.mul(i, constant(I64, p * s))
             whole = s - s % self.lanes
             if whole:
-                with counted(b, 0, whole, self.lanes) as k:
+                with for_range(b, 0, whole, self.lanes) as k:
                     self._column(x, y, p, m * s, s, b.add(first, k), b.add(target, k), turns, self.lanes)
             if whole < s:
-                with counted(b, whole, s) as k:
+                with for_range(b, whole, s) as k:
                     self._column(x, y, p, m * s, s, b.add(first, k), b.add(target, k), turns, 1)
 
     def _column(

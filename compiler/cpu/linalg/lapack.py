@@ -14,7 +14,7 @@ from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.control_flow import counted, nest
+from shardc.compiler.elements.control_flow import for_range, nest
 from shardc.hlo.ir.lapack import LAPACK, LapackArgument, LapackRoutine, attributes_of, bind_dimensions, letter
 from shardc.hlo.ir.types import DTYPES, DType, Shape
 from shardc.native.llvm import blas
@@ -40,7 +40,7 @@ def emit_lapack(kernel: CpuKernel) -> None:
             fill_zeros(e.entry.builder, place, shape.nbytes)
     if not any(0 in s.dims for s in shapes):
         calls = _Calls(kernel, e, routine, len(batch))
-        with counted(e.entry.builder, 0, math.prod(batch)) as matrix:
+        with for_range(e.entry.builder, 0, math.prod(batch)) as matrix:
             calls.emit(matrix)
         calls.free()
     e.finish()
@@ -144,7 +144,7 @@ class _Calls:
         whole = self.e.slot(I1)
         b.store(constant(I1, 1), whole)
         count = self.operands[0].nbytes // self.real.nbytes
-        with counted(b, 0, count) as k:
+        with for_range(b, 0, count) as k:
             (x,) = memory.load(b, place, k, self.real, 1)
             b.store(b.and_(b.load(whole, typ=I1), b.fcmp_ordered("==", b.fsub(x, x), constant(x.type, 0.0))), whole)
         return b.load(whole, typ=I1)

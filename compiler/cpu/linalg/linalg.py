@@ -18,9 +18,9 @@ from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.bits import scalar_op
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.scalars import Scalars
 from shardc.hlo.ir.ir import Instruction
@@ -49,13 +49,13 @@ def _cholesky_loops(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value)
     strides = (n, 1) if lower else (1, n)
     bad = e.slot(I1)
     b.store(constant(I1, 0), bad)
-    with counted(b, 0, n) as j:
-        with counted(b, 0, j) as k:
+    with for_range(b, 0, n) as j:
+        with for_range(b, 0, j) as k:
             memory.store(b, e.constant(0, kind).parts, place, _at(b, k, j, strides), kind, None)
         pivot_at = _at(b, j, j, strides)
-        with counted(b, j, n) as row:
+        with for_range(b, j, n) as row:
             s.put(_conjugate_if(s, s.load(place, _at(b, row, j, strides)), not lower))
-            with counted(b, 0, j) as k:
+            with for_range(b, 0, j) as k:
                 left = _conjugate_if(s, s.load(place, _at(b, row, k, strides)), not lower)
                 right = _conjugate_if(s, s.load(place, _at(b, j, k, strides)), lower)
                 s.put(s.op("subtract", s.get(), s.op("multiply", left, right)))
@@ -68,7 +68,7 @@ def _cholesky_loops(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value)
                     s.store(_conjugate_if(s, quotient, not lower), place, _at(b, row, j, strides))
     with b.if_then(b.load(bad, typ=I1)):
         nan = e.constant(math.nan, kind)
-        with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
+        with for_range(b, 0, n) as row, for_range(b, 0, b.add(row, constant(I64, 1))) as column:
             memory.store(b, nan.parts, place, _at(b, row, column, strides), kind, None)
 
 
@@ -101,11 +101,11 @@ def _solve_loops(e: CpuEmitter, i: Instruction, kind: DType, a: ir.Value, out: i
     x_strides, width = ((columns, 1), columns) if left else ((1, columns), rows)
     forward = lower != turned
     last = constant(I64, n - 1)
-    with counted(b, 0, n) as step, counted(b, 0, width) as column:
+    with for_range(b, 0, n) as step, for_range(b, 0, width) as column:
         k = step if forward else b.sub(last, step)
         place = _at(b, k, column, x_strides)
         s.put(s.load(out, place))
-        with counted(b, 0, step) as done:
+        with for_range(b, 0, step) as done:
             d = done if forward else b.sub(last, done)
             factor = _conjugate_if(s, s.load(a, _at(b, k, d, a_strides)), transpose == "ADJOINT")
             known = s.load(out, _at(b, d, column, x_strides))
@@ -124,7 +124,7 @@ def emit_cholesky(kernel: CpuKernel) -> None:
     kind = i.shape.dtype.accumulator
     e = kernel.emitter()
     if i.shape.size:
-        with _result(kernel, e, kind, 0) as out, counted(e.entry.builder, 0, math.prod(i.shape.dims[:-2])) as matrix:
+        with _result(kernel, e, kind, 0) as out, for_range(e.entry.builder, 0, math.prod(i.shape.dims[:-2])) as matrix:
             place = step_to(e.entry.builder, out, matrix, n * n * kind.nbytes)
             (_cholesky_loops if n < _SMALL else _cholesky_call)(e, i, kind, place)
     e.finish()
@@ -140,7 +140,7 @@ def _cholesky_call(e: CpuEmitter, i: Instruction, kind: DType, place: ir.Value) 
     arguments += [place, constant(I32, n)]
     function = blas.declare(b.module, f"scipy_LAPACKE_{blas.LAPACK[kind.name]}potrf", [a.type for a in arguments])
     info = b.call(function, arguments)
-    with counted(b, 0, n) as row:
+    with for_range(b, 0, n) as row:
         _clear_triangle(b, place, row, n, kind, lower=lower)
     with b.if_then(b.icmp_signed("!=", info, constant(I32, 0))):
         _spoil_triangle(e, place, n, kind, lower=lower)
@@ -166,7 +166,7 @@ def widen(e: CpuEmitter, source: Instruction, kind: DType, target: ir.Value) -> 
     """Write an operand to ``target`` in another element type."""
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
-        return converted(e, e.value(source, index, mask), source.shape.dtype, kind)
+        return convert_element(e, e.value(source, index, mask), source.shape.dtype, kind)
 
     shape = source.shape.plain.with_dtype(kind)
     emit_map(e, shape.dims, [MapOutput(target, shape, element)])
@@ -186,7 +186,7 @@ def _clear_triangle(b: ir.IRBuilder, place: ir.Value, row: ir.Value, n: int, kin
 def _spoil_triangle(e: CpuEmitter, place: ir.Value, n: int, kind: DType, *, lower: bool) -> None:
     b = e.entry.builder
     nan = e.constant(math.nan, kind)
-    with counted(b, 0, n) as row, counted(b, 0, b.add(row, constant(I64, 1))) as column:
+    with for_range(b, 0, n) as row, for_range(b, 0, b.add(row, constant(I64, 1))) as column:
         first, second = (row, column) if lower else (column, row)
         at = b.add(b.mul(first, constant(I64, n)), second)
         memory.store(b, nan.parts, place, at, kind, None)
@@ -205,7 +205,7 @@ def emit_triangular_solve(kernel: CpuKernel) -> None:
         if a.shape.dtype is not kind:
             matrices = allocate(e, a.shape.size * kind.nbytes)
             widen(e, a, kind, matrices)
-        with _result(kernel, e, kind, 1) as out, counted(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
+        with _result(kernel, e, kind, 1) as out, for_range(b, 0, math.prod(i.shape.dims[:-2])) as matrix:
             left = step_to(b, matrices, matrix, n * n * kind.nbytes)
             right = step_to(b, out, matrix, math.prod(i.shape.dims[-2:]) * kind.nbytes)
             (_solve_loops if n < _SMALL else _solve_call)(e, i, kind, left, right)

@@ -22,7 +22,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I1, I8, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
 
-__all__ = ["TransposedTile", "side", "transposed"]
+__all__ = ["TransposedTile", "side", "transpose_square"]
 
 #: Most rows of a square: so many vectors are live at once.
 _MOST = 16
@@ -40,7 +40,7 @@ def _element(dtype: DType) -> tuple[ir.Type, int]:
     return ir.IntType(8 * min(dtype.nbytes, 8)), max(1, dtype.nbytes // 8)
 
 
-def transposed(b: ir.IRBuilder, rows: Sequence[ir.Value], nbytes: int) -> list[ir.Value]:
+def transpose_square(b: ir.IRBuilder, rows: Sequence[ir.Value], nbytes: int) -> list[ir.Value]:
     """Columns of the square whose ``n`` rows are vectors of ``n`` elements of ``nbytes`` bytes; n is a power of two.
 
     First rows are interleaved within pieces of 128 bits, as every CPU can, then pieces change places.
@@ -152,7 +152,7 @@ class TransposedTile:
                     else zero(with_lanes(unit, n * units))
                     for lane in range(square * n, square * n + n)
                 ]
-                columns.append(transposed(b, rows, dtype.nbytes))
+                columns.append(transpose_square(b, rows, dtype.nbytes))
             blocks += [self._joined(b, [c[k] for c in columns], units) for k in range(min(n, self.height - height))]
         return blocks
 

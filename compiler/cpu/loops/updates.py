@@ -219,7 +219,7 @@ class _Scatter:
         fits: Val | None = None
         for component, d in enumerate(a["scatter_dims_to_operand_dims"]):
             at = start_position(batch, component, a["index_vector_dim"], self.indices.shape)
-            begin = e.loaded(self.indices, at, (), 0, self.dims[d] - extent[d] + 1)
+            begin = e.load_index(self.indices, at, (), 0, self.dims[d] - extent[d] + 1)
             target[d] = target[d] + begin
             inside = self._inside(frame, at, begin)
             fits = inside if fits is None else apply(lambda b, x, y: b.and_(x, y), [fits, inside], frame)

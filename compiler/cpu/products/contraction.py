@@ -6,7 +6,7 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import loop_kernel
+from shardc.compiler.cpu.function import emit_elements
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
 from shardc.compiler.cpu.products.blas_calls import gemm_type, scale
 from shardc.compiler.cpu.products.grid import grid
@@ -15,7 +15,7 @@ from shardc.compiler.cpu.products.tiles import DotKernel, emit_product, tile_pie
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.dot_sides import DotSides
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape, array_shape
@@ -37,7 +37,7 @@ def emit_dot(kernel: CpuKernel) -> None:
     if not empty and (in_library or fits_registers(product, kind)):
         _emit(kernel, product, kind)
     else:
-        loop_kernel(kernel)
+        emit_elements(kernel)
 
 
 def product_pieces(dot: Instruction, target: Target, tuning: Tuning = DEFAULT) -> int:
@@ -77,6 +77,6 @@ def convert_all(e: CpuEmitter, source: ir.Value, kind: DType, target: ir.Value, 
     inner = e.with_leaf(value, source)
 
     def element(e: Elements, index: Index, mask: Mask) -> object:
-        return converted(e, e.value(value, index, mask), kind, shape.dtype)
+        return convert_element(e, e.value(value, index, mask), kind, shape.dtype)
 
     emit_map(inner, shape.dims, [MapOutput(target, shape, element)])

@@ -12,7 +12,7 @@ from shardc.compiler.cpu.scratch import allocate
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.dot_sides import DotSide
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
 
@@ -30,7 +30,7 @@ def pack(kernel: CpuKernel, e: CpuEmitter, number: int, operand: Instruction, si
         where = [index[0]] * len(order) if order else []
         for position, d in enumerate(order):
             where[d] = index[position]
-        return converted(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
+        return convert_element(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
 
     def copy(part: CpuKernel, to: ir.Value, span: Span | None) -> None:
         p = part.emitter({operand: part.operands[number]})

@@ -19,7 +19,7 @@ from shardc.compiler.elements.affine import Expr, Mask, Rest, linear
 from shardc.compiler.elements.arithmetic.registers import register_type
 from shardc.compiler.elements.dot_sides import DotSides
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
@@ -161,7 +161,7 @@ class _RegisterProduct:
             side = (self.sides.left, self.sides.right)[number]
             leaf = (left, right)[number]
             value = e.value(leaf, side.operand_index(e.source, batch, row, column), mask)
-            found = converted(e, value, leaf.shape.dtype, self.kind)
+            found = convert_element(e, value, leaf.shape.dtype, self.kind)
             assert isinstance(found, Val)
             return found.wide(lanes)[0]
 
@@ -180,7 +180,7 @@ class _RegisterProduct:
         return tuple(Expr.of(v) for v in self.batch)
 
     def _sum(self, e: Elements, dot: object, index: Index, mask: Mask) -> object:
-        return converted(e, self.current, self.kind, self.product.dot.shape.dtype)
+        return convert_element(e, self.current, self.kind, self.product.dot.shape.dtype)
 
     def _store(self, frame: Frame, r: int, columns: _ColumnVector) -> None:
         e, sides = self.e, self.sides

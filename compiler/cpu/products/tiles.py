@@ -19,7 +19,7 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, delinearise, linear
 from shardc.compiler.elements.dot_sides import DotSides, Matrix
 from shardc.compiler.elements.elements import Elements, Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
@@ -238,7 +238,7 @@ class _Tiles:
         def element(e: Elements, index: Index, mask: Mask) -> object:
             k, column = index
             where = side.operand_index(e.source, self._batch, at + k, self.first + column)
-            return converted(e, e.value(operand, where, mask), operand.shape.dtype, kind)
+            return convert_element(e, e.value(operand, where, mask), operand.shape.dtype, kind)
 
         dims = (depth, self.width)
         emit_map(e, dims, [MapOutput(self.panel, array_shape(kind, *dims), element)], frame)
@@ -247,7 +247,7 @@ class _Tiles:
     def _element(self, e: Elements, dot: Instruction, index: Index, mask: Mask) -> object:
         """The product's element at the row and column that are being finished."""
         offset = Expr.of(self.row) * self.width + Expr.of(self.column)
-        return converted(e, e.leaf(self.staged, offset, mask), self.kind, dot.shape.dtype)
+        return convert_element(e, e.leaf(self.staged, offset, mask), self.kind, dot.shape.dtype)
 
     def _finish(self, frame: Frame, rows: ir.Value) -> None:
         """The roots' elements, row by row, in vectors along the columns."""

@@ -18,14 +18,14 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import LoopVar, Mask
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.elements import Access, Fold, FoldUse, Index
-from shardc.compiler.elements.fold_emitter import plan_fold, rounded
+from shardc.compiler.elements.fold_emitter import plan_fold, round_element
 from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.elements.loop_space import bind_group
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.reducers import identity_of
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, intrinsic
 
-__all__ = ["BLOCK", "Columns", "combined", "one_per_element", "suits"]
+__all__ = ["BLOCK", "Columns", "combine_pairs", "one_per_element", "suits"]
 
 #: Columns of a block: the longer, the more of each row is read as it lies; the accumulators still fit a near cache.
 BLOCK = 8192
@@ -54,7 +54,7 @@ def _is_one_op(fold: Fold) -> bool:
     return len(fold.dtypes) == 1 and identity_of(fold.reducer, fold.dtypes[0]) is not None
 
 
-def combined(e: CpuEmitter, fold: Fold, values: Sequence[Val]) -> Val:
+def combine_pairs(e: CpuEmitter, fold: Fold, values: Sequence[Val]) -> Val:
     """All values in one, pair by pair."""
     rest = list(values)
     while len(rest) > 1:
@@ -103,7 +103,7 @@ class Columns:
         value = self._read(number, frame, column, begin)
         if fold.init is not None:
             value = e.call(fold.reducer, [*fold.init(e), value], wide=True)[0]
-        return [rounded(e, value, fold.dtypes[0])]
+        return [round_element(e, value, fold.dtypes[0])]
 
     def _neutral(self, use: FoldUse) -> Val:
         (dtype,) = use.fold.dtypes
@@ -160,7 +160,7 @@ class Columns:
     def _tree(self, use: FoldUse, values: list[Val]) -> Val:
         """The accumulator and the combined rows."""
         total, *rows = values
-        return self.e.call(use.fold.reducer, [total, combined(self.e, use.fold, rows)], use.fold.wide)[0]
+        return self.e.call(use.fold.reducer, [total, combine_pairs(self.e, use.fold, rows)], use.fold.wide)[0]
 
     def _at(
         self, b: ir.IRBuilder, number: int, part: int, column: ir.Value, begin: ir.Value

@@ -12,12 +12,12 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.function import loop_kernel
+from shardc.compiler.cpu.function import emit_elements
 from shardc.compiler.cpu.parallel import Span, in_pieces
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
-from shardc.compiler.elements.control_flow import counted
-from shardc.compiler.elements.folds import running_dimension
+from shardc.compiler.elements.control_flow import for_range
+from shardc.compiler.elements.folds import find_running_dimension
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.elements.scalar_programs import is_scalar_program
@@ -33,9 +33,9 @@ _COST, _COLUMNS = 4, 64
 
 def emit_reduce_window(kernel: CpuKernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
-    found = running_dimension(kernel.instruction)
+    found = find_running_dimension(kernel.instruction)
     if found is None or (found[1] and not _order_is_free(kernel.instruction)):
-        loop_kernel(kernel)
+        emit_elements(kernel)
         return
     dims = kernel.instruction.operands[0].shape.dims
     dimension, backwards = found
@@ -81,12 +81,12 @@ class _Running:
         elif span is not None:
             first, past = span.steps(b, self.outer)
         lanes = constant(I64, self.lanes)
-        with counted(b, first, past) as o:
+        with for_range(b, first, past) as o:
             base = b.mul(o, constant(I64, self.length * self.inner))
-            with counted(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
+            with for_range(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
                 self._column(b, b.add(base, j), self.lanes)
             if whole * self.lanes < self.inner:
-                with counted(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
+                with for_range(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
                     self._column(b, b.add(base, j), 1)
         self.e.finish()
 
@@ -97,7 +97,7 @@ class _Running:
             value = Val(memory.load(b, pointer, constant(I64, 0), dtype, 1), self.e.entry)
             for place, part in zip(places, value.wide(lanes), strict=True):
                 b.store(part, place)
-        with counted(b, 0, self.length) as k:
+        with for_range(b, 0, self.length) as k:
             at = b.sub(constant(I64, self.length - 1), k) if self.backwards else k
             offset = b.add(start, b.mul(at, constant(I64, self.inner)))
             old = [

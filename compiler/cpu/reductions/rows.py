@@ -239,7 +239,7 @@ class _RowWalk:
     def _reader(self, i: Instruction, target: ir.Value, row: Frame) -> Known:
         """Reads what an earlier loop has stored."""
         e, own, offset = self.e, self.index(i), self._offset(i, target)
-        return lambda index, mask: e.stored(target, i.shape, offset, mask, row) if index == own else None
+        return lambda index, mask: e.load_stored(target, i.shape, offset, mask, row) if index == own else None
 
     def _start(self, s: _RowSum, frame: Frame, lanes: int, long: bool) -> None:
         t = register_type(s.dtype, lanes)

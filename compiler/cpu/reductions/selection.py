@@ -20,7 +20,7 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import PhaseKernel, chunks, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
-from shardc.compiler.elements.control_flow import counted, nest
+from shardc.compiler.elements.control_flow import for_range, nest
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.elements.scalar_programs import is_scalar_program
@@ -89,7 +89,7 @@ def _part(plan: _SelectionPlan, count: int, part: PhaseKernel) -> None:
     b = e.entry.builder
     blocks = plan.pieces // plan.images if plan.images else 1
     first, past = (b.udiv(b.mul(n, constant(I64, plan.pieces)), constant(I64, count)) for n in (part.begin, part.end))
-    with counted(b, first, past) as piece:
+    with for_range(b, first, past) as piece:
         image, block = b.udiv(piece, constant(I64, blocks)), b.urem(piece, constant(I64, blocks))
         start = b.mul(block, constant(I64, plan.block))
         end = intrinsic(b, "llvm.umin", I64, [b.add(start, constant(I64, plan.block)), constant(I64, plan.channels)])
@@ -124,10 +124,10 @@ class _SelectionPiece:
         """``body(channel, lanes)`` for all channels of the piece."""
         b, lanes = self.b, self.plan.lanes
         whole = self.end if lanes == 1 else b.and_(self.end, constant(I64, -lanes))
-        with counted(b, self.start, whole, lanes) as c:
+        with for_range(b, self.start, whole, lanes) as c:
             body(c, lanes)
         if self.plan.channels % lanes:
-            with counted(b, whole, self.end) as c:
+            with for_range(b, whole, self.end) as c:
                 body(c, 1)
 
     def _offset(self, dims: Sequence[int], at: Sequence[ir.Value], channel: ir.Value) -> ir.Value:
@@ -221,7 +221,7 @@ class _SelectionPiece:
         with ExitStack() as loops:
             steps: list[ir.Value] = []
             for start, w, n in zip(starts, plan.window, plan.dims, strict=True):
-                steps.append(loops.enter_context(counted(b, *self._bounds(start, w, n))))
+                steps.append(loops.enter_context(for_range(b, *self._bounds(start, w, n))))
             yield self._element(starts, steps, channel)
 
     def _bounds(self, start: ir.Value, w: WindowDim, size: int) -> tuple[ir.Value, ir.Value]:

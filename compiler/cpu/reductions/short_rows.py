@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.tiles import TransposedTile, side
-from shardc.compiler.cpu.reductions.columns import combined, one_per_element
+from shardc.compiler.cpu.reductions.columns import combine_pairs, one_per_element
 from shardc.compiler.elements.affine import LoopVar, Mask
 from shardc.compiler.elements.elements import FoldUse, Index, Recorder
-from shardc.compiler.elements.fold_emitter import plan_fold, rounded
+from shardc.compiler.elements.fold_emitter import plan_fold, round_element
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.loop_space import bind_group, element_bits, merge, reads_across
 from shardc.native.math.vector import I64, constant
@@ -71,8 +71,8 @@ class ShortRows:
                 bind_group(e, group, Val((constant(I64, first + step),), e.entry))
                 values.extend(fold.element(e, space.index, self.mask))
             e.tile = None
-            parts.append(combined(e, fold, values))
-        value = combined(e, fold, parts)
+            parts.append(combine_pairs(e, fold, values))
+        value = combine_pairs(e, fold, parts)
         if fold.init is not None:
             value = e.call(fold.reducer, [*fold.init(e), value], wide=True)[0]
-        return [rounded(e, value, fold.dtypes[0])]
+        return [round_element(e, value, fold.dtypes[0])]

@@ -11,7 +11,7 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import Span, in_pieces
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.control_flow import counted, while_
+from shardc.compiler.elements.control_flow import for_range, while_
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.ir import Computation
@@ -61,7 +61,7 @@ class Sorter:
             source = [b.load(s, typ=PTR) for s in self.current]
             target = [b.load(s, typ=PTR) for s in self.other]
             double = b.shl(width, constant(I64, 1))
-            with counted(b, 0, n, double) as low:
+            with for_range(b, 0, n, double) as low:
                 middle = intrinsic(b, "llvm.smin", I64, [b.add(low, width), n])
                 high = intrinsic(b, "llvm.smin", I64, [b.add(low, double), n])
                 self._merge(b, source, target, low, middle, high)
@@ -85,7 +85,7 @@ class Sorter:
         b.store(low, self.left)
         b.store(middle, self.right)
         last = constant(I64, self.length - 1)
-        with counted(b, low, high) as k:
+        with for_range(b, low, high) as k:
             i, j = b.load(self.left, typ=I64), b.load(self.right, typ=I64)
             x = self._read(b, source, intrinsic(b, "llvm.smin", I64, [i, last]))
             y = self._read(b, source, intrinsic(b, "llvm.smin", I64, [j, last]))
@@ -123,15 +123,15 @@ def _sort_rows(kernel: CpuKernel, rows: Rows, span: Span | None) -> None:
     b = e.entry.builder
     total = rows.outer * rows.stride
     first, past = (0, total) if span is None else span.steps(b, total)
-    with counted(b, first, past) as row:
+    with for_range(b, first, past) as row:
         stride = constant(I64, rows.stride)
         base = rows.base(b, b.udiv(row, stride), b.urem(row, stride))
         scratch = sorter.begin()
-        with counted(b, 0, rows.length) as k:
+        with for_range(b, 0, rows.length) as k:
             for p, d, s in zip(kernel.operands, dtypes, scratch, strict=True):
                 memory.store(b, memory.load(b, p, rows.at(b, base, k), d, 1), s, k, d, None)
         done = sorter.sort()
-        with counted(b, 0, rows.length) as k:
+        with for_range(b, 0, rows.length) as k:
             for p, d, s in zip(kernel.results, dtypes, done, strict=True):
                 memory.store(b, memory.load(b, s, k, d, 1), p, rows.at(b, base, k), d, None)
     sorter.free()

@@ -11,7 +11,7 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.reductions.sorting import Sorter
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.control_flow import counted, while_
+from shardc.compiler.elements.control_flow import for_range, while_
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.sorting import by_value
 from shardc.hlo.ir.ir import Computation
@@ -48,16 +48,16 @@ def _cut_from_sorted(
     length = dims[-1]
     sorter = Sorter(e, before, kinds, length)
     b = e.entry.builder
-    with counted(b, 0, kernel.instruction.operands[0].shape.size // length) as row:
+    with for_range(b, 0, kernel.instruction.operands[0].shape.size // length) as row:
         scratch = sorter.begin()
         base = b.mul(row, constant(I64, length))
-        with counted(b, 0, length) as k:
+        with for_range(b, 0, length) as k:
             value = memory.load(b, kernel.operands[0], b.add(base, k), kinds[0], 1)
             memory.store(b, value, scratch[0], k, kinds[0], None)
             memory.store(b, (b.trunc(k, I32),), scratch[1], k, kinds[1], None)
         done = sorter.sort()
         start = b.mul(row, constant(I64, count))
-        with counted(b, 0, count) as k:
+        with for_range(b, 0, count) as k:
             for place, kind, source in zip(kernel.results, kinds, done, strict=True):
                 memory.store(b, memory.load(b, source, k, kind, 1), place, b.add(start, k), kind, None)
     sorter.free()
@@ -80,12 +80,12 @@ class _List:
 
     def emit(self, rows: int, length: int) -> None:
         b = self.b
-        with counted(b, 0, rows) as row:
+        with for_range(b, 0, rows) as row:
             base, start = b.mul(row, constant(I64, length)), b.mul(row, constant(I64, self.count))
-            with counted(b, 0, self.count) as k:
+            with for_range(b, 0, self.count) as k:
                 self._insert(self._element(base, k), k, start, b.add(start, k))
             worst = b.add(start, constant(I64, self.count - 1))
-            with counted(b, self.count, length) as k:
+            with for_range(b, self.count, length) as k:
                 x = self._element(base, k)
                 with b.if_then(self._comes_before(x, worst), likely=False):
                     self._insert(x, k, start, worst)

@@ -14,8 +14,8 @@ from shardc.native.math.vector import I64, constant, intrinsic, with_scalar
 
 __all__ = [
     "Pair", "acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosh", "cosine", "divide", "expm1",
-    "exponential", "inverse_scale", "log", "log1p", "logistic", "ordered", "product", "rsqrt", "sign", "sine", "sinh",
-    "size", "sqrt", "tan", "tanh", "two_sum",
+    "exponential", "inverse_scale", "log", "log1p", "logistic", "order_magnitudes", "product", "rsqrt", "sign", "sine",
+    "sinh", "size", "sqrt", "tan", "tanh", "two_sum",
 ]  # fmt: skip
 
 Pair = tuple[Lane, Lane]
@@ -34,7 +34,7 @@ def product(x: Pair, y: Pair) -> Pair:
     return x[0].fma(y[0], -(x[1] * y[1])), x[1].fma(y[0], x[0] * y[1])
 
 
-def ordered(z: Pair) -> Pair:
+def order_magnitudes(z: Pair) -> Pair:
     """The magnitudes of the parts, larger first (a NaN goes through)."""
     u, v = abs(z[0]), abs(z[1])
     more = u > v
@@ -46,7 +46,7 @@ def size(z: Pair) -> Lane:
     if z[0].rough:
         value = (z[0] * z[0] + z[1] * z[1]).sqrt()
     else:
-        large, small = ordered(z)
+        large, small = order_magnitudes(z)
         ratio = small.is_(0.0).choose(small, small / large)
         value = large * (ratio * ratio + 1.0).sqrt()
     return (z[0].is_infinite() | z[1].is_infinite()).choose(value.full(math.inf), value)
@@ -69,7 +69,7 @@ def _squares(start: Lane, x: Lane, y: Lane) -> Lane:
 
 
 def _log_size(z: Pair) -> Lane:
-    large, small = ordered(z)
+    large, small = order_magnitudes(z)
     if z[0].rough:
         return _log_root(z, large * large + small * small, large * large - 1.0 + small * small)
     return _log_near(_squares(large.full(-1.0), large, small), _log_far(large, small), z)
@@ -106,7 +106,7 @@ def log1p(z: Pair) -> Pair:
     if x.rough:
         square = shifted[0] * shifted[0] + y * y
         return _log_root(z, square, _squares(x + x, x, y)), y.math("atan2", shifted[0])
-    real = _log_near(_squares(x + x, x, y), _log_far(*ordered(shifted)), z)
+    real = _log_near(_squares(x + x, x, y), _log_far(*order_magnitudes(shifted)), z)
     return real, y.math("atan2", shifted[0])
 
 
@@ -148,7 +148,7 @@ def sqrt(z: Pair) -> Pair:
     x, y = z
     back = x.full(1.0)
     if not x.rough:
-        large, _ = ordered(z)
+        large, _ = order_magnitudes(z)
         big, tiny = large > 2.0**1020, large < 2.0**-960
         scale = big.choose(large.full(2.0**-4), tiny.choose(large.full(2.0**108), 1.0))
         back = big.choose(large.full(2.0**2), tiny.choose(large.full(2.0**-54), 1.0))
@@ -159,7 +159,7 @@ def sqrt(z: Pair) -> Pair:
     real, imaginary = right.choose(root, other) * back, right.choose(other, root) * back
     infinite = z[1].is_infinite()
     real = infinite.choose(real.full(math.inf), real)
-    return real, infinite.choose(z[1], imaginary).signed(z[1])
+    return real, infinite.choose(z[1], imaginary).with_sign(z[1])
 
 
 def rsqrt(z: Pair) -> Pair:
@@ -194,7 +194,7 @@ def divide(x: Pair, y: Pair) -> Pair:
     """Products without cancellation over |y|**2, scaled; infinities as in C's Annex G."""
     if x[0].rough:
         return _divide_unscaled(x, y)
-    scale = inverse_scale(ordered(y)[0])
+    scale = inverse_scale(order_magnitudes(y)[0])
     c, d = y[0] * scale, y[1] * scale
     below = c.fma(c, d * d)
     real = difference(x[0], c, -x[1], d) / below * scale
@@ -219,7 +219,7 @@ def _found_infinities(x: Pair, y: Pair, below: Lane, lost: Test, values: Pair) -
     real, imaginary = values
     infinity = real.full(math.inf)
     zero = below.is_(0.0) & ~(x[0].is_nan() & x[1].is_nan())
-    by_zero = infinity.signed(y[0])
+    by_zero = infinity.with_sign(y[0])
     above = x[0].is_infinite() | x[1].is_infinite()
     above = above & y[0].is_finite() & y[1].is_finite()
     under = y[0].is_infinite() | y[1].is_infinite()
@@ -237,7 +237,7 @@ def _found_infinities(x: Pair, y: Pair, below: Lane, lost: Test, values: Pair) -
 
 def _unit(x: Lane) -> Lane:
     """One for infinities, zero for the others, signed."""
-    return x.is_infinite().choose(x.full(1.0), 0.0).signed(x)
+    return x.is_infinite().choose(x.full(1.0), 0.0).with_sign(x)
 
 
 def _grown(x: Lane, y: Pair) -> Pair:
@@ -247,11 +247,11 @@ def _grown(x: Lane, y: Pair) -> Pair:
     tail = (size - 512.0).math("exp") * 0.5
     near = large.choose(x.full(0.0), x)
     results = []
-    for name, tails, part in (("cosh", tail, y[0]), ("sinh", tail.signed(x), y[1])):
+    for name, tails, part in (("cosh", tail, y[0]), ("sinh", tail.with_sign(x), y[1])):
         value = near.math(name) * part
         value = large.choose(tails * part * math.exp(512.0), value)
         none = part.is_(0.0) & ~x.is_nan()
-        results.append(none.choose(part if name == "cosh" else part * x.full(1.0).signed(x), value))
+        results.append(none.choose(part if name == "cosh" else part * x.full(1.0).with_sign(x), value))
     return results[0], results[1]
 
 
@@ -284,7 +284,7 @@ def tanh(z: Pair) -> Pair:
     below = beta * s * s + 1.0
     rest = t / beta * (abs(x) * -2.0).math("exp") * 4.0
     rest = (x.is_infinite() & t.is_nan()).choose(x.full(0.0), rest)
-    return far.choose(x.full(1.0).signed(x), beta * rho * s / below), far.choose(rest, t / below)
+    return far.choose(x.full(1.0).with_sign(x), beta * rho * s / below), far.choose(rest, t / below)
 
 
 def tan(z: Pair) -> Pair:
@@ -298,7 +298,7 @@ def _roots(z: Pair) -> tuple[Pair, Pair]:
 
 def _asinh(z: Pair, x: Lane) -> Lane:
     """asinh x for a product of two roots of about z; log|2 z| where that may overflow."""
-    large, small = ordered(z)
+    large, small = order_magnitudes(z)
     far = _log_far(large, small) + math.log(2.0)
     return (large > 2.0**500).choose(far, x.math("asinh"))
 
@@ -308,13 +308,13 @@ def asin(z: Pair) -> Pair:
     below, above = _roots(z)
     infinite = z[0].is_infinite() | z[1].is_infinite()
     real = z[0].math("atan2", infinite.choose(abs(z[1]), below[0] * above[0] - below[1] * above[1]))
-    return real, _asinh(z, below[0] * above[1] - below[1] * above[0]).signed(z[1])
+    return real, _asinh(z, below[0] * above[1] - below[1] * above[0]).with_sign(z[1])
 
 
 def acos(z: Pair) -> Pair:
     below, above = _roots(z)
     real = below[0].math("atan2", above[0]) * 2.0
-    return real, _asinh(z, above[0] * below[1] - above[1] * below[0]).signed(-z[1])
+    return real, _asinh(z, above[0] * below[1] - above[1] * below[0]).with_sign(-z[1])
 
 
 def asinh(z: Pair) -> Pair:
@@ -338,7 +338,9 @@ def atanh(z: Pair) -> Pair:
     length = size(z)
     far = length > 2.0**500
     rest = length.is_infinite().choose(x.full(0.0), x / length / length)
-    return far.choose(rest, real).signed(z[0]), (far & ~y.is_nan()).choose(x.full(math.pi / 2), imaginary).signed(y)
+    return far.choose(rest, real).with_sign(z[0]), (far & ~y.is_nan()).choose(x.full(math.pi / 2), imaginary).with_sign(
+        y
+    )
 
 
 def atan2(y: Pair, x: Pair) -> Pair:

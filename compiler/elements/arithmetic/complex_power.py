@@ -12,7 +12,7 @@ from shardc.compiler.elements.arithmetic.complex_functions import (
     exponential,
     inverse_scale,
     log,
-    ordered,
+    order_magnitudes,
     product,
     two_sum,
 )
@@ -44,7 +44,7 @@ def power(x: Pair, y: Pair) -> Pair:
 
 def _logarithm(x: Pair) -> tuple[Pair, Pair]:
     """log|x| and the angle of x, each in two parts; not a number where x is zero or infinite."""
-    scale = inverse_scale(ordered(x)[0])
+    scale = inverse_scale(order_magnitudes(x)[0])
     a, b = x[0] * scale, x[1] * scale
     first, second = a * a, b * b
     square, lost = two_sum(first, second)

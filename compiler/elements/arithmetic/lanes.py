@@ -120,7 +120,7 @@ class Lane:
     def sqrt(self) -> Lane:
         return self._intrinsic("llvm.sqrt")
 
-    def signed(self, sign: Lane) -> Lane:
+    def with_sign(self, sign: Lane) -> Lane:
         """This magnitude with the sign of another."""
         return self._intrinsic("llvm.copysign", sign)
 

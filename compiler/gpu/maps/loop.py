@@ -23,10 +23,10 @@ from shardc.compiler.gpu.maps.maps import (
     GridOutput,
     PlannedMap,
     big_accesses,
-    computed_by_rules,
+    extend_number,
+    is_computed_by_rules,
     split_number,
     traffic,
-    widened,
 )
 from shardc.compiler.gpu.maps.transposed import TransposedMap
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_elementwise
@@ -51,7 +51,7 @@ _COSTLY = 8
 
 
 def takes_loop(kernel: GpuKernel) -> bool:
-    return computed_by_rules(kernel.computation)
+    return is_computed_by_rules(kernel.computation)
 
 
 def emit_loop(kernel: GpuKernel) -> None:
@@ -137,8 +137,8 @@ class GridMap:
         whole = self.vectors // block
         ragged = self.vectors % block + self.singles
         blocks = whole + -(-ragged // block)
-        number = widened(e, e.code.block(e.entry.builder), blocks)
-        thread = widened(e, e.code.thread(e.entry.builder), self.threads)
+        number = extend_number(e, e.code.block(e.entry.builder), blocks)
+        thread = extend_number(e, e.code.thread(e.entry.builder), self.threads)
         b = e.entry.builder
         first = b.add(b.mul(number, constant(I64, block)), thread)
         if not ragged:

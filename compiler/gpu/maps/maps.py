@@ -26,11 +26,11 @@ __all__ = [
     "GridOutput",
     "PlannedMap",
     "big_accesses",
-    "computed_by_rules",
+    "extend_number",
+    "is_computed_by_rules",
     "split_number",
     "traffic",
     "value_of",
-    "widened",
 ]
 
 #: Arrays so many times smaller than the largest one do not decide how memory is walked.
@@ -57,7 +57,7 @@ class GridOutput:
         return self.shape.dims if self.place is None else self.over
 
 
-def computed_by_rules(computation: Computation) -> bool:
+def is_computed_by_rules(computation: Computation) -> bool:
     """Can element rules compute everything in it, with called computations that are arithmetic?"""
     inside = [i for i in computation if i.opcode not in ("parameter", "tuple")]
     called = [c for i in inside for _, c in called_computations(i)]
@@ -158,7 +158,7 @@ def _inner(e: Expr) -> list[Expr]:
     return [Expr.of(v) for w in e.variables() if not isinstance(w, LoopVar) for v in bases(Expr.of(w)) if v is not w]
 
 
-def widened(e: GpuEmitter, number: ir.Value, past: int) -> ir.Value:
+def extend_number(e: GpuEmitter, number: ir.Value, past: int) -> ir.Value:
     """An i32 below ``past`` as i64."""
     return constant(I64, 0) if past == 1 else e.entry.builder.zext(number, I64)
 

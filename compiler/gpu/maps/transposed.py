@@ -16,7 +16,7 @@ from shardc.compiler.elements.affine import Expr, LoopVar
 from shardc.compiler.elements.elements import Access
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import group_size, power_above, reads_across
-from shardc.compiler.gpu.maps.maps import PlannedMap, big_accesses, split_number, traffic, widened
+from shardc.compiler.gpu.maps.maps import PlannedMap, big_accesses, extend_number, split_number, traffic
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I64, constant
@@ -92,8 +92,8 @@ class TransposedMap:
         sizes = (group_size(self.tall), group_size(self.wide))
         tiles = (-(-sizes[0] // self.height), -(-sizes[1] // self.width))
         blocks = tiles[0] * tiles[1] * group_size([v for g in self.outer for v in g])
-        number = widened(e, e.code.block(b), blocks)
-        self.thread = widened(e, e.code.thread(b), _THREADS)
+        number = extend_number(e, e.code.block(b), blocks)
+        self.thread = extend_number(e, e.code.thread(b), _THREADS)
         number, down = split_number(b, number, blocks, tiles[0])
         number, right = split_number(b, number, blocks // tiles[0], tiles[1])
         total = blocks // (tiles[0] * tiles[1])

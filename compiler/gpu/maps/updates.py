@@ -7,7 +7,7 @@ from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.indexing import starts
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.maps.loop import emit_maps
-from shardc.compiler.gpu.maps.maps import GridOutput, computed_by_rules, value_of
+from shardc.compiler.gpu.maps.maps import GridOutput, is_computed_by_rules, value_of
 from shardc.compiler.gpu.reductions.staged import folds_to_stage
 from shardc.hlo.ir.ir import Computation
 
@@ -62,4 +62,4 @@ def emit_concatenation(kernel: GpuKernel) -> None:
 
 def _without_sums(computation: Computation) -> bool:
     """Can threads compute the elements each for itself? Others come again when their sums have been made."""
-    return computed_by_rules(computation) and not folds_to_stage(computation)
+    return is_computed_by_rules(computation) and not folds_to_stage(computation)

@@ -17,14 +17,14 @@ from llvmlite import ir
 from shardc.compiler.elements.affine import Expr, InRange, LoopVar, condition, linear
 from shardc.compiler.elements.arithmetic.registers import encode, memory_type, part_count
 from shardc.compiler.elements.elements import Index
-from shardc.compiler.elements.folds import converted
+from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.products.problem import ProductOperand
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I8, I32, I64, constant
 
-__all__ = ["LoadedSide", "Loader", "StagedTile", "loader", "placed", "slots"]
+__all__ = ["LoadedSide", "Loader", "StagedTile", "loader", "slots", "stage_tile"]
 
 #: The widest access of a thread, in bytes.
 _WIDEST = 16
@@ -67,7 +67,7 @@ class StagedTile:
         return free * self.pitch + depth if self.by_depth else depth * self.pitch + free
 
 
-def placed(dtype: DType, offset: int, by_depth: bool, free: int, depth: int, pad: int) -> StagedTile:
+def stage_tile(dtype: DType, offset: int, by_depth: bool, free: int, depth: int, pad: int) -> StagedTile:
     """Rows in shared memory are ``pad`` elements longer than needed, against conflicts of banks."""
     return StagedTile(dtype, offset, by_depth, free, depth, (depth if by_depth else free) + pad)
 
@@ -208,7 +208,7 @@ class _RegisterLoader:
         if found is None:
             return zero
         index, needed, wanted = found
-        element = converted(e, e.value(value, index, (*needed, *wanted)), value.shape.dtype, dtype)
+        element = convert_element(e, e.value(value, index, (*needed, *wanted)), value.shape.dtype, dtype)
         result = e.choose(needed, element, zero) if needed else element
         assert isinstance(result, Val)
         return result

@@ -17,12 +17,12 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, InRange, LoopVar, condition, delinearise, linear
 from shardc.compiler.elements.arithmetic.registers import decode, memory_type
 from shardc.compiler.elements.elements import Element
-from shardc.compiler.elements.folds import FOLDS, converted
+from shardc.compiler.elements.folds import FOLDS, convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.loop import emit_maps
-from shardc.compiler.gpu.maps.maps import GridOutput, computed_by_rules
+from shardc.compiler.gpu.maps.maps import GridOutput, is_computed_by_rules
 from shardc.compiler.gpu.products.loaders import LoadedSide, Loader, loader
 from shardc.compiler.gpu.products.plan import ProductPlan, plan_product
 from shardc.compiler.gpu.products.problem import ProductProblem, dot_problem
@@ -63,7 +63,7 @@ def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
     """Do all results take the product's element at their own place, and nothing else of it? Everything else must be
     what a thread can compute on the way, without sums of its own."""
     root = kernel.computation.root
-    if not computed_by_rules(kernel.computation) or any(
+    if not is_computed_by_rules(kernel.computation) or any(
         i.opcode in FOLDS for i in kernel.computation if i is not product
     ):
         return False
@@ -341,7 +341,7 @@ class _TiledProduct:
         first_row, first_column = Expr.of(self.row) * tile.rows, Expr.of(self.column) * tile.columns
         index = p.place(e.source, batch, first_row + row, first_column + column)
         position = linear(index, dims)
-        e.known[p.product] = lambda at, mask: converted(e, total, p.kind, p.product.shape.dtype)
+        e.known[p.product] = lambda at, mask: convert_element(e, total, p.kind, p.product.shape.dtype)
         found = []
         for o in self.outputs:
             if o.root is None:

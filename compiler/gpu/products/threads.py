@@ -15,7 +15,7 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import decode, memory_type, part_count, register_type
 from shardc.compiler.elements.frames import Frame
 from shardc.compiler.gpu.function import GpuEmitter
-from shardc.compiler.gpu.products.loaders import StagedTile, placed
+from shardc.compiler.gpu.products.loaders import StagedTile, stage_tile
 from shardc.compiler.gpu.products.plan import ProductPlan
 from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.hlo.ir.types import DType
@@ -34,8 +34,8 @@ class ThreadProduct:
         tile, kind = plan.tile, problem.kind
         self.e, self.kind, self.tile = e, kind, tile
         pad = _RUN * part_count(kind) // kind.nbytes
-        self.left = placed(kind, 0, False, tile.rows, tile.depth, pad)
-        self.right = placed(kind, self.left.nbytes * tile.stages, False, tile.columns, tile.depth, pad)
+        self.left = stage_tile(kind, 0, False, tile.rows, tile.depth, pad)
+        self.right = stage_tile(kind, self.left.nbytes * tile.stages, False, tile.columns, tile.depth, pad)
         self.shared_bytes = (self.left.nbytes + self.right.nbytes) * tile.stages
         across = tile.columns // tile.own_columns
         b = e.entry.builder

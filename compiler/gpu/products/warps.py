@@ -14,7 +14,7 @@ from llvmlite import ir
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.compiler.elements.frames import Frame
 from shardc.compiler.gpu.function import GpuEmitter
-from shardc.compiler.gpu.products.loaders import StagedTile, placed
+from shardc.compiler.gpu.products.loaders import StagedTile, stage_tile
 from shardc.compiler.gpu.products.plan import ProductPlan
 from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.native.gpu.grid import Mma
@@ -35,9 +35,9 @@ class WarpProduct:
         tile, storage = plan.tile, plan.storage
         by_depth = [problem.left.along_depth, problem.right.along_depth]
         pads = [_pad(storage.nbytes, deep) for deep in by_depth]
-        self.left = placed(storage, 0, by_depth[0], tile.rows, tile.depth, pads[0])
+        self.left = stage_tile(storage, 0, by_depth[0], tile.rows, tile.depth, pads[0])
         after = self.left.nbytes * tile.stages
-        self.right = placed(storage, after, by_depth[1], tile.columns, tile.depth, pads[1])
+        self.right = stage_tile(storage, after, by_depth[1], tile.columns, tile.depth, pads[1])
         self.shared_bytes = after + self.right.nbytes * tile.stages
         b = e.entry.builder
         number = b.trunc(thread, I32)

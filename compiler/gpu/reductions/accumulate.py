@@ -17,7 +17,16 @@ from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I8, I32, I64, constant, lanes_of, scalar_of, with_lanes
 
-__all__ = ["Reducer", "SharedSpace", "Totals", "across_threads", "load_words", "moved", "store_words", "word_bytes"]
+__all__ = [
+    "Reducer",
+    "SharedSpace",
+    "Totals",
+    "across_threads",
+    "exchange_words",
+    "load_words",
+    "store_words",
+    "word_bytes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ def word_bytes(t: ir.Type) -> int:
     return 8 if isinstance(scalar, ir.DoubleType) else 4
 
 
-def moved(frame: Frame, values: Sequence[Val], move: Callable[[ir.Value], ir.Value]) -> list[Val]:
+def exchange_words(frame: Frame, values: Sequence[Val], move: Callable[[ir.Value], ir.Value]) -> list[Val]:
     """Accumulators of one lane, every part sent through ``move`` as a word (a shuffle)."""
     b = frame.builder
     return [Val(tuple(_from_word(b, move(_to_word(b, p)), p.type) for p in v.parts), frame) for v in values]
@@ -236,7 +245,7 @@ def _butterfly(
 def _exchange(e: GpuEmitter, frame: Frame, reducer: Reducer, mine: list[Val], mask: int, lane: ir.Value) -> list[Val]:
     frame = deepest(mine, frame)
     b = frame.builder
-    other = moved(frame, mine, lambda x: e.code.shuffle_xor(b, x, mask))
+    other = exchange_words(frame, mine, lambda x: e.code.shuffle_xor(b, x, mask))
     if not reducer.ordered:
         return reducer.combine(e, mine, other)
     low = b.icmp_unsigned("==", b.and_(lane, constant(I32, mask)), constant(I32, 0))

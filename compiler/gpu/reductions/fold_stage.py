@@ -10,7 +10,7 @@ from llvmlite import ir
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, VarSource, linear
 from shardc.compiler.elements.elements import FoldUse
-from shardc.compiler.elements.fold_emitter import rounded
+from shardc.compiler.elements.fold_emitter import round_element
 from shardc.compiler.elements.frames import Frame, Val, deepest
 from shardc.compiler.gpu.elements import with_dims
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
@@ -102,4 +102,4 @@ class FoldStage:
         fold = use.fold
         if fold.init is not None:
             total = self.e.call(fold.reducer, [*fold.init(self.e), *total], wide=True)
-        return [rounded(self.e, v, d) for v, d in zip(total, fold.dtypes, strict=True)]
+        return [round_element(self.e, v, d) for v, d in zip(total, fold.dtypes, strict=True)]

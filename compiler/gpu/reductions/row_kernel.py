@@ -20,7 +20,7 @@ from shardc.compiler.elements.affine import Expr, LoopVar, delinearise, linear
 from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.elements.elements import Index
 from shardc.compiler.elements.emitter import Known
-from shardc.compiler.elements.fold_emitter import across_lanes, rounded
+from shardc.compiler.elements.fold_emitter import across_lanes, round_element
 from shardc.compiler.elements.frames import Frame, IfBlock, Val, apply, deepest
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
@@ -176,14 +176,14 @@ class _RowThread:
         """Put the initial value in; from here on the result is known."""
         e = self.e
         total = e.call(i.attrs["to_apply"], [e.value(i.operands[1], ()), *total], True)
-        result, own = rounded(e, total[0], i.shape.dtype), self.index(i, None)
+        result, own = round_element(e, total[0], i.shape.dtype), self.index(i, None)
         e.known[i] = lambda index, mask: result if index == own else None
 
     def element(self, i: Instruction, column: LoopVar) -> Val:
         value: Val = self.e.value(i, self.index(i, column))
         return Val(value.wide(self.shape.lanes), value.frame, self.shape.lanes)
 
-    def reduced(self, i: Instruction, column: LoopVar) -> list[Val]:
+    def reduce_step(self, i: Instruction, column: LoopVar) -> list[Val]:
         """What a reduction takes of one step: its lanes folded."""
         r = _reducer(i)
         return across_lanes(self.e, [self.element(i.operands[0], column)], r.computation, self.shape.lanes)
@@ -272,7 +272,7 @@ class _Cached(_RowLoops):
         values: list[list[list[Val]]] = [[] for _ in reductions]
         for column, holds in self.steps:
             for i, found in zip(reductions, values, strict=True):
-                found.append(self._where(rows.reduced(i, column), holds, i))
+                found.append(self._where(rows.reduce_step(i, column), holds, i))
         totals = [_reducer(i).tree(self.e, v) for i, v in zip(reductions, values, strict=True)]
         outputs = [(n, o.value) for n, o in enumerate(self.plan.outputs) if o.loop == number]
         ready = [[rows.element(i, column) for _, i in outputs] for column, _ in self.steps]
@@ -324,7 +324,7 @@ class _Walked(_RowLoops):
             counter = Val((inner.builder.mul(unit, lanes),), inner)
             e.bind(self.column, counter, rows.shape.lanes, whole=True)
             values = [rows.element(i, self.column) for i, _ in stores]
-            out = [rows.reduced(i, self.column) for i in reductions]
+            out = [rows.reduce_step(i, self.column) for i in reductions]
             rows.write(inner, [(i, t, self._offset(i, t)) for i, t in stores], values, holds)
             return out
 
@@ -352,4 +352,4 @@ class _Walked(_RowLoops):
     def _reader(self, i: Instruction, target: ir.Value, row: Frame) -> Known:
         """Reads what an earlier loop has stored."""
         e, own, offset = self.e, self.rows.index(i, self.column), self._offset(i, target)
-        return lambda index, mask: e.stored(target, i.shape, offset, mask, row) if index == own else None
+        return lambda index, mask: e.load_stored(target, i.shape, offset, mask, row) if index == own else None

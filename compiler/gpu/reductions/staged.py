@@ -18,7 +18,7 @@ from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
-from shardc.compiler.gpu.maps.maps import computed_by_rules
+from shardc.compiler.gpu.maps.maps import is_computed_by_rules
 from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Computation, Instruction
 
@@ -33,7 +33,7 @@ _PRODUCTS = ("dot", "convolution")
 
 
 def takes_staged(kernel: GpuKernel) -> bool:
-    return computed_by_rules(kernel.computation) and bool(folds_to_stage(kernel.computation))
+    return is_computed_by_rules(kernel.computation) and bool(folds_to_stage(kernel.computation))
 
 
 def folds_to_stage(computation: Computation) -> list[Instruction]:

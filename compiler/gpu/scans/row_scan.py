@@ -15,7 +15,14 @@ from llvmlite import ir
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
-from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, load_words, moved, store_words, word_bytes
+from shardc.compiler.gpu.reductions.accumulate import (
+    SharedSpace,
+    Totals,
+    exchange_words,
+    load_words,
+    store_words,
+    word_bytes,
+)
 from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row_place, row_shape
 from shardc.compiler.gpu.scans.scan import Scan, ScanFunction, lanes_of_value, vector_of
 from shardc.native.gpu.target import GpuTarget
@@ -173,7 +180,7 @@ class _Along:
         before = self._shifted(frame, total, self.lane, within)
         if width <= code.warp:
             last = b.or_(self.lane, constant(I32, width - 1))
-            return before, moved(frame, total, lambda x: code.shuffle_from(b, x, last))
+            return before, exchange_words(frame, total, lambda x: code.shuffle_from(b, x, last))
         warps = width // code.warp
         warp = b.udiv(self.thread, constant(I32, code.warp))
         writing = IfBlock(frame, b.icmp_unsigned("==", self.lane, constant(I32, code.warp - 1)))
@@ -187,8 +194,8 @@ class _Along:
             code.barrier(b)
         sums = self._lanes(frame, read, other, warps)
         shifted = self._shifted(frame, sums, other, warps)
-        warps_before = moved(frame, shifted, lambda x: code.shuffle_from(b, x, warp))
-        whole = moved(frame, sums, lambda x: code.shuffle_from(b, x, constant(I32, warps - 1)))
+        warps_before = exchange_words(frame, shifted, lambda x: code.shuffle_from(b, x, warp))
+        whole = exchange_words(frame, sums, lambda x: code.shuffle_from(b, x, constant(I32, warps - 1)))
         return r.combine(self.e, warps_before, before), whole
 
     def _lanes(self, frame: Frame, values: list[Val], lane: ir.Value, width: int) -> list[Val]:
@@ -196,7 +203,7 @@ class _Along:
         b, code, f, distance = frame.builder, self.e.code, self.f, 1
         while distance < width:
             step = distance
-            other = moved(frame, values, lambda x: code.shuffle_up(b, x, step))  # noqa: B023
+            other = exchange_words(frame, values, lambda x: code.shuffle_up(b, x, step))  # noqa: B023
             total = self.reducer.combine(self.e, other, values)
             enough = b.icmp_unsigned(">=", b.and_(lane, constant(I32, width - 1)), constant(I32, distance))
             values = [f.select(frame, enough, x, y) for x, y in zip(total, values, strict=True)]
@@ -208,6 +215,6 @@ class _Along:
         b, code, f = frame.builder, self.e.code, self.f
         if width == 1:
             return f.neutral()
-        other = moved(frame, totals, lambda x: code.shuffle_up(b, x, 1))
+        other = exchange_words(frame, totals, lambda x: code.shuffle_up(b, x, 1))
         first = b.icmp_unsigned("==", b.and_(lane, constant(I32, width - 1)), constant(I32, 0))
         return [f.select(frame, first, n, x) for n, x in zip(f.neutral(), other, strict=True)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.fold_emitter import rounded
-from shardc.compiler.elements.folds import running_dimension
+from shardc.compiler.elements.fold_emitter import round_element
+from shardc.compiler.elements.folds import find_running_dimension
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
@@ -53,7 +53,7 @@ def scan_of(kernel: GpuKernel) -> Scan | None:
     i = kernel.instruction
     if i.opcode != "reduce-window" or not is_scalar_program(i.attrs["to_apply"]):
         return None
-    found = running_dimension(i)
+    found = find_running_dimension(i)
     count = len(i.operands) // 2
     dtypes = tuple(o.shape.dtype for o in i.operands[:count])
     free = count == 1 and identity_of(i.attrs["to_apply"], dtypes[0]) is not None
@@ -102,7 +102,7 @@ class ScanFunction:
             return
         places = zip(values, self._pointers(self.kernel.results), self.scan.reducer.dtypes, strict=True)
         for value, pointer, dtype in places:
-            memory.store(frame.builder, rounded(self.e, value, dtype).wide(lanes), pointer, at, dtype, None)
+            memory.store(frame.builder, round_element(self.e, value, dtype).wide(lanes), pointer, at, dtype, None)
 
     def neutral(self) -> list[Val]:
         return [self.e.constant(self.scan.reducer.neutral, self.scan.reducer.dtypes[0])]

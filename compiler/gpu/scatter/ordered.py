@@ -16,7 +16,7 @@ from shardc.compiler.elements.loop_space import power_above, power_below
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.loop import emit_maps
-from shardc.compiler.gpu.maps.maps import GridOutput, split_number, widened
+from shardc.compiler.gpu.maps.maps import GridOutput, extend_number, split_number
 from shardc.compiler.gpu.scatter.places import ScatterPlaces
 from shardc.hlo.ir.types import array_shape
 from shardc.native.math.vector import I32, I64, constant
@@ -70,8 +70,8 @@ class _Ordered:
         e = self.e = function.emitter(leaves)
         b = e.entry.builder
         blocks = self.owners * self.column_blocks
-        number = widened(e, e.code.block(b), blocks)
-        self.thread = widened(e, e.code.thread(b), _THREADS)
+        number = extend_number(e, e.code.block(b), blocks)
+        self.thread = extend_number(e, e.code.thread(b), _THREADS)
         self.owner, part = split_number(b, number, blocks, self.column_blocks)
         self.own_row, lane = split_number(b, self.thread, _THREADS, self.wide)
         self.column = b.add(b.mul(part, constant(I64, self.wide)), lane)

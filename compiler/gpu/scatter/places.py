@@ -75,7 +75,7 @@ class ScatterPlaces:
             target[d] = index[u]
         for component, d in enumerate(self.scattered):
             past = self.dims[d] - self.extent(d) + 1
-            target[d] = target[d] + e.loaded(self.indices, self.start(index, component), (), 0, past)
+            target[d] = target[d] + e.load_index(self.indices, self.start(index, component), (), 0, past)
         for d, number in self._batching():
             target[d] = index[self.batch[number]]
         return tuple(target)

@@ -19,7 +19,7 @@ from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.maps.loop import GridMap, emit_maps
-from shardc.compiler.gpu.maps.maps import Found, GridOutput, PlannedMap, computed_by_rules, value_of
+from shardc.compiler.gpu.maps.maps import Found, GridOutput, PlannedMap, is_computed_by_rules, value_of
 from shardc.compiler.gpu.scatter.atomics import atomic_combine, has_atomic
 from shardc.compiler.gpu.scatter.ordered import emit_ordered
 from shardc.compiler.gpu.scatter.places import ScatterPlaces
@@ -34,7 +34,7 @@ def takes_scatter(kernel: GpuKernel) -> bool:
     if root.opcode != "scatter" or not is_scalar_program(root.attrs["to_apply"]):
         return False
     inside = [i for i in kernel.computation if i is not root]
-    return computed_by_rules(Computation("operands", inside, root))
+    return is_computed_by_rules(Computation("operands", inside, root))
 
 
 def emit_scatter(kernel: GpuKernel) -> None:

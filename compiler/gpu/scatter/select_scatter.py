@@ -14,12 +14,12 @@ from llvmlite import ir
 
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.frames import Frame, IfBlock, Val
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.compiler.gpu.function import GpuEmitter, GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
-from shardc.compiler.gpu.maps.maps import split_number, widened
+from shardc.compiler.gpu.maps.maps import extend_number, split_number
 from shardc.native.math.vector import I64, constant, intrinsic
 
 __all__ = ["emit_select_and_scatter", "takes_select_and_scatter"]
@@ -70,7 +70,7 @@ class _SelectAndScatter:
         with ExitStack() as loops:
             at = []
             for start, w, n in zip(starts, self.window, self.dims, strict=True):
-                step = loops.enter_context(counted(b, *_inside(b, start, w.size, w.rhs_dilate, n)))
+                step = loops.enter_context(for_range(b, *_inside(b, start, w.size, w.rhs_dilate, n)))
                 at.append(b.add(start, b.mul(step, constant(I64, w.rhs_dilate))))
             offset = _offset(b, at, self.dims)
             new = memory.load(b, self.function.pointer(self.operand), offset, self.dtype, 1)
@@ -101,7 +101,7 @@ class _SelectAndScatter:
                 past = b.add(x, constant(I64, w.pad_low))
                 low = _steps_to(b, b.sub(past, constant(I64, reach - 1)), w.stride)
                 high = _least(b, _steps_to(b, b.add(past, constant(I64, 1)), w.stride), count)
-                out.append(loops.enter_context(counted(b, low, high)))
+                out.append(loops.enter_context(for_range(b, low, high)))
             offset = _offset(b, out, self.outputs)
             selected = b.gep(self.function.pointer(self.selected), [offset], source_etype=I64)
             mine = b.icmp_signed("==", b.load(selected, typ=I64, align=8), number)
@@ -124,8 +124,8 @@ class _SelectAndScatter:
         e = self.e = self.function.emitter({})
         size = math.prod(dims)
         b = e.entry.builder
-        block = widened(e, e.code.block(b), -(-size // _THREADS))
-        number = b.add(b.mul(block, constant(I64, _THREADS)), widened(e, e.code.thread(b), _THREADS))
+        block = extend_number(e, e.code.block(b), -(-size // _THREADS))
+        number = b.add(b.mul(block, constant(I64, _THREADS)), extend_number(e, e.code.thread(b), _THREADS))
         self.branch = IfBlock(e.entry, b.icmp_unsigned("<", number, constant(I64, size)))
         inner = self.branch.frame.builder
         index: list[ir.Value] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 
 from shardc.compiler.elements.arithmetic.registers import decode, memory_type, part_count
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
@@ -174,7 +174,7 @@ class SortTile:
         places in turns (odd-even transposition), so that equal ones stay in order."""
         b, e = self.b, self.e
         held = _RegisterItems(e, [self.read(b.add(first, constant(I32, k))) for k in range(self.items)])
-        with counted(b, 0, self.items // 2):
+        with for_range(b, 0, self.items // 2):
             own = held.get()
             for k in [*range(0, self.items - 1, 2), *range(1, self.items - 1, 2)]:
                 there = b.icmp_signed("<", constant(I32, k + 1), count)

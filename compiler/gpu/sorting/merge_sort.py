@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.compiler.elements.control_flow import counted
+from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.sorting import Rows
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
@@ -253,7 +253,7 @@ def _merge_tile(block: _SortBlock, own: ir.Value, count: ir.Value) -> None:
     """Merge the threads' runs to one per row; ``own`` is where the thread's places begin in their row."""
     b, items = block.b, block.cut.items
     base = b.sub(block.first, own)
-    with counted(b, 0, (block.cut.tile // items).bit_length() - 1) as level:
+    with for_range(b, 0, (block.cut.tile // items).bit_length() - 1) as level:
         width = b.shl(constant(I32, items), b.trunc(level, I32))
         pair = b.and_(own, b.sub(constant(I32, 0), b.shl(width, constant(I32, 1))))
         begin = smaller(b, pair, count)

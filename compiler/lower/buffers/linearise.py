@@ -102,7 +102,7 @@ class ComputationSteps:
     steps: Mapping[Instruction, Sequence[Step]]
     last: Sequence[Step]
 
-    def ordered(self, order: Iterable[Instruction]) -> ComputationSteps:
+    def reorder(self, order: Iterable[Instruction]) -> ComputationSteps:
         """The same computation in another order."""
         steps = [s for i in order if i in self.steps for s in self.steps[i]]
         return replace(self, linear=replace(self.linear, steps=(*steps, *self.last)))
@@ -250,10 +250,10 @@ class Linearisation:
     def kernel(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """One kernel that makes the value."""
         results = self.new(i)
-        steps.append(self.made(i, operands, results))
+        steps.append(self.make_kernel(i, operands, results))
         return results
 
-    def made(self, i: Instruction, operands: list[Leaves], results: Leaves) -> KernelStep:
+    def make_kernel(self, i: Instruction, operands: list[Leaves], results: Leaves) -> KernelStep:
         """The kernel that makes ``results`` by ``i``."""
         return KernelStep(i, tuple(b for leaves in operands for b in leaves), results, in_place_pairs(i))
 
@@ -268,9 +268,9 @@ class Linearisation:
     def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not is_start(i) or joined(i).opcode not in _COLLECTIVES:
             return self._refused(i, operands, steps)
-        return self.started(i, joined(i), operands, steps)
+        return self.start(i, joined(i), operands, steps)
 
-    def started(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    def start(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""
         results = self.collective(what, operands, steps)
         begun = steps[-1]
@@ -279,7 +279,7 @@ class Linearisation:
         self._started[i] = begun
         return results
 
-    def awaited(self, start: Instruction, steps: list[Step]) -> Leaves | None:
+    def await_collective(self, start: Instruction, steps: list[Step]) -> Leaves | None:
         """Await what ``start`` began; None where it began no collective."""
         begun = self._started.get(start)
         if begun is None:
@@ -288,7 +288,7 @@ class Linearisation:
         return begun.results
 
     def _done(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        values = self.awaited(i.operands[0], steps) if is_done(i) else None
+        values = self.await_collective(i.operands[0], steps) if is_done(i) else None
         return self._refused(i, operands, steps) if values is None else values
 
     def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:

@@ -47,7 +47,7 @@ class ComputeEarly:
             split = _without_peak(best.computation, best.peak)
             if split is None:
                 break
-            other = order.ordered(Judged.of(split, carried=carried))
+            other = order.reorder(Judged.of(split, carried=carried))
             if other.peak.nbytes > best.peak.nbytes * (1 - self.least):
                 break
             best = other

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from shardc.compiler.lower.fuse.cluster_order import Cluster, ClusterOrder
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_block
-from shardc.compiler.lower.fuse.merged import body_of, merged_kernel, source_of, value_of
+from shardc.compiler.lower.fuse.merged import body_of, make_merged_kernel, source_of, value_of
 from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, roots_of, spots_in
 from shardc.compiler.lower.schedule.delays import Delays
 from shardc.compiler.lower.schedule.order import Judged, OrderForMemory, loop_bodies
@@ -63,7 +63,7 @@ class MergeKernels:
         lean = _Merging(computation, self, grow=False)
         smaller = lean.rebuilt() if lean.merge() else computation
         whole = merging.rebuilt()
-        peaks = [OrderForMemory().ordered(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
+        peaks = [OrderForMemory().reorder(Judged.of(c, carried=carried)).peak.nbytes for c in (whole, smaller)]
         return whole if peaks[0] <= peaks[1] else smaller
 
 
@@ -213,7 +213,7 @@ class _Merging:
         for c in self.clusters:
             members = sorted(c.members, key=position.__getitem__)
             if c in self.kernels and sum(not is_alias(m) for m in members) > 1:
-                body.extend(merged_kernel(members, tuple(self.kernels[c].makes), new))
+                body.extend(make_merged_kernel(members, tuple(self.kernels[c].makes), new))
                 members = [m for m in members if is_alias(m) and self._needed(m)]
             for m in members:
                 same = all(new[o] is o for o in m.operands)

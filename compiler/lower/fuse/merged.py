@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.simplify.structure import Structure
 
-__all__ = ["body_of", "merged_kernel", "source_of", "value_of"]
+__all__ = ["body_of", "make_merged_kernel", "source_of", "value_of"]
 
 
 def source_of(value: Instruction) -> Instruction:
@@ -96,7 +96,7 @@ class _MergedBody:
         self.values[kernel] = inner[body.root]
 
 
-def merged_kernel(
+def make_merged_kernel(
     members: Sequence[Instruction], makes: Sequence[Instruction], new: dict[Instruction, Instruction]
 ) -> list[Instruction]:
     """The fusion of kernels that gives the values ``makes``, and what takes each of several from its tuple.

@@ -47,9 +47,9 @@ class OrderForMemory:
     def _best(self, computation: Computation, carried: bool) -> Computation:
         if len(computation.instructions) < 3:
             return computation
-        return self.ordered(Judged.of(computation, carried=carried)).computation
+        return self.reorder(Judged.of(computation, carried=carried)).computation
 
-    def ordered(self, best: Judged) -> Judged:
+    def reorder(self, best: Judged) -> Judged:
         """The same computation in its best order."""
         computation = best.computation
         facts = Facts(computation)
@@ -59,7 +59,7 @@ class OrderForMemory:
             if instructions in seen:
                 continue
             seen.add(instructions)
-            part = best.part.ordered(instructions)
+            part = best.part.reorder(instructions)
             peak = peak_of(part.linear)
             if peak.nbytes < best.peak.nbytes:
                 best = Judged(Computation(computation.name, instructions, computation.root), part, peak)

@@ -15,7 +15,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.partitioner.schedule import Plan, Timeline, schedules, timeline
 
-__all__ = ["Schedule", "modelled_timeline"]
+__all__ = ["Schedule", "model_timeline"]
 
 
 #: What is hidden by rounding.
@@ -58,7 +58,7 @@ class Schedule:
         return plain
 
 
-def modelled_timeline(module: Module, overlap: Overlap) -> Timeline:
+def model_timeline(module: Module, overlap: Overlap) -> Timeline:
     """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
     steps = step_computations(module)
     placement = overlap.placed(module)
@@ -104,7 +104,7 @@ class _Scheduling:
             part = linearise_part(c, carried=c.name in bodies)
             costs = KernelCosts(part, self.overlap, seconds, placement)
             if len(c.instructions) <= self.limit and any(is_start(i) for i in c):
-                c = self._best(c, costs, lambda order: peak_of(part.ordered(order).linear).nbytes)
+                c = self._best(c, costs, lambda order: peak_of(part.reorder(order).linear).nbytes)
                 costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, seconds, placement)
             seconds[c] = timeline(c.instructions, costs).seconds
             return c
