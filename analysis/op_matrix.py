@@ -88,8 +88,8 @@ def _partitioning(op: Op) -> str:
     if row is None:
         return "- no rule"
     if isinstance(row, Local):
-        return "; or ".join(way.strategy for way in row.ways)
-    return f"- {row.why}" if isinstance(row, Refused) else str(row.strategy)
+        return "; or ".join(s.summary for s in row.strategies)
+    return f"- {row.why}" if isinstance(row, Refused) else str(row.summary)
 
 
 #: Ops that are gone before code is made, and what becomes of them.

@@ -14,7 +14,7 @@ from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.optimise.drop_equal import DropEqual
@@ -47,7 +47,7 @@ from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
 from shardc.partitioner.regions.region import make_plan
-from shardc.partitioner.reshard.reorder_devices import placed
+from shardc.partitioner.reshard.reorder_devices import reorder_devices
 from shardc.partitioner.rewrite.body import partition_computation
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
@@ -95,7 +95,7 @@ class Rewrite:
         context = context.following(make_plan(context, RULES, module, parameters))
         entry = partition_computation(context, RULES, module.entry, parameters, results)
         _stamp(context, entry, parameters, results)
-        entry = placed(entry, module.attrs.get(DEVICE_ORDERS, {}))
+        entry = reorder_devices(entry, module.attrs.get(DEVICE_ORDERS, {}))
         return module.with_(
             computations=reachable_computations(entry),
             entry=entry,
@@ -130,7 +130,7 @@ def _attrs(module: Module) -> Mapping[str, object]:
 
 
 def _stamp(
-    context: Context, entry: Computation, parameters: Sequence[tuple[Layout, ...]], results: Sequence[Layout]
+    context: Context, entry: Computation, parameters: Sequence[tuple[AxisLayout, ...]], results: Sequence[AxisLayout]
 ) -> None:
     """The new entry's parameters and root tell their global shardings."""
     table = context.table

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardc.costs.kernels.peak_memory import estimate_peak
-from shardc.costs.kernels.trips import Executions, executions
+from shardc.costs.kernels.trips import Executions, count_executions
 from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
@@ -28,7 +28,7 @@ def build_report(
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
     when given, else an estimate from liveness before fusion (``peak_bytes_estimated``).
     """
-    runs, devices = executions(module), module.num_partitions
+    runs, devices = count_executions(module), module.num_partitions
     collectives = [_collective(i, times, unsure, devices) for i, times, unsure in _executed(module, runs) if _moves(i)]
     flops = sum(times * instruction_flops(i) for i, times, _ in _executed(module, runs))
     return {

@@ -1,13 +1,13 @@
 """The latency-hiding schedule: starts early, dones late, and between them what computes.
 
 One processor runs the instructions in order; transfers go on beside it, one after the other on each channel (a level
-of links). `timeline` says how long an order then takes. `schedules` makes orders by list scheduling (Graham, "Bounds on
-Multiprocessing Timing Anomalies", 1969): whenever the processor is free it begins a transfer that may begin, else the
-best instruction that waits for nothing, and only where there is none it waits for the transfer that ends first. Best is
-what came first, or what is on the longest way to the end (Hu, 1961), or what lets a transfer begin soonest; whoever
-asks takes the best of these orders. Overlap by decomposed collectives (Wang et al., "Overlap Communication with
-Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the parts of a ring are permutes like
-any others.
+of links). `timeline` says how long an order then takes. `list_schedules` makes orders by list scheduling (Graham,
+"Bounds on Multiprocessing Timing Anomalies", 1969): whenever the processor is free it begins a transfer that may begin,
+else the best instruction that waits for nothing, and only where there is none it waits for the transfer that ends
+first. Best is what came first, or what is on the longest way to the end (Hu, 1961), or what lets a transfer begin
+soonest; whoever asks takes the best of these orders. Overlap by decomposed collectives (Wang et al., "Overlap
+Communication with Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the parts of a ring
+are permutes like any others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 
-__all__ = ["Costs", "Plan", "Timeline", "schedules", "timeline"]
+__all__ = ["ScheduleCosts", "ScheduledOrder", "Timeline", "list_schedules", "timeline"]
 
 Order = tuple[Instruction, ...]
 
@@ -30,7 +30,7 @@ Order = tuple[Instruction, ...]
 _Key = tuple[int, float, int]
 
 
-class Costs(Protocol):
+class ScheduleCosts(Protocol):
     """What instructions cost on the machine that is scheduled for."""
 
     def seconds(self, i: Instruction) -> float:
@@ -53,14 +53,14 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScheduledOrder:
     """An order and how it runs."""
 
     order: Order
     timeline: Timeline
 
 
-def timeline(order: Sequence[Instruction], costs: Costs) -> Timeline:
+def timeline(order: Sequence[Instruction], costs: ScheduleCosts) -> Timeline:
     """The modelled run of ``order``, in which every start comes before its done."""
     clock = _Clock(costs)
     for i in order:
@@ -71,7 +71,7 @@ def timeline(order: Sequence[Instruction], costs: Costs) -> Timeline:
 class _Clock:
     """The processor and its channels while instructions run."""
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: ScheduleCosts) -> None:
         self._costs = costs
         self._free: dict[str, float] = {}
         self.now = 0.0
@@ -102,7 +102,7 @@ class _Clock:
             self.hidden[i] = max(0.0, self._seconds[i] - waited)
 
 
-def schedules(computation: Computation, costs: Costs, limits: Sequence[int]) -> Iterator[Plan]:
+def list_schedules(computation: Computation, costs: ScheduleCosts, limits: Sequence[int]) -> Iterator[ScheduledOrder]:
     """Orders of ``computation`` with at most so many transfers in flight on a channel as ``limits`` say, one after the
     other. Each keeps operands before users, starts before dones, and what has side effects in order.
 
@@ -110,16 +110,16 @@ def schedules(computation: Computation, costs: Costs, limits: Sequence[int]) -> 
 
     Example: ``min(schedules(c, costs, (2, 1)), key=lambda p: p.timeline.seconds)``.
     """
-    graph = _Graph.of(computation, costs)
+    graph = _OrderGraph.of(computation, costs)
     seen: set[Order] = set()
     for order in graph.orders(costs, limits):
         if order not in seen:
             seen.add(order)
-            yield Plan(order, timeline(order, costs))
+            yield ScheduledOrder(order, timeline(order, costs))
 
 
 @dataclass(frozen=True, slots=True)
-class _Graph:
+class _OrderGraph:
     """Who waits for whom; ``tail`` is the longest way from the beginning of an instruction to the end, in seconds,
     ``ahead`` the shortest to a transfer that may then begin (infinite where there is none)."""
 
@@ -132,7 +132,7 @@ class _Graph:
     done: Mapping[Instruction, Instruction]
 
     @staticmethod
-    def of(computation: Computation, costs: Costs) -> _Graph:
+    def of(computation: Computation, costs: ScheduleCosts) -> _OrderGraph:
         instructions = computation.instructions
         before: dict[Instruction, tuple[Instruction, ...]] = {}
         effect: tuple[Instruction, ...] = ()
@@ -153,9 +153,9 @@ class _Graph:
             tail[i] = own + max((tail[u] for u in users[i]), default=0.0)
         done = {i.operands[0]: i for i in instructions if is_done(i)}
         number = {i: n for n, i in enumerate(instructions)}
-        return _Graph(instructions, number, before, users, tail, ahead, done)
+        return _OrderGraph(instructions, number, before, users, tail, ahead, done)
 
-    def orders(self, costs: Costs, limits: Sequence[int]) -> Iterator[Order]:
+    def orders(self, costs: ScheduleCosts, limits: Sequence[int]) -> Iterator[Order]:
         yield self.adjacent()
         for limit in limits:
             yield _ListSchedule(self, costs, limit, lambda i: 0.0).order()
@@ -179,7 +179,9 @@ class _ListSchedule:
     nothing costs the processor as little and brings as much.
     """
 
-    def __init__(self, graph: _Graph, costs: Costs, limit: int, rank: Callable[[Instruction], float]) -> None:
+    def __init__(
+        self, graph: _OrderGraph, costs: ScheduleCosts, limit: int, rank: Callable[[Instruction], float]
+    ) -> None:
         self._graph = graph
         self._costs = costs
         self._limit = limit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from shardc.analysis.explain.explanation import Alternative, Choice, Link, Party
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.strategy.cause import Cause, Decided
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
+from shardc.partitioner.strategy.cause import Cause, SplitDecision
 from shardc.partitioner.strategy.choose import volume
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.propagation.graph import Equation
@@ -34,7 +34,7 @@ class Place:
     factor: str = ""
 
 
-def layout_text(table: AxisTable, layout: Layout) -> str:
+def layout_text(table: AxisTable, layout: AxisLayout) -> str:
     """``[{data}, {}]``."""
     return str(table.to_sharding(layout).as_layout)
 
@@ -47,7 +47,7 @@ class Teller:
 
     # -- names -----------------------------------------------------------------------------------------------
 
-    def number(self, name: str, wanted: Layout | None = None, table: AxisTable | None = None) -> int | None:
+    def number(self, name: str, wanted: AxisLayout | None = None, table: AxisTable | None = None) -> int | None:
         """The propagated value that an instruction of the rewritten program is; None for those made on the way.
 
         Of a tuple's leaves the first one that lies as ``wanted``.
@@ -118,7 +118,7 @@ class Teller:
             if gone or (old and old != new):
                 yield Place("moved", value, dim, table.axes(gone or old))
 
-    def _reduced(self, cause: Cause, made: Decided) -> Iterator[Place]:
+    def _reduced(self, cause: Cause, made: SplitDecision) -> Iterator[Place]:
         """The operands whose contracted dimension is split."""
         rule, table = made.problem.rule, cause.table
         for f in rule.of_kind(FactorKind.REDUCTION):
@@ -131,7 +131,7 @@ class Teller:
                     if value is not None:
                         yield Place("reduced", value, dim, table.axes(atoms), factor_name(f))
 
-    def _against(self, cause: Cause, asked: Decided) -> Iterator[Place]:
+    def _against(self, cause: Cause, asked: SplitDecision) -> Iterator[Place]:
         """Tensors of the reader that have the moved axes on another factor, or those that leave the value's whole."""
         table, rule = cause.table, asked.problem.rule
         tensors = self._tensors(asked)
@@ -149,7 +149,7 @@ class Teller:
                     if held or not holders:
                         yield Place("against", value, dim, held, factor_name(f))
 
-    def _tensors(self, decided: Decided) -> list[int | None]:
+    def _tensors(self, decided: SplitDecision) -> list[int | None]:
         """Operands and results of an operation as propagated values."""
         results = self.history.names.get(decided.op.name)
         leaves = self.history.graph.values.get(results, ()) if results is not None else ()
@@ -239,7 +239,7 @@ class Teller:
         found = self.history.root(before[2] if before is not None else (place.value, place.dimension, axis))
         return None if found is None else found[:2]
 
-    def choice(self, decided: Decided) -> Choice:
+    def choice(self, decided: SplitDecision) -> Choice:
         """A decision with what else was considered."""
         table, rule = decided.resharder.table, decided.problem.rule
         cost, _ = decided.cost()

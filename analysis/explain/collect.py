@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.explain.chains import layout_text
-from shardc.costs.kernels.trips import executions
+from shardc.costs.kernels.trips import count_executions
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.strategy.cause import Cause, causes_of
@@ -45,7 +45,7 @@ class Group:
 def collected(partitioned: PartitionedProgram, price: Price | None = None) -> list[Group]:
     """All collectives, the most costly first; ``price`` gives the seconds of one execution."""
     module = partitioned.module
-    runs = executions(module).count
+    runs = count_executions(module).count
     executed = [i for c in module.computations if c in runs for i in c if i.opcode in COLLECTIVES]
     alike: dict[object, list[tuple[Mapping[str, Any], Instruction, tuple[Cause, ...]]]] = {}
     for row, instruction in zip(partitioned.report()["collectives"], executed, strict=True):

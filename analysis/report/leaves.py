@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.costs.kernels.traffic import instruction_traffic
-from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.kernels.trips import count_executions, trip_count
 from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
@@ -67,7 +67,7 @@ def leaves_of_simulation(simulation: Simulation) -> list[Leaf]:
 
 def leaves_of_module(module: Module) -> list[Leaf]:
     """A row per instruction that does something, in program order; what a fusion holds is one row."""
-    runs = executions(module)
+    runs = count_executions(module)
     out: list[Leaf] = []
     for computation, loops in _placed(module).items():
         count = runs.count.get(computation, 0)

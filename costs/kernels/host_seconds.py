@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from shardc.costs.machines.measured import Products, Rates, at
-from shardc.costs.ops.op_cost import HostRates, Product
+from shardc.costs.machines.measured import Products, Rates, interpolate
+from shardc.costs.ops.op_cost import HostRates, MatrixProduct
 from shardc.costs.ops.table import OP_COSTS, instruction_flops
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, Window
@@ -20,7 +20,7 @@ def element_seconds(op: Instruction, rates: Rates) -> float:
     return OP_COSTS[op.opcode].host(op, HostRates(rates, OP_COSTS))
 
 
-def product_seconds(p: Product, layout: str, rates: Rates) -> float:
+def product_seconds(p: MatrixProduct, layout: str, rates: Rates) -> float:
     """One batch's: the time per operation between the measured sizes, along lines in logarithms.
 
     Of products with a side that lies transposed (``" left"``, ``" right"``) fewer sizes are measured: what counts is
@@ -89,7 +89,7 @@ def convolution_seconds(op: Instruction, rates: Rates) -> float:
     if curve is None:
         return flops / 2 * rates.operations.get("multiply f32", 0.0)
     slower = 2.0 if op.shape.dtype.name in ("f64", "c128") else 1.0
-    return slower * flops / at(curve, channels)
+    return slower * flops / interpolate(curve, channels)
 
 
 def _convolution_kind(op: Instruction) -> tuple[str, float]:

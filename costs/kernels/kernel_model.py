@@ -18,11 +18,11 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.costs.machines.device import Device
-from shardc.costs.ops.op_cost import Product
+from shardc.costs.ops.op_cost import MatrixProduct
 
 __all__ = [
     "KernelTime",
-    "Work",
+    "KernelWork",
     "busy_seconds",
     "kernel_seconds",
     "product_bytes",
@@ -42,7 +42,7 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelWork:
     """What one execution of a kernel has to do.
 
     ``operations`` are (class, number) of the vector unit; of the ``read`` and ``written`` bytes, ``rows`` says (number,
@@ -50,7 +50,7 @@ class Work:
     ``chained``: products read what was computed from products, so that the units wait for each other.
     """
 
-    products: tuple[Product, ...] = ()
+    products: tuple[MatrixProduct, ...] = ()
     operations: tuple[tuple[str, float], ...] = ()
     read: int = 0
     written: int = 0
@@ -71,7 +71,7 @@ class KernelTime:
     efficiency: float
 
 
-def kernel_seconds(device: Device, work: Work) -> KernelTime:
+def kernel_seconds(device: Device, work: KernelWork) -> KernelTime:
     """The time of one execution of ``work`` alone on ``device``; nothing to do takes no time.
 
     Example: on a device of 1e12 operations and bytes per second, a product of 2e12 operations on 4e12 bytes takes four
@@ -88,12 +88,12 @@ def kernel_seconds(device: Device, work: Work) -> KernelTime:
     return KernelTime(seconds, limit, best / seconds)
 
 
-def busy_seconds(device: Device, work: Work) -> float:
+def busy_seconds(device: Device, work: KernelWork) -> float:
     """The same without the wait for its beginning, for work that may become part of a larger kernel."""
     return max(_busy(device, work))
 
 
-def _busy(device: Device, work: Work) -> tuple[float, float]:
+def _busy(device: Device, work: KernelWork) -> tuple[float, float]:
     """Seconds of arithmetic and of memory traffic. Matrix and vector unit work side by side where there are both and
     neither needs the other's results."""
     matrix = sum(product_seconds(device, p) for p in work.products)
@@ -103,13 +103,13 @@ def _busy(device: Device, work: Work) -> tuple[float, float]:
     return compute, nbytes / (device.memory_bandwidth * device.memory_share)
 
 
-def _at_peak(device: Device, work: Work) -> float:
+def _at_peak(device: Device, work: KernelWork) -> float:
     """Seconds of its arithmetic, were all units always busy."""
     products = sum(p.flops / _peak(device, p) for p in work.products)
     return products or vector_seconds(device, work)
 
 
-def vector_seconds(device: Device, work: Work) -> float:
+def vector_seconds(device: Device, work: KernelWork) -> float:
     """Seconds of what is not a product. Devices without numbers for it take one operation for another."""
     if not device.vector_flops:
         rate = device.peak(work.dtype)
@@ -126,13 +126,13 @@ def _wide(device: Device, dtype: str) -> float:
     return device.peak("f32") / device.peak("f64") if dtype in _WIDE and "f64" in device.flops else 1.0
 
 
-def _rounding(device: Device, work: Work) -> int:
+def _rounding(device: Device, work: KernelWork) -> int:
     """Bytes that come along with scattered rows."""
     grain = device.granule_bytes
     return sum(count * (-(-nbytes // grain) * grain - nbytes) for count, nbytes in work.rows) if grain else 0
 
 
-def _peak(device: Device, product: Product) -> float:
+def _peak(device: Device, product: MatrixProduct) -> float:
     return device.peak(product.rate) or float("inf")
 
 
@@ -140,7 +140,7 @@ def _peak(device: Device, product: Product) -> float:
 
 
 @lru_cache(maxsize=65536)
-def product_seconds(device: Device, product: Product) -> float:
+def product_seconds(device: Device, product: MatrixProduct) -> float:
     """Seconds in the matrix unit, operands coming as fast as it takes them; in the vector unit where that is less, as
     for products of each channel alone."""
     if not product.flops:
@@ -162,7 +162,7 @@ def product_seconds(device: Device, product: Product) -> float:
     return best
 
 
-def _multiply_adds(device: Device, product: Product) -> float:
+def _multiply_adds(device: Device, product: MatrixProduct) -> float:
     """Seconds in the vector unit, one operation for a multiplication and an addition."""
     if not device.vector_flops:
         return float("inf")
@@ -178,7 +178,7 @@ def _tiles(least: int, most: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=65536)
-def product_bytes(device: Device, product: Product) -> int:
+def product_bytes(device: Device, product: MatrixProduct) -> int:
     """Bytes of operands that are read more than once, because neither they nor the result fit on the chip."""
     room = device.on_chip_bytes // 2  # the other half holds what comes next
     left, right = product.m * product.k * product.sizes[0], product.k * product.n * product.sizes[1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 
-__all__ = ["Count", "Executions", "carried_element", "counted", "executions", "trip_count"]
+__all__ = ["Count", "Executions", "carried_element", "count_executions", "find_counter", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
@@ -24,7 +24,7 @@ class Executions:
     unknown: set[Computation] = field(default_factory=set)
 
 
-def executions(module: Module) -> Executions:
+def count_executions(module: Module) -> Executions:
     """Counts from the entry down: loops multiply, every branch of a conditional counts. Reducers are left out."""
     out = Executions({module.entry: 1})
     for computation in reversed(module.computations):
@@ -67,7 +67,7 @@ def trip_count(loop: Instruction) -> int | None:
     told = _KNOWN.search(str(loop.attrs.get("backend_config", "")))
     if told:
         return int(told.group(1))
-    count = counted(loop)
+    count = find_counter(loop)
     return None if count is None else count.trips
 
 
@@ -89,7 +89,7 @@ class Count:
         return _iterations(self.start, self.step, self.limit, self.direction)
 
 
-def counted(loop: Instruction) -> Count | None:
+def find_counter(loop: Instruction) -> Count | None:
     """How a while counts by a constant from a constant to a constant; None when it does not."""
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     test = condition.root

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from shardc.costs.kernels.kernel_model import Work, busy_seconds
+from shardc.costs.kernels.kernel_model import KernelWork, busy_seconds
 from shardc.costs.kernels.traffic import Traffic, instruction_traffic
 from shardc.costs.machines.device import Device
-from shardc.costs.ops.op_cost import Product
+from shardc.costs.ops.op_cost import MatrixProduct
 from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -31,14 +31,14 @@ def compute_seconds(device: Device, computation: Computation) -> float:
     return total
 
 
-def instruction_work(i: Instruction, traffic: Traffic) -> Work:
+def instruction_work(i: Instruction, traffic: Traffic) -> KernelWork:
     """The work of one kernel for ``i``, a fusion or an operation of its own, that moves ``traffic``.
 
-    Example: a fusion of a product of f32[8,16] and f32[16,4] and its exponential has one `Product` and 32 special
+    Example: a fusion of a product of f32[8,16] and f32[16,4] and its exponential has one `MatrixProduct` and 32 special
     operations.
     """
     inside: Iterable[Instruction] = i.attrs["calls"] if i.opcode == "fusion" else (i,)
-    products: list[Product] = []
+    products: list[MatrixProduct] = []
     operations: Counter[str] = Counter()
     rows: list[tuple[int, int]] = []
     flops, launches, passes = 0, 1, 1
@@ -57,7 +57,7 @@ def instruction_work(i: Instruction, traffic: Traffic) -> Work:
             operations.update(cost.vector(op, count))
         rows.extend(cost.rows(op))
         launches, passes = max(launches, cost.launches(op)), max(passes, cost.passes)
-    return Work(
+    return KernelWork(
         tuple(products),
         tuple(sorted(operations.items())),
         traffic.read * passes,

@@ -30,7 +30,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["Device", "MatrixUnit", "device_of", "positive"]
+__all__ = ["Device", "MatrixUnit", "device_of", "require_positive"]
 
 _KINDS = ("cpu", "accelerator")
 
@@ -119,10 +119,10 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     if kind not in _KINDS:
         raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     rates = given.get("flops", {})
-    flops = {k: positive(rates, k, where) for k in rates if not k.endswith("source")}
+    flops = {k: require_positive(rates, k, where) for k in rates if not k.endswith("source")}
     return Device(
-        memory_bytes=int(positive(given, "memory_bytes", where)),
-        memory_bandwidth=positive(given, "memory_bandwidth", where),
+        memory_bytes=int(require_positive(given, "memory_bytes", where)),
+        memory_bandwidth=require_positive(given, "memory_bandwidth", where),
         flops=MappingProxyType(flops),
         transfers=transfers,
         kind=kind,
@@ -138,7 +138,7 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     )
 
 
-def positive(given: Mapping[str, Any], key: str, where: str) -> float:
+def require_positive(given: Mapping[str, Any], key: str, where: str) -> float:
     """The positive number called ``key``; `InputError` for anything else."""
     value = given.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -147,11 +147,11 @@ def positive(given: Mapping[str, Any], key: str, where: str) -> float:
 
 
 def _optional(given: Mapping[str, Any], key: str, where: str) -> float:
-    return positive(given, key, where) if given.get(key, 0) != 0 else 0.0
+    return require_positive(given, key, where) if given.get(key, 0) != 0 else 0.0
 
 
 def _share(given: Mapping[str, Any], key: str, where: str) -> float:
-    value = positive(given, key, where) if key in given else 1.0
+    value = require_positive(given, key, where) if key in given else 1.0
     if value > 1.0:
         raise InputError(f"{key} is {value!r}", where=where, fix="give a share between 0 and 1")
     return value
@@ -161,11 +161,11 @@ def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
     shape = _sizes(given, "shape", (1, 1, 1), where)
     tile = _sizes(given, "tile", (256, 256), where)
     return MatrixUnit(
-        int(positive(given, "units", where)) if "units" in given else 1,
+        int(require_positive(given, "units", where)) if "units" in given else 1,
         (shape[0], shape[1], shape[2]),
         (tile[0], tile[1]),
         _optional(given, "fill_seconds", where),
-        int(positive(given, "narrowest", where)) if "narrowest" in given else 1,
+        int(require_positive(given, "narrowest", where)) if "narrowest" in given else 1,
         _share(given, "share", where),
     )
 

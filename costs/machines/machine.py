@@ -35,11 +35,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shardc.costs.machines.device import Device, device_of, positive
+from shardc.costs.machines.device import Device, device_of, require_positive
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 
-__all__ = ["Level", "Machine", "described", "load_machine", "machine_file", "machine_names"]
+__all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names", "read_machine"]
 
 _FOLDER = Path(__file__).parent
 _KINDS = ("switch", "torus")
@@ -123,7 +123,7 @@ def load_machine(name: str | Path) -> Machine:
     counts = tuple(int(n) for n in counted.split("x") if n)
     if any(n < 1 for n in counts):
         raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
-    machine = replace(described(path)[0], counts=counts)
+    machine = replace(read_machine(path)[0], counts=counts)
     if machine.measured is not None and (stale := machine.measured.stale()):
         _warn(f"{path}: {stale}")
     if str(name) == "this-virtual" and machine.measured is not None:
@@ -131,7 +131,7 @@ def load_machine(name: str | Path) -> Machine:
     return machine
 
 
-def described(path: Path) -> tuple[Machine, str]:
+def read_machine(path: Path) -> tuple[Machine, str]:
     """The machine that the file ``path`` describes, and the text; `InputError` for what is no description."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -199,10 +199,10 @@ def _level(given: Mapping[str, Any], where: str) -> Level:
         raise InputError(f"links of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     if not isinstance(size, int) or size < 0:
         raise InputError(f"a level of size {size!r}", where=where, fix="give a number of members, or 0 for any")
-    efficiency = positive(given, "efficiency", where) if "efficiency" in given else 1.0
+    efficiency = require_positive(given, "efficiency", where) if "efficiency" in given else 1.0
     if efficiency > 1:
         raise InputError(f"an efficiency of {efficiency}", where=where, fix="give a share between 0 and 1")
-    over = positive(given, "oversubscription", where) if "oversubscription" in given else 1.0
+    over = require_positive(given, "oversubscription", where) if "oversubscription" in given else 1.0
     if over < 1:
         raise InputError(f"an oversubscription of {over}", where=where, fix="give at least 1")
     slices, block = _slices(given, where), given.get("block", 0)
@@ -215,11 +215,11 @@ def _level(given: Mapping[str, Any], where: str) -> Level:
         name=str(given.get("name", kind)),
         size=size,
         kind=kind,
-        bandwidth=positive(given, "bandwidth", where),
-        latency=positive(given, "latency", where),
+        bandwidth=require_positive(given, "bandwidth", where),
+        latency=require_positive(given, "latency", where),
         efficiency=efficiency,
         oversubscription=over,
-        start=positive(given, "start", where) if given.get("start", 0) else 0.0,
+        start=require_positive(given, "start", where) if given.get("start", 0) else 0.0,
         slices=slices,
         block=block,
         wrap=wrap,

@@ -30,8 +30,8 @@ __all__ = [
     "Points",
     "Rates",
     "StepCost",
-    "at",
     "cpu_name",
+    "interpolate",
     "read_measured_table",
     "this_machine_path",
     "usable_cores",
@@ -122,7 +122,7 @@ class Measured:
         if not found:
             return 0.0
         points = tuple((s.devices, s.seconds + arrays * s.per_array) for s in found)
-        return at(points, devices)
+        return interpolate(points, devices)
 
     def rates_for(self, devices: int, threads: int) -> Rates:
         """The rates where ``devices`` compute at the same time with ``threads`` each, or the nearest that there are."""
@@ -140,10 +140,10 @@ class Measured:
         return min(self.rates, key=lambda r: (r.threads, -r.devices))
 
 
-def at(points: Points, size: float) -> float:
+def interpolate(points: Points, size: float) -> float:
     """The value at ``size``: between points along a line in logarithms of both; beyond them the end's value.
 
-    Example: ``at(((1, 2.0), (100, 20.0)), 10)`` is the geometric mean of the two, 6.3.
+    Example: ``interpolate(((1, 2.0), (100, 20.0)), 10)`` is the geometric mean of the two, 6.3.
     """
     n = bisect.bisect_left(points, (size,))
     if n == 0:

@@ -1,13 +1,13 @@
 """Algorithms of collectives, each a law: seconds = start + bytes * per_byte, and what links it keeps busy.
 
-A group meets a machine's links as parts (`Part`), innermost first. Through a switch partners exchange at distances 1,
-2, 4, ... (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005). Along
-a dimension of a torus data goes around in both directions; over several dimensions it is cut into as many shares, each
-of which takes the dimensions in another order, so that all links work at once (Jain and Sabharwal, "Optimal Bucket
-Algorithms for Large MPI Collectives on Torus Interconnects", ICS 2010). Over several levels little crosses the outer
-links: hierarchies go level by level; rings that leave each node through every device's own network port, and trees
-(Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009), keep all
-levels busy at once.
+A group meets a machine's links as parts (`GroupExtent`), innermost first. Through a switch partners exchange at
+distances 1, 2, 4, ... (Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH",
+2005). Along a dimension of a torus data goes around in both directions; over several dimensions it is cut into as many
+shares, each of which takes the dimensions in another order, so that all links work at once (Jain and Sabharwal,
+"Optimal Bucket Algorithms for Large MPI Collectives on Torus Interconnects", ICS 2010). Over several levels little
+crosses the outer links: hierarchies go level by level; rings that leave each node through every device's own network
+port, and trees (Sanders, Speck and Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+2009), keep all levels busy at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from shardc.costs.network.placement import Part
+from shardc.costs.network.placement import GroupExtent
 
 __all__ = ["Law", "laws"]
 
@@ -40,7 +40,7 @@ class Law:
         return Law(self.algorithm, self.start, self.per_byte * factor, busy, sent)
 
 
-def laws(opcode: str, parts: Sequence[Part]) -> tuple[Law, ...]:
+def laws(opcode: str, parts: Sequence[GroupExtent]) -> tuple[Law, ...]:
     """What could run a collective whose group meets at ``parts``; bytes are those of the local result."""
     g = math.prod(p.members for p in parts)
     if opcode == "all-reduce":
@@ -54,7 +54,7 @@ def laws(opcode: str, parts: Sequence[Part]) -> tuple[Law, ...]:
     return (_broadcast(parts),)
 
 
-def _all_reduce(parts: Sequence[Part]) -> Iterator[Law]:
+def _all_reduce(parts: Sequence[GroupExtent]) -> Iterator[Law]:
     """Scattered sums are gathered again; through switches, small sums go in half as many steps."""
     for law in _gather(parts):
         yield replace(law.scaled(2), start=2 * law.start)
@@ -67,14 +67,14 @@ def _all_reduce(parts: Sequence[Part]) -> Iterator[Law]:
         yield Law("recursive doubling", start, sum(busy.values()), busy, {p.links.name: n for p, n in rounds})
 
 
-def _gather(parts: Sequence[Part]) -> Iterator[Law]:
+def _gather(parts: Sequence[GroupExtent]) -> Iterator[Law]:
     """Per byte of the whole that everybody has in the end."""
     yield _hierarchy(parts)
     if len(parts) > 1 and not any(p.links.torus for p in parts):
         yield _rails(parts)
 
 
-def _hierarchy(parts: Sequence[Part]) -> Law:
+def _hierarchy(parts: Sequence[GroupExtent]) -> Law:
     """One level after the other: a level's devices gather their share of what the inner ones will gather."""
     stages: list[Law] = []
     inside = 1
@@ -87,14 +87,14 @@ def _hierarchy(parts: Sequence[Part]) -> Law:
     return _together(name, stages, sum(s.start for s in stages), sum(s.per_byte for s in stages))
 
 
-def _doubling(part: Part) -> Law:
+def _doubling(part: GroupExtent) -> Law:
     """Through a switch: each device sends what it has to partners that are ever farther away."""
     share = (part.members - 1) / part.members
     name, seconds = part.links.name, share / part.links.bandwidth
     return Law("halving-doubling", _rounds(part) * part.links.latency, seconds, {name: seconds}, {name: share})
 
 
-def _torus(parts: Sequence[Part]) -> Law:
+def _torus(parts: Sequence[GroupExtent]) -> Law:
     """Around the dimensions of a torus, all at once."""
     shares = _balanced(parts)
     worst = max(share * _cost(p) for p, share in zip(parts, shares, strict=True))
@@ -106,17 +106,17 @@ def _torus(parts: Sequence[Part]) -> Law:
     return Law(name, start, worst, busy, sent)
 
 
-def _cost(p: Part) -> float:
+def _cost(p: GroupExtent) -> float:
     """Seconds for each byte that everybody passes on along this dimension."""
     return p.shared / (p.links.bandwidth * (2 if p.around else 1))
 
 
-def _hops(p: Part) -> int:
+def _hops(p: GroupExtent) -> int:
     """Links between the members that are farthest apart."""
     return p.shared * (p.members // 2 if p.around else p.members - 1)
 
 
-def _balanced(parts: Sequence[Part]) -> list[float]:
+def _balanced(parts: Sequence[GroupExtent]) -> list[float]:
     """Of each byte that is gathered, how much every dimension carries: its cyclic orders, weighted so that all end at
     the same time where they can, else equally or one alone, whatever is soonest."""
     k, whole = len(parts), math.prod(p.members for p in parts)
@@ -157,7 +157,7 @@ def _even(seconds: Sequence[Sequence[float]]) -> list[float] | None:
     return found if all(w >= -1e-12 for w in found) else None
 
 
-def _rails(parts: Sequence[Part]) -> Law:
+def _rails(parts: Sequence[GroupExtent]) -> Law:
     """Rings through all devices, as many as a node has, each leaving the nodes by the port of another device."""
     g = math.prod(p.members for p in parts)
     busy: dict[str, float] = {}
@@ -172,7 +172,7 @@ def _rails(parts: Sequence[Part]) -> Law:
     return Law("ring", start, max(busy.values()), busy, sent)
 
 
-def _trees(parts: Sequence[Part]) -> Law:
+def _trees(parts: Sequence[GroupExtent]) -> Law:
     """Two trees, each with half of the data: what is inner node in one is leaf in the other, so every device sends
     each byte once on the way up and once on the way down. Nodes hand over by all their ports."""
     inside = 1
@@ -186,7 +186,7 @@ def _trees(parts: Sequence[Part]) -> Law:
     return Law("tree", start, max(busy.values()), busy, sent)
 
 
-def _broadcast(parts: Sequence[Part]) -> Law:
+def _broadcast(parts: Sequence[GroupExtent]) -> Law:
     """From one member to all: along a torus from neighbour to neighbour."""
     busy = {r: p.shared / p.links.bandwidth for p in parts for r in p.links.resources}
     sent = {p.links.name: float(p.shared) for p in parts}
@@ -194,7 +194,7 @@ def _broadcast(parts: Sequence[Part]) -> Law:
     return Law("tree", start, max(busy.values()), busy, sent)
 
 
-def _exchange(parts: Sequence[Part]) -> Iterator[Law]:
+def _exchange(parts: Sequence[GroupExtent]) -> Iterator[Law]:
     """Each member sends its own piece to each other one, by the outermost links at which the two differ; within a
     torus along one dimension after the other, pieces behind one another."""
     g = math.prod(p.members for p in parts)
@@ -225,7 +225,7 @@ def _exchange(parts: Sequence[Part]) -> Iterator[Law]:
         yield Law("Bruck", sum(_rounds(p) * p.links.latency for p in parts), sum(busy.values()), busy, moved)
 
 
-def _middle(p: Part) -> float:
+def _middle(p: GroupExtent) -> float:
     """Of what each member has, how much the busiest link takes in one direction."""
     n = p.members
     if p.around:
@@ -234,13 +234,13 @@ def _middle(p: Part) -> float:
     return p.shared * (n // 2) * ((n + 1) // 2) / n
 
 
-def _distance(p: Part) -> float:
+def _distance(p: GroupExtent) -> float:
     """Links that the average byte passes."""
     n = p.members
     return p.shared * (n * n // 4 / n if p.around else (n * n - 1) / (3 * n))
 
 
-def _rounds(p: Part) -> int:
+def _rounds(p: GroupExtent) -> int:
     return math.ceil(math.log2(p.members))
 
 

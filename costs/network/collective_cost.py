@@ -14,11 +14,11 @@ from types import MappingProxyType
 from shardc.costs.machines.measured import Measured
 from shardc.costs.network.algorithms import Law, laws
 from shardc.costs.network.measured_collectives import measured_collective
-from shardc.costs.network.placement import Groups, Part, Placement
+from shardc.costs.network.placement import GroupExtent, Groups, Placement
 from shardc.costs.network.routes import neighbour_law, permute_law
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 
-__all__ = ["Choice", "Estimate", "Load", "collective_cost", "parts_choice"]
+__all__ = ["CollectiveLaws", "Estimate", "Load", "collective_cost", "laws_of_extents"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,27 +55,27 @@ def collective_cost(placement: Placement, opcode: str, nbytes: float, groups: Gr
     """
     opcode = opcode.removesuffix("-start")
     key = (opcode, groups)
-    found: Choice | None = placement.memory.get(key)
+    found: CollectiveLaws | None = placement.memory.get(key)
     if found is None:
         found = placement.memory[key] = _choice(placement, opcode, groups)
     return found.cost(nbytes)
 
 
-def parts_choice(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
+def laws_of_extents(placement: Placement, opcode: str, parts: tuple[GroupExtent, ...]) -> CollectiveLaws:
     """What `collective_cost` chooses from for a group that meets at ``parts``, for those who ask for many sizes.
 
     Of a permute that is all that is known: it may go from one neighbour to the next along the outermost links.
     """
     opcode = opcode.removesuffix("-start")
     key = (opcode, parts)
-    found: Choice | None = placement.memory.get(key)
+    found: CollectiveLaws | None = placement.memory.get(key)
     if found is None:
         found = placement.memory[key] = _choice_of_parts(placement, opcode, parts)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CollectiveLaws:
     """The laws of one collective of one group; on a calibrated computer what was measured counts instead."""
 
     opcode: str
@@ -104,23 +104,23 @@ class Choice:
         return Estimate(law.start + nbytes * law.per_byte, law.algorithm, loads, sent)
 
 
-def _choice(placement: Placement, opcode: str, groups: Groups) -> Choice:
+def _choice(placement: Placement, opcode: str, groups: Groups) -> CollectiveLaws:
     if opcode != "collective-permute" or isinstance(groups, AxisGroups):
         return _choice_of_parts(placement, opcode, placement.parts(groups))
     law = permute_law(placement, groups)
     members = groups.group_size if isinstance(groups, AxisPairs) else placement.devices
     made = _started(placement, (law,)) if law.busy else ()
-    return Choice(opcode, members, made, placement.devices, placement.machine.measured)
+    return CollectiveLaws(opcode, members, made, placement.devices, placement.machine.measured)
 
 
-def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[Part, ...]) -> Choice:
+def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[GroupExtent, ...]) -> CollectiveLaws:
     members = math.prod(p.members for p in parts)
     made: tuple[Law, ...] = ()
     if parts and opcode == "collective-permute":
         made = (neighbour_law(parts[-1]),)
     elif parts:
         made = laws(opcode, parts)
-    return Choice(opcode, members, _started(placement, made), placement.devices, placement.machine.measured)
+    return CollectiveLaws(opcode, members, _started(placement, made), placement.devices, placement.machine.measured)
 
 
 def _started(placement: Placement, made: tuple[Law, ...]) -> tuple[Law, ...]:

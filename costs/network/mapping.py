@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shardc.costs.machines.machine import Machine
-from shardc.costs.network.placement import Piece, Placement
+from shardc.costs.network.placement import AxisPiece, Placement
 from shardc.costs.network.topology import Links, links_of
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
@@ -190,7 +190,7 @@ def _placed(machine: Machine, mesh: Mesh, links: tuple[Links, ...], cut: _Cut) -
     stride = [1] * len(links)
     pieces = []
     for axis, n, size in cut:
-        pieces.append(Piece(axis, n, size, inner[axis], stride[n]))
+        pieces.append(AxisPiece(axis, n, size, inner[axis], stride[n]))
         inner[axis] *= size
         stride[n] *= size
     names = mesh.axis_names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.costs.machines.measured import CollectiveCurve, Measured, at
+from shardc.costs.machines.measured import CollectiveCurve, Measured, interpolate
 
 __all__ = ["measured_collective"]
 
@@ -35,7 +35,7 @@ def measured_collective(measured: Measured, opcode: str, result_bytes: float, me
     points = tuple((n, _seconds(c, opcode, result_bytes, members)) for n, c in by_count)
     most, seconds = points[-1]
     # Beyond what was measured every further device adds its share.
-    return at(points, devices) if devices <= most else seconds * devices / most
+    return interpolate(points, devices) if devices <= most else seconds * devices / most
 
 
 def _seconds(curve: CollectiveCurve, opcode: str, result_bytes: float, members: int) -> float:
@@ -46,7 +46,7 @@ def _seconds(curve: CollectiveCurve, opcode: str, result_bytes: float, members: 
     first, last = curve.points[0], curve.points[-1]
     if size > last[0]:
         return last[1] * size / last[0]
-    return at(curve.points, max(size, first[0]))
+    return interpolate(curve.points, max(size, first[0]))
 
 
 def _moved(opcode: str, result_bytes: float, members: int) -> float:

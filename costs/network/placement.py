@@ -19,7 +19,7 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, 
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef
 
-__all__ = ["Groups", "Part", "Piece", "Placement", "Strides"]
+__all__ = ["AxisPiece", "GroupExtent", "Groups", "Placement", "Strides"]
 
 #: Who takes part: groups or pairs as in the program, listed, or everybody.
 Groups = AxisGroups | AxisPairs | IotaGroups | ListGroups | ListPairs | tuple[tuple[int, ...], ...] | None
@@ -29,7 +29,7 @@ Strides = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AxisPiece:
     """``size`` positions of a mesh axis: ``apart`` in the mesh, ``stride`` along ``links`` (their number)."""
 
     axis: str
@@ -40,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GroupExtent:
     """What a group does along one dimension of the grid: ``members`` of it meet there.
 
     Of a torus: every link is shared by as many groups as lie between one another (``shared``), a step to the next
@@ -64,8 +64,8 @@ class Placement:
     machine: Machine
     mesh: Mesh
     links: tuple[Links, ...]
-    pieces: tuple[Piece, ...]
-    _known: dict[object, tuple[Part, ...]] = field(default_factory=dict, compare=False, repr=False)
+    pieces: tuple[AxisPiece, ...]
+    _known: dict[object, tuple[GroupExtent, ...]] = field(default_factory=dict, compare=False, repr=False)
     #: What whoever asks for costs remembers here.
     memory: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -111,7 +111,7 @@ class Placement:
             out.append((apart * (size // (axis.pre * extent) if not axis.is_full else 1), extent))
         return tuple(out)
 
-    def parts(self, groups: Groups) -> tuple[Part, ...]:
+    def parts(self, groups: Groups) -> tuple[GroupExtent, ...]:
         """Where the members of a group meet, innermost first. Of groups that lie differently, those of the first."""
         key = groups if not isinstance(groups, AxisGroups | AxisPairs) else (groups.axes, groups.mesh)
         found = self._known.get(key)
@@ -124,7 +124,7 @@ class Placement:
             self._known[key] = found
         return found
 
-    def parts_along(self, strides: Strides) -> tuple[Part, ...]:
+    def parts_along(self, strides: Strides) -> tuple[GroupExtent, ...]:
         """`parts` of a group whose positions in the mesh are sums of multiples of ``strides``."""
         covered: dict[int, list[tuple[int, int]]] = {}
         for apart, extent in strides:
@@ -141,7 +141,7 @@ class Placement:
                 covered.setdefault(piece.links, []).append((step, high // low))
         return tuple(self._part(n, covered[n]) for n in sorted(covered))
 
-    def parts_of(self, devices: Sequence[int]) -> tuple[Part, ...]:
+    def parts_of(self, devices: Sequence[int]) -> tuple[GroupExtent, ...]:
         """`parts` of a group that is given as device numbers."""
         if len(devices) < 2:
             return ()
@@ -168,15 +168,15 @@ class Placement:
             out[piece.links] += position // piece.apart % piece.size * piece.stride
         return tuple(out)
 
-    def _part(self, number: int, steps: Sequence[tuple[int, int]]) -> Part:
+    def _part(self, number: int, steps: Sequence[tuple[int, int]]) -> GroupExtent:
         links = self.links[number]
         members = math.prod(n for _, n in steps)
         if not links.torus:
-            return Part(links, members)
+            return GroupExtent(links, members)
         span = max(step * n for step, n in steps)
-        return Part(links, members, links.around and span == links.size, span // members)
+        return GroupExtent(links, members, links.around and span == links.size, span // members)
 
-    def _parts_at(self, positions: Sequence[int]) -> tuple[Part, ...]:
+    def _parts_at(self, positions: Sequence[int]) -> tuple[GroupExtent, ...]:
         """Counts of a group that lies unevenly: along each dimension as many as meet at most."""
         at = [self.at(p) for p in positions]
         out = []
@@ -189,7 +189,7 @@ class Placement:
                 continue
             span = max(most) - min(most) + 1
             shared = max(1, span // len(most)) if links.torus else 1
-            out.append(Part(links, len(most), links.around and len(most) == links.size, shared))
+            out.append(GroupExtent(links, len(most), links.around and len(most) == links.size, shared))
         return tuple(out)
 
 

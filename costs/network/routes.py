@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardc.costs.network.algorithms import Law
-from shardc.costs.network.placement import Groups, Part, Placement
+from shardc.costs.network.placement import GroupExtent, Groups, Placement
 from shardc.hlo.ir.groups import AxisPairs
 
 __all__ = ["neighbour_law", "permute_law"]
@@ -42,7 +42,7 @@ def permute_law(placement: Placement, pairs: Groups) -> Law:
     return Law("direct" if ends else "none", slowest, max(busy.values(), default=0.0), busy, sent)
 
 
-def neighbour_law(part: Part) -> Law:
+def neighbour_law(part: GroupExtent) -> Law:
     """The law of a permute from one member to the next, ahead."""
     seconds = part.shared / part.links.bandwidth
     resource = part.links.resources[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shardc.costs.kernels.trips import executions
+from shardc.costs.kernels.trips import count_executions
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.mapping import search
@@ -26,7 +26,7 @@ def mesh_of(module: Module) -> Mesh:
 def search_mapping(machine: Machine, module: Module) -> Placement:
     """Where the devices of a partitioned ``module`` should lie: of all `candidates` the one with the fewest seconds of
     collectives, each as often as it runs. Raises `InputError` where the mesh does not fit the machine."""
-    runs = executions(module).count
+    runs = count_executions(module).count
     traffic: Counter[tuple[str, int, Groups]] = Counter()
     for computation, times in runs.items():
         for i in computation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from shardc.costs.ops.op_cost import OpCost, Product
+from shardc.costs.ops.op_cost import MatrixProduct, OpCost
 from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["COSTS", "product_of_sizes"]
@@ -16,7 +16,7 @@ def _dot_flops(op: Instruction) -> int:
     return 2 * op.shape.size * math.prod(op.operands[0].shape.dims[d] for d in contracted)
 
 
-def _dot_products(op: Instruction) -> tuple[Product, ...]:
+def _dot_products(op: Instruction) -> tuple[MatrixProduct, ...]:
     left, right = (o.shape.dims for o in op.operands[:2])
     contracted: tuple[int, ...] = op.attrs.get("lhs_contracting_dims") or ()
     batched: tuple[int, ...] = op.attrs.get("lhs_batch_dims") or ()
@@ -25,7 +25,7 @@ def _dot_products(op: Instruction) -> tuple[Product, ...]:
     return (product_of_sizes(op, batch, m, n, k),) if op.shape.size and k else ()
 
 
-def product_of_sizes(op: Instruction, batch: int, m: int, n: int, k: int) -> Product:
+def product_of_sizes(op: Instruction, batch: int, m: int, n: int, k: int) -> MatrixProduct:
     """The product that ``op`` is, with the rate and bytes of its operands' types."""
     sides = [o.shape.dtype for o in op.operands[:2]]
     widest = max(sides, key=lambda d: d.bits)
@@ -34,7 +34,7 @@ def product_of_sizes(op: Instruction, batch: int, m: int, n: int, k: int) -> Pro
     if name == "f32" and "highest" not in precision:
         name = "f32_high" if "high" in precision else "f32_default"
     sizes = (sides[0].nbytes, sides[1].nbytes, op.shape.dtype.nbytes)
-    return Product(batch, m, n, k, name, sizes, terms)
+    return MatrixProduct(batch, m, n, k, name, sizes, terms)
 
 
 COSTS: Mapping[str, OpCost] = {

@@ -19,8 +19,8 @@ __all__ = [
     "FREE",
     "MOVES",
     "HostRates",
+    "MatrixProduct",
     "OpCost",
-    "Product",
     "array_sizes",
     "as_simple",
     "body_steps",
@@ -47,7 +47,7 @@ _AS_F32 = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """``batch`` products of m x k by k x n; ``rate`` names the entry of `Device.flops` that holds, ``sizes`` are the
     bytes of an element of both operands and the result, ``terms`` the real products in one of these elements'."""
 
@@ -141,7 +141,7 @@ class OpCost:
 
     flops: Callable[[Instruction], int] = no_flops
     vector: Callable[[Instruction, int], Mapping[str, float]] = as_simple
-    products: Callable[[Instruction], tuple[Product, ...]] = lambda op: ()
+    products: Callable[[Instruction], tuple[MatrixProduct, ...]] = lambda op: ()
     rows: Callable[[Instruction], list[tuple[int, int]]] = lambda op: []
     launches: Callable[[Instruction], int] = lambda op: 1
     passes: int = 1

@@ -17,7 +17,7 @@ from shardc.costs.ops import (
     shape,
     window,
 )
-from shardc.costs.ops.op_cost import OpCost, Product
+from shardc.costs.ops.op_cost import MatrixProduct, OpCost
 from shardc.hlo.ir.ir import Instruction
 
 __all__ = ["OP_COSTS", "instruction_flops", "products_of"]
@@ -47,6 +47,6 @@ def instruction_flops(op: Instruction) -> int:
     return OP_COSTS[op.opcode].flops(op)
 
 
-def products_of(op: Instruction) -> tuple[Product, ...]:
+def products_of(op: Instruction) -> tuple[MatrixProduct, ...]:
     """The matrix products that an instruction is, convolutions as products of what their windows see."""
     return OP_COSTS[op.opcode].products(op)

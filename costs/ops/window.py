@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from shardc.costs.ops.contraction import product_of_sizes
-from shardc.costs.ops.op_cost import OpCost, Product, body_steps, per_flop
+from shardc.costs.ops.op_cost import MatrixProduct, OpCost, body_steps, per_flop
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, WindowDim
 
@@ -39,7 +39,7 @@ def _meetings(w: WindowDim, image: int, kernel: int, out: int) -> int:
     return count
 
 
-def _convolution_products(op: Instruction) -> tuple[Product, ...]:
+def _convolution_products(op: Instruction) -> tuple[MatrixProduct, ...]:
     """Every position of the result is a row of what its window sees; groups of features are products of their own."""
     dims: ConvDims = op.attrs["dim_labels"]
     flops = _convolution_flops(op)

@@ -18,8 +18,8 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.emit.names import Names
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
+from shardc.partitioner.emit.names import NameSupply
 
 __all__ = ["COMBINERS", "Emitter", "Reducers", "identity_of"]
 
@@ -64,7 +64,7 @@ class Reducers:
 class Emitter:
     """Collects the instructions of one local computation."""
 
-    def __init__(self, table: AxisTable, reducers: Reducers, names: Names) -> None:
+    def __init__(self, table: AxisTable, reducers: Reducers, names: NameSupply) -> None:
         self.table = table
         self.index_type = table.index
         self.reducers = reducers
@@ -295,7 +295,7 @@ class Emitter:
         return self.select(condition, x, self.splat(other, x.shape.dims))
 
     def mask_padding(
-        self, x: Instruction, dims: tuple[int, ...], layout: Layout, which: Sequence[int], fill: Instruction
+        self, x: Instruction, dims: tuple[int, ...], layout: AxisLayout, which: Sequence[int], fill: Instruction
     ) -> Instruction:
         """Set the padding along the dimensions ``which`` of a global array of ``dims`` to the scalar ``fill``."""
         for d in which:

@@ -17,13 +17,13 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DTYPES, DType
 
-__all__ = ["Atoms", "AxisTable", "Layout"]
+__all__ = ["Atoms", "AxisLayout", "AxisTable"]
 
 #: Numbers of atoms, major to minor.
 Atoms = tuple[int, ...]
 
 
-class Layout:
+class AxisLayout:
     """Where one array lies: atoms per dimension, and atoms over which devices hold partial values.
 
     Interned by `AxisTable.layout`: compare with ``is``. ``reduction`` (sum, max, min) combines the partial values
@@ -57,10 +57,10 @@ class AxisTable:
         self._pre: list[int] = []
         self._of_axis: dict[str, Atoms] = {}
         self._positions: dict[Atoms, int] = {}
-        self._layouts: dict[tuple[tuple[Atoms, ...], Atoms, str], Layout] = {}
-        self._local_dims: dict[tuple[Layout, tuple[int, ...]], tuple[int, ...]] = {}
-        self._converted: dict[Sharding, Layout] = {}
-        self._by_id: dict[int, tuple[Sharding, Layout]] = {}
+        self._layouts: dict[tuple[tuple[Atoms, ...], Atoms, str], AxisLayout] = {}
+        self._local_dims: dict[tuple[AxisLayout, tuple[int, ...]], tuple[int, ...]] = {}
+        self._converted: dict[Sharding, AxisLayout] = {}
+        self._by_id: dict[int, tuple[Sharding, AxisLayout]] = {}
         cuts = _sub_axis_cuts(shardings)
         for name, size in mesh.axes:
             start = len(self.extents)
@@ -111,23 +111,23 @@ class AxisTable:
         """Axes for ``atoms`` as text, for reasons and reports."""
         return tuple(str(a) for a in self.axes(atoms))
 
-    def layout(self, dims: Iterable[Atoms], unreduced: Iterable[int] = (), reduction: str = "sum") -> Layout:
+    def layout(self, dims: Iterable[Atoms], unreduced: Iterable[int] = (), reduction: str = "sum") -> AxisLayout:
         """The one layout object with these parts."""
         partial = tuple(sorted(unreduced))
         key = (tuple(dims), partial, reduction if partial else "sum")
         found = self._layouts.get(key)
         if found is None:
-            found = self._layouts[key] = Layout(*key)
+            found = self._layouts[key] = AxisLayout(*key)
         return found
 
-    def replicated(self, rank: int) -> Layout:
+    def replicated(self, rank: int) -> AxisLayout:
         return self.layout(((),) * rank)
 
-    def reduced(self, layout: Layout) -> Layout:
+    def reduced(self, layout: AxisLayout) -> AxisLayout:
         """``layout`` without its partial values."""
         return self.layout(layout.dims) if layout.unreduced else layout
 
-    def from_sharding(self, sharding: Sharding, where: str = "") -> Layout:
+    def from_sharding(self, sharding: Sharding, where: str = "") -> AxisLayout:
         """The layout of a propagated sharding along its free axes; meshes other than this table's are unsupported."""
         known = self._by_id.get(id(sharding))
         if known is not None:
@@ -138,7 +138,7 @@ class AxisTable:
         self._by_id[id(sharding)] = (sharding, found)
         return found
 
-    def _convert(self, sharding: Sharding, where: str) -> Layout:
+    def _convert(self, sharding: Sharding, where: str) -> AxisLayout:
         if sharding.mesh.is_maximal:
             raise UnsupportedError(
                 "a value is placed on one device (maximal sharding)",
@@ -155,11 +155,11 @@ class AxisTable:
             (self.atoms(d.axes) for d in sharding.dims), self.atoms(sharding.unreduced), sharding.reduction
         )
 
-    def to_sharding(self, layout: Layout) -> Sharding:
+    def to_sharding(self, layout: AxisLayout) -> Sharding:
         dims = tuple(DimSharding(self.axes(d)) for d in layout.dims)
         return Sharding(self.mesh, dims, (), self.axes(layout.unreduced), layout.reduction)
 
-    def local_dims(self, layout: Layout, dims: Sequence[int]) -> tuple[int, ...]:
+    def local_dims(self, layout: AxisLayout, dims: Sequence[int]) -> tuple[int, ...]:
         """Per-device dimensions of a global array: ceil(n / k) along each."""
         key = (layout, tuple(dims))
         found = self._local_dims.get(key)

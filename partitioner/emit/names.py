@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Names"]
+__all__ = ["NameSupply"]
 
 
-class Names:
+class NameSupply:
     """Hands out names that are unique in a module; ``reserved`` are those of the global program."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
@@ -15,9 +15,9 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
-    def anew(self) -> Names:
+    def anew(self) -> NameSupply:
         """Nothing handed out, the same names reserved."""
-        return Names(self._reserved)
+        return NameSupply(self._reserved)
 
     def own(self, name: str) -> str:
         """``name`` itself the first time, then numbered."""

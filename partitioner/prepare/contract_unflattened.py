@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
 
-__all__ = ["ContractUnflattened", "loses_axes", "merged_runs"]
+__all__ = ["ContractUnflattened", "loses_axes", "merge_runs"]
 
 #: Per dimension of a reshape's result, the dimensions of its operand that it merges.
 _Runs = tuple[tuple[int, ...], ...]
@@ -34,7 +34,7 @@ def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruc
     sizes = []
     for side, reshaped in zip(("lhs", "rhs"), operands, strict=True):
         contracting: tuple[int, ...] = old.attrs.get(f"{side}_contracting_dims") or ()
-        runs = merged_runs(reshaped.operands[0].shape.dims, reshaped.shape.dims)
+        runs = merge_runs(reshaped.operands[0].shape.dims, reshaped.shape.dims)
         if runs is None or any(len(r) != 1 for d, r in enumerate(runs) if d not in contracting):
             return None
         inner = tuple(d for c in contracting for d in runs[c])
@@ -47,7 +47,7 @@ def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruc
     return old.replace(operands=tuple(o.operands[0] for o in operands), attrs=attrs)
 
 
-def merged_runs(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
+def merge_runs(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
     """The runs of a reshape that only merges dimensions; None for any other, and for empty arrays."""
     runs: list[tuple[int, ...]] = []
     next_up = 0

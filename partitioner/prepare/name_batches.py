@@ -32,7 +32,7 @@ class NameBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _BatchNames:
     """What the attributes are called."""
 
     mapped: str
@@ -41,11 +41,11 @@ class _Names:
     indices_batching: str
 
 
-_GATHER = _Names("start_index_map", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
-_SCATTER = _Names(
+_GATHER = _BatchNames("start_index_map", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims")
+_SCATTER = _BatchNames(
     "scatter_dims_to_operand_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims"
 )
-_NAMES: Mapping[str, _Names] = {"gather": _GATHER, "scatter": _SCATTER}
+_NAMES: Mapping[str, _BatchNames] = {"gather": _GATHER, "scatter": _SCATTER}
 
 
 def _named(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

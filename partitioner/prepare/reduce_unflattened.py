@@ -15,7 +15,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import Sharding
-from shardc.partitioner.prepare.contract_unflattened import loses_axes, merged_runs
+from shardc.partitioner.prepare.contract_unflattened import loses_axes, merge_runs
 
 __all__ = ["ReduceUnflattened"]
 
@@ -75,7 +75,7 @@ def _look(c: Computation, found: _Found) -> None:
 def _frame(i: Instruction, frames: dict[Instruction, _Frame]) -> _Frame | None:
     if i.opcode == "reshape":
         x = i.operands[0]
-        runs = merged_runs(x.shape.dims, i.shape.dims)
+        runs = merge_runs(x.shape.dims, i.shape.dims)
         merges = runs is not None and len(runs) < x.shape.rank
         if not merges or not isinstance(x.sharding, Sharding):
             return None
@@ -107,7 +107,7 @@ def _reduced_frame(i: Instruction, frames: dict[Instruction, _Frame]) -> _Frame 
     frame = _joint(arrays, frames)
     if frame is None:
         return None
-    runs = merged_runs(frame.dims, arrays[0].shape.dims)
+    runs = merge_runs(frame.dims, arrays[0].shape.dims)
     kept = runs is not None and all(len(r) == 1 for d, r in enumerate(runs) if d not in i.attrs["dimensions"])
     return frame if kept else None
 
@@ -169,7 +169,7 @@ class _Lifting:
         if frame is None:
             return None
         flat = old.operands[0].shape.dims
-        runs = merged_runs(frame.dims, flat)
+        runs = merge_runs(frame.dims, flat)
         assert runs is not None
         count = len(operands) // 2
         arrays = [self._in_frame(o, n, frame) for o, n in zip(old.operands[:count], operands[:count], strict=True)]
@@ -197,7 +197,7 @@ def _spread(old: Instruction, x: Instruction, at: tuple[int, ...], frame: _Frame
 
 def _places(old: Instruction, frame: _Frame) -> Instruction:
     """Positions along a merged dimension, one term per dimension that it was."""
-    runs = merged_runs(frame.dims, old.shape.dims)
+    runs = merge_runs(frame.dims, old.shape.dims)
     assert runs is not None
     total: Instruction | None = None
     pitch = 1

@@ -14,7 +14,7 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.partitioner.prepare.contract_unflattened import loses_axes, merged_runs
+from shardc.partitioner.prepare.contract_unflattened import loses_axes, merge_runs
 
 __all__ = ["SearchUnflattened"]
 
@@ -35,7 +35,7 @@ def _line_by_line(old: Instruction, operands: tuple[Instruction, ...]) -> Instru
     if flat.opcode != "reshape" or not loses_axes(flat):
         return None
     x = flat.operands[0]
-    runs = merged_runs(x.shape.dims, flat.shape.dims)
+    runs = merge_runs(x.shape.dims, flat.shape.dims)
     if runs is None or any(len(r) > 1 for r in runs[:-1]) or not isinstance(x.sharding, Sharding):
         return None
     lines = _Search(old, replace(x.sharding, unreduced=()), x.shape.rank - 1)

@@ -92,5 +92,5 @@ class _Share:
 
 def _carries_on(op: Instruction) -> bool:
     """May the operation be done on partial values, which are added up behind it?"""
-    ways = getattr(RULES[op.opcode], "ways", ())
-    return op.opcode in _MOVES or any(way.linear(op, r) for way in ways for r in _LATER)
+    strategies = RULES[op.opcode].strategies
+    return op.opcode in _MOVES or any(strategy.linear(op, r) for strategy in strategies for r in _LATER)

@@ -1,31 +1,31 @@
-"""A rehearsal: the walk over the program that decides operation by operation, and writes down instead of writing.
+"""A dry run of the rewriting: it decides operation by operation, and records what it would send instead of writing.
 
-What it leaves is the graph of `region_graph`: every operation with the way that it takes by itself, every value with
-its readers. Loop carries, arguments and results of computations that are called once become nodes of their own.
+What it leaves is the graph of `region_graph`: every operation with the strategy that it takes by itself, every value
+with its readers. Loop carries, arguments and results of computations that are called once become nodes of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shardc.costs.kernels.trips import carried_element, executions
+from shardc.costs.kernels.trips import carried_element, count_executions
 from shardc.costs.ops.op_cost import MOVES
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.emit.names import Names
-from shardc.partitioner.regions.region_graph import Node, Option, Reader, Way, Wire
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.emit.names import NameSupply
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Wire, WireReader
 from shardc.partitioner.rewrite.body import REDUCIBLE_LATER, Body
-from shardc.partitioner.rewrite.context import Context, Signature
+from shardc.partitioner.rewrite.context import CalleeSignature, Context
 from shardc.partitioner.rules.control import want_reduced
-from shardc.partitioner.strategy.choose import Choice, Problem, volume
-from shardc.partitioner.strategy.pieces import pieces_read
-from shardc.partitioner.strategy.rule import Local, Row
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, volume
+from shardc.partitioner.strategy.pieces import find_pieces_read
+from shardc.partitioner.strategy.rule import Local, PartitionRow
 from shardc.partitioner.strategy.values import Tree, Value, leaves
 
-__all__ = ["Script", "rehearse"]
+__all__ = ["DecisionGraph", "build_decision_graph"]
 
 #: Operations whose work may grow when that saves moves: they read each element once and compute next to nothing.
 _LIGHT = frozenset(("elementwise", "shape", "indexing", "control", "collective"))
@@ -34,24 +34,25 @@ _NOTHING = Instruction("constant", array_shape("pred"))
 _REDUCTIONS = ("sum", "max", "min")
 
 
-class Script:
-    """What a rehearsal writes down. ``rows`` are the rows that operations went by; ``notes`` borders by operation."""
+class DecisionGraph:
+    """What a dry run records: nodes, wires, and what they stand for. ``rows`` are the rows that operations went by;
+    ``notes`` borders by operation."""
 
-    def __init__(self, context: Context, rules: Mapping[str, Row], module: Module) -> None:
+    def __init__(self, context: Context, rules: Mapping[str, PartitionRow], module: Module) -> None:
         self.context = context
         self.rules = rules
-        self.nodes: list[Node] = []
+        self.nodes: list[DecisionNode] = []
         self.wires: list[Wire] = []
         self.wire_of: dict[Value, Wire] = {}
-        self.rows: dict[Node, Local] = {}
-        self.borders: dict[Instruction, list[Node]] = {}
-        self.counts = executions(module).count
+        self.rows: dict[DecisionNode, Local] = {}
+        self.borders: dict[Instruction, list[DecisionNode]] = {}
+        self.counts = count_executions(module).count
         self.once = _called_once(module)
-        self.done: set[Signature] = set()
-        self.ways: dict[object, tuple[tuple[Way, ...], int]] = {}
+        self.done: set[CalleeSignature] = set()
+        self.strategies: dict[object, tuple[tuple[OpStrategy, ...], int]] = {}
         self._keys: dict[object, int] = {}
-        self._borders: dict[tuple[Layout, tuple[int, int]], Option] = {}
-        self._options: dict[tuple[Choice, int, tuple[Layout, ...], bool], Option] = {}
+        self._borders: dict[tuple[AxisLayout, tuple[int, int]], NodeOption] = {}
+        self._options: dict[tuple[SplitChoice, int, tuple[AxisLayout, ...], bool], NodeOption] = {}
 
     def wire(self, value: Value, times: float) -> Wire:
         """A new wire for a value."""
@@ -63,18 +64,18 @@ class Script:
         self.wire_of[value] = w
         return w
 
-    def give(self, node: Node, value: Value, times: float) -> None:
+    def give(self, node: DecisionNode, value: Value, times: float) -> None:
         """``value`` is the next result of ``node``."""
         w = self.wire(value, times)
         w.producer, w.slot = node, len(node.results)
         node.results.append(w)
 
-    def read(self, node: Node, value: Value) -> None:
+    def read(self, node: DecisionNode, value: Value) -> None:
         """``node`` reads ``value`` next."""
         node.read(self.wire_of[value])
 
-    def node(self, op: Instruction, option: Option, **what: object) -> Node:
-        made = Node(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
+    def node(self, op: Instruction, option: NodeOption, **what: object) -> DecisionNode:
+        made = DecisionNode(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
         self.nodes.append(made)
         return made
 
@@ -82,55 +83,59 @@ class Script:
         """A number for what decides about a node."""
         return self._keys.setdefault(parts, len(self._keys))
 
-    def border(self, layout: Layout, sides: tuple[int, int]) -> Option:
+    def border(self, layout: AxisLayout, sides: tuple[int, int]) -> NodeOption:
         """The option that a border lies in ``layout`` on both of its sides."""
         key = (layout, sides)
         if key not in self._borders:
-            self._borders[key] = Option((layout,) * sides[0], (layout,) * sides[1])
+            self._borders[key] = NodeOption((layout,) * sides[0], (layout,) * sides[1])
         return self._borders[key]
 
-    def option(self, ways: Sequence[Way], way: int, choice: Choice, wished: tuple[Layout, ...]) -> Option:
+    def option(
+        self, strategies: Sequence[OpStrategy], strategy: int, choice: SplitChoice, preferred: tuple[AxisLayout, ...]
+    ) -> NodeOption:
         """The option that a choice is, the same object for the same choice."""
-        key = (choice, way, wished, ways[way].finished)
+        key = (choice, strategy, preferred, strategies[strategy].finished)
         found = self._options.get(key)
         if found is None:
-            found = self._options[key] = settled(self.context, ways[way], way, choice, wished)
+            found = self._options[key] = settle(self.context, strategies[strategy], strategy, choice, preferred)
         return found
 
 
-def settled(context: Context, way: Way, number: int, choice: Choice, wished: Sequence[Layout]) -> Option:
+def settle(
+    context: Context, strategy: OpStrategy, number: int, choice: SplitChoice, preferred: Sequence[AxisLayout]
+) -> NodeOption:
     """What a choice comes to when results that cannot stay partial are finished at once."""
-    table, resharder, problem = context.table, context.resharder, way.problem
+    table, resharder, problem = context.table, context.resharder, strategy.problem
     wire, count = (0.0, 0)
     if problem.sends is not None:
         wire, count = resharder.price.own(problem.sends(table, problem, choice.factors))
-    results: list[Layout] = []
-    for layout, (dims, nbytes, _), wish in zip(choice.results, problem.results, wished, strict=True):
+    results: list[AxisLayout] = []
+    for layout, (dims, nbytes, _), aim in zip(choice.results, problem.results, preferred, strict=True):
         end = layout
-        if layout.unreduced and way.finished:
+        if layout.unreduced and strategy.finished:
             end = table.reduced(layout)
         elif layout.unreduced and layout.reduction not in REDUCIBLE_LATER:
-            end = wish
+            end = aim
         more = resharder.cost(dims, nbytes, layout, end)
         wire, count = wire + more[0], count + more[1]
         results.append(end)
     work = volume(table, problem.rule, choice.factors)
-    return Option(choice.operands, tuple(results), (wire, count), number, choice, work)
+    return NodeOption(choice.operands, tuple(results), (wire, count), number, choice, work)
 
 
-def rehearse(
-    context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
-) -> Script:
+def build_decision_graph(
+    context: Context, rules: Mapping[str, PartitionRow], module: Module, parameters: Sequence[tuple[AxisLayout, ...]]
+) -> DecisionGraph:
     """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts."""
-    script = Script(context, rules, module)
-    body = Rehearsal(script, module.entry, parameters)
+    graph = DecisionGraph(context, rules, module)
+    body = DryRun(graph, module.entry, parameters)
     results = context.layouts(module.entry.root)
-    for value, layout in zip(body.rehearse(results), results, strict=True):
+    for value, layout in zip(body.run(results), results, strict=True):
         body.get(value, layout, "")
-    return script
+    return graph
 
 
-class Rehearsal(Body):
+class DryRun(Body):
     """`Body` without emitting anything.
 
     ``incoming`` are the nodes that give the leaves of each parameter; ``still`` the leaves of a loop's state that never
@@ -139,22 +144,22 @@ class Rehearsal(Body):
 
     def __init__(
         self,
-        script: Script,
+        graph: DecisionGraph,
         computation: Computation,
-        parameters: Sequence[tuple[Layout, ...]],
-        incoming: Sequence[Sequence[Node]] | None = None,
+        parameters: Sequence[tuple[AxisLayout, ...]],
+        incoming: Sequence[Sequence[DecisionNode]] | None = None,
         still: frozenset[int] | None = None,
     ) -> None:
-        context = script.context
-        super().__init__(context, script.rules, computation, parameters)
-        self.em = Emitter(context.table, context.reducers, Names())
-        self.script = script
+        context = graph.context
+        super().__init__(context, graph.rules, computation, parameters)
+        self.em = Emitter(context.table, context.reducers, NameSupply())
+        self.graph = graph
         self.incoming = incoming
-        self.times = float(script.counts.get(computation, 1))
-        self.alone = computation in script.once
+        self.times = float(graph.counts.get(computation, 1))
+        self.alone = computation in graph.once
         self.still = still
 
-    def rehearse(self, results: Sequence[Layout]) -> list[Value]:
+    def run(self, results: Sequence[AxisLayout]) -> list[Value]:
         """Walk; the leaves of the root."""
         self.walk(results)
         return list(leaves(self.values[self.computation.root]))
@@ -164,30 +169,30 @@ class Rehearsal(Body):
         if special is None:
             super().visit(op)
             tree = self.values[op]
-            if (isinstance(tree, Value) and tree not in self.script.wire_of) or op.shape.is_tuple:
+            if (isinstance(tree, Value) and tree not in self.graph.wire_of) or op.shape.is_tuple:
                 self._wires(op, tree)
         else:
             self.values[op] = special(self, op)
 
     def _wires(self, op: Instruction, tree: Tree) -> None:
         """Wires for values that an operation of its own kind has made."""
-        wire_of = self.script.wire_of
+        wire_of = self.graph.wire_of
         fresh = [v for v in leaves(tree) if v not in wire_of]
         if fresh:
             read = [wire_of[v].times for o in op.operands for v in leaves(self.values[o])]
             for v in fresh:
-                self.script.wire(v, max(read, default=1))
+                self.graph.wire(v, max(read, default=1))
 
     # -- instead of writing ----------------------------------------------------------------------------------
 
-    def get(self, value: Value, layout: Layout, need: str) -> Instruction:
+    def get(self, value: Value, layout: AxisLayout, need: str) -> Instruction:
         """Note that ``value`` is wanted in ``layout`` whatever happens; something of that local shape."""
-        self.script.wire_of[value].ask(Reader(layout=layout, at=len(self.script.nodes)))
+        self.graph.wire_of[value].ask(WireReader(layout=layout, at=len(self.graph.nodes)))
         self._form(value, layout)
         dims = self.context.table.local_dims(layout, value.shape.dims)
         return Instruction("parameter", value.shape.with_dims(dims) if value.shape.is_array else value.shape)
 
-    def _form(self, value: Value, layout: Layout) -> None:
+    def _form(self, value: Value, layout: AxisLayout) -> None:
         """``value`` also lies in ``layout`` from here on."""
         forms = value.forms
         if layout in forms or value.remake is not None:
@@ -199,65 +204,73 @@ class Rehearsal(Body):
 
     def partition_locally(self, op: Instruction, row: Local) -> Tree:
         """Choose as the operation alone would, and note it."""
-        script = self.script
+        graph = self.graph
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
-        found = self.ways(op, row, operands, wanted)
+        found = self.strategies(op, row, operands, wanted)
         best = min(range(len(found)), key=lambda n: found[n][2].cost)
-        ways, key = self._ways(op, found)
-        option = script.option(ways, best, found[best][2], tuple(wanted))
-        times = max((script.wire_of[v].times for v in operands), default=1)
+        strategies, key = self._strategies(op, found)
+        option = graph.option(strategies, best, found[best][2], tuple(wanted))
+        times = max((graph.wire_of[v].times for v in operands), default=1)
         family = OPS[op.opcode].family
         heavy = family not in _LIGHT
         counts = heavy or (family == "elementwise" and op.opcode not in MOVES)
         if not self.alone:
-            ways = ()
+            strategies = ()
         shape = next(op.shape.leaves(), None)
         products = family in ("contraction", "window")
         rate = 0.0
         if counts and shape is not None and shape.is_array:
             rate = self.context.resharder.price.rate(shape.dtype, products=products)
         heavy = heavy and rate == 0
-        node = script.node(op, option, key=key, ways=ways, heavy=heavy, counts=counts, times=times, rate=rate)
-        script.rows[node] = row
+        node = graph.node(
+            op, option, key=key, strategies=strategies, heavy=heavy, counts=counts, times=times, rate=rate
+        )
+        graph.rows[node] = row
         for v, layout in zip(operands, option.operands, strict=True):
-            script.read(node, v)
+            graph.read(node, v)
             self._form(v, layout)
         if node.operands:
             read = node.operands[0]
-            read.pieces = read.pieces or pieces_read(op, read.dims, self.times / read.times if read.times else 0.0)
+            read.pieces = read.pieces or find_pieces_read(op, read.dims, self.times / read.times if read.times else 0.0)
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
         values = [
             Value(op.name, s, x, _NOTHING, wanted=w, uses=uses)
             for s, x, w in zip(op.shape.leaves(), option.results, wanted, strict=True)
         ]
         for v in values:
-            script.give(node, v, times)
+            graph.give(node, v, times)
         return list(values) if op.shape.is_tuple else values[0]
 
-    def _ways(self, op: Instruction, found: Sequence[tuple[Local, Problem, Choice]]) -> tuple[tuple[Way, ...], int]:
-        """The ways of an operation, the same objects for equal ones, and a number for them."""
+    def _strategies(
+        self, op: Instruction, found: Sequence[tuple[Local, SplitProblem, SplitChoice]]
+    ) -> tuple[tuple[OpStrategy, ...], int]:
+        """The strategies of an operation, the same objects for equal ones, and a number for them."""
         parts = tuple(
             (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
             for local, _, choice in found
         )
-        known = self.script.ways.get(parts)
+        known = self.graph.strategies.get(parts)
         if known is None:
             problems = (problem for _, problem, _ in found)
-            ways = (Way(part[0], problem, part[2], part[3]) for part, problem in zip(parts, problems, strict=True))
-            known = self.script.ways[parts] = (tuple(ways), self.script.key(parts))
+            strategies = (
+                OpStrategy(part[0], problem, part[2], part[3]) for part, problem in zip(parts, problems, strict=True)
+            )
+            known = self.graph.strategies[parts] = (tuple(strategies), self.graph.key(parts))
         return known
 
     # -- borders ---------------------------------------------------------------------------------------------
 
-    def border(self, op: Instruction, layouts: Sequence[Layout], sides: tuple[int, int], *, free: bool) -> list[Node]:
+    def border(
+        self, op: Instruction, layouts: Sequence[AxisLayout], sides: tuple[int, int], *, free: bool
+    ) -> list[DecisionNode]:
         """One node per leaf with ``layouts`` that cross a border; ``sides``: how often it is read and given."""
-        key = self.script.key(sides)
+        key = self.graph.key(sides)
         nodes = [
-            self.script.node(op, self.script.border(x, sides), key=key, free=free and len(x.dims) > 0) for x in layouts
+            self.graph.node(op, self.graph.border(x, sides), key=key, free=free and len(x.dims) > 0) for x in layouts
         ]
         if free:
-            self.script.borders[op] = nodes
+            self.graph.borders[op] = nodes
         return nodes
 
     def value_of(self, op: Instruction, make: Callable[[Shape], Value]) -> Tree:
@@ -268,11 +281,11 @@ class Rehearsal(Body):
 
         return tree(op.shape)
 
-    def state(self, op: Instruction) -> tuple[Layout, ...]:
+    def state(self, op: Instruction) -> tuple[AxisLayout, ...]:
         """How the leaves of ``op`` cross a border: as was found when the program was written, or as propagated."""
         return self.context.states.get((self.signature, op)) or self.wanted(op)
 
-    def given(self, op: Instruction, nodes: Sequence[Node], times: Sequence[float]) -> Tree:
+    def given(self, op: Instruction, nodes: Sequence[DecisionNode], times: Sequence[float]) -> Tree:
         """The value of ``op``, its leaves given by ``nodes``."""
         pairs = iter(zip(nodes, times, strict=True))
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
@@ -280,7 +293,7 @@ class Rehearsal(Body):
         def make(shape: Shape) -> Value:
             node, often = next(pairs)
             made = Value(op.name, shape, node.option.results[0], _NOTHING, uses=uses)
-            self.script.give(node, made, often)
+            self.graph.give(node, made, often)
             return made
 
         tree = self.value_of(op, make)
@@ -290,20 +303,20 @@ class Rehearsal(Body):
     def inner(
         self,
         callee: Computation,
-        parameters: Sequence[Sequence[Node]],
-        results: Sequence[Layout],
+        parameters: Sequence[Sequence[DecisionNode]],
+        results: Sequence[AxisLayout],
         still: frozenset[int] | None = None,
     ) -> list[Value]:
         """The leaves of a callee's root; none where it was walked before with the same layouts."""
         layouts = tuple(tuple(n.option.results[0] for n in nodes) for nodes in parameters)
-        signature = Signature(callee, layouts, tuple(results))
-        if signature in self.script.done:
+        signature = CalleeSignature(callee, layouts, tuple(results))
+        if signature in self.graph.done:
             return []
-        self.script.done.add(signature)
-        return Rehearsal(self.script, callee, layouts, parameters, still).rehearse(results)
+        self.graph.done.add(signature)
+        return DryRun(self.graph, callee, layouts, parameters, still).run(results)
 
 
-def _parameter(body: Rehearsal, op: Instruction) -> Tree:
+def _parameter(body: DryRun, op: Instruction) -> Tree:
     """Given by the nodes at the border, or from outside as it is."""
     number = op.attrs["index"]
     if body.incoming is not None:
@@ -316,35 +329,35 @@ def _parameter(body: Rehearsal, op: Instruction) -> Tree:
 
     def make(shape: Shape) -> Value:
         made = Value(op.name, shape, next(layouts), _NOTHING, uses=uses)
-        body.script.wire(made, 1)
+        body.graph.wire(made, 1)
         return made
 
     return body.value_of(op, make)
 
 
-def _while(body: Rehearsal, op: Instruction) -> Tree:
+def _while(body: DryRun, op: Instruction) -> Tree:
     """A carried leaf lies in one layout: before the loop, in the condition, in the body, at its end and behind it."""
-    script, carry = body.script, body.state(op)
+    graph, carry = body.graph, body.state(op)
     condition, loop = op.attrs["condition"], op.attrs["body"]
-    nodes = body.border(op, carry, (2, 3), free={condition, loop} <= script.once)
+    nodes = body.border(op, carry, (2, 3), free={condition, loop} <= graph.once)
     before = list(leaves(body.values[op.operands[0]]))
     for node, v in zip(nodes, before, strict=True):
-        script.read(node, v)
+        graph.read(node, v)
     still = _still(loop)
     whole = (body.context.table.replicated(0),)
     for v in body.inner(condition, [nodes], whole, still):
-        script.wire_of[v].ask(Reader(layout=whole[0], at=len(script.nodes)))
+        graph.wire_of[v].ask(WireReader(layout=whole[0], at=len(graph.nodes)))
     for node, v in zip(nodes, body.inner(loop, [nodes], carry, still), strict=False):
-        script.read(node, v)
+        graph.read(node, v)
     for node in (nodes[n] for n in still):
         # The state lies before the loop as it does in it, and is moved before it or in it.
         outer = node.operands[0]
         outer.pieces = outer.pieces or next((w.pieces for w in node.results if w.pieces), None)
-    times = [script.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
+    times = [graph.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
     return body.given(op, nodes, times)
 
 
-def _call(body: Rehearsal, op: Instruction) -> Tree:
+def _call(body: DryRun, op: Instruction) -> Tree:
     """Arguments and results cross in one layout each."""
     callee: Computation = op.attrs["to_apply" if op.opcode == "call" else "calls"]
     incoming = [_argument(body, callee, p, o) for p, o in zip(callee.parameters, op.operands, strict=True)]
@@ -354,37 +367,37 @@ def _call(body: Rehearsal, op: Instruction) -> Tree:
     return body.given(op, nodes, [body.times] * len(nodes))
 
 
-def _argument(body: Rehearsal, callee: Computation, parameter: Instruction, operand: Instruction) -> list[Node]:
-    nodes = body.border(parameter, body.state(parameter), (1, 1), free=callee in body.script.once)
+def _argument(body: DryRun, callee: Computation, parameter: Instruction, operand: Instruction) -> list[DecisionNode]:
+    nodes = body.border(parameter, body.state(parameter), (1, 1), free=callee in body.graph.once)
     for node, v in zip(nodes, leaves(body.values[operand]), strict=True):
-        body.script.read(node, v)
+        body.graph.read(node, v)
     return nodes
 
 
-def _may_move(body: Rehearsal, callee: Computation) -> bool:
+def _may_move(body: DryRun, callee: Computation) -> bool:
     """A root that is a border itself already has its layouts."""
-    return callee in body.script.once and callee.root.opcode not in (*_BORDERS, "parameter")
+    return callee in body.graph.once and callee.root.opcode not in (*_BORDERS, "parameter")
 
 
-def _leave(body: Rehearsal, nodes: Sequence[Node], values: Sequence[Value]) -> None:
+def _leave(body: DryRun, nodes: Sequence[DecisionNode], values: Sequence[Value]) -> None:
     for node, v in zip(nodes, values, strict=False):
-        body.script.read(node, v)
+        body.graph.read(node, v)
 
 
-def _conditional(body: Rehearsal, op: Instruction) -> Tree:
+def _conditional(body: DryRun, op: Instruction) -> Tree:
     """Every branch gives the results in the same layouts; the predicate is whole."""
     body.get(body.value(op.operands[0]), body.context.table.replicated(0), "")
     named = [op.attrs[k] for k in ("true_computation", "false_computation") if k in op.attrs]
     branches: tuple[Computation, ...] = tuple(named) or op.attrs["branch_computations"]
     results = body.state(op)
-    nodes = body.border(op, results, (len(branches), 1), free=set(branches) <= body.script.once)
+    nodes = body.border(op, results, (len(branches), 1), free=set(branches) <= body.graph.once)
     for branch, operand in zip(branches, op.operands[1:], strict=True):
         incoming = [_argument(body, branch, branch.parameters[0], operand)]
         _leave(body, nodes, body.inner(branch, incoming, results))
     return body.given(op, nodes, [body.times] * len(nodes))
 
 
-_BORDERS: Mapping[str, Callable[[Rehearsal, Instruction], Tree]] = {
+_BORDERS: Mapping[str, Callable[[DryRun, Instruction], Tree]] = {
     "parameter": _parameter,
     "while": _while,
     "call": _call,

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Factor", "Network"]
+__all__ = ["CostTable", "Network"]
 
 _LARGEST = 1 << 15
 _Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class CostTable:
     """Costs of ``variables`` together; ``table`` has an axis for each."""
 
     variables: tuple[int, ...]
@@ -34,7 +34,7 @@ class Network:
 
     sizes: list[int] = field(default_factory=list)
     present: list[int] = field(default_factory=list)
-    factors: list[Factor] = field(default_factory=list)
+    factors: list[CostTable] = field(default_factory=list)
 
     def variable(self, size: int, present: int = 0) -> int:
         """A new variable."""
@@ -43,7 +43,7 @@ class Network:
         return len(self.sizes) - 1
 
     def add(self, variables: Sequence[int], table: _Table) -> None:
-        self.factors.append(Factor(tuple(variables), table))
+        self.factors.append(CostTable(tuple(variables), table))
 
     def solve(self) -> list[int]:
         """Values of least total cost, as far as tables stay small; of equals, those that come first.
@@ -56,7 +56,7 @@ class Network:
             for v in f.variables:
                 near[v].update(f.variables)
         found: dict[int, int] = {}
-        steps: list[tuple[int, Factor]] = []
+        steps: list[tuple[int, CostTable]] = []
         while near:
             v = min(near, key=lambda v: (self._extent(near[v]), v))
             if self._extent(near[v]) > _LARGEST:
@@ -72,7 +72,7 @@ class Network:
             steps.append((v, joint))
             others = near.pop(v) - {v}
             if others:
-                factors.append(Factor(joint.variables[1:], joint.table.min(axis=0)))
+                factors.append(CostTable(joint.variables[1:], joint.table.min(axis=0)))
             for u in others:
                 near[u] |= others
                 near[u].discard(v)
@@ -86,7 +86,7 @@ class Network:
     def _extent(self, variables: set[int]) -> int:
         return math.prod(self.sizes[v] for v in variables)
 
-    def _joint(self, factors: Sequence[Factor], first: int, scope: set[int]) -> Factor:
+    def _joint(self, factors: Sequence[CostTable], first: int, scope: set[int]) -> CostTable:
         """The sum of ``factors`` over ``scope``, ``first`` as the first axis."""
         variables = (first, *sorted(scope - {first}))
         axis = {v: n for n, v in enumerate(variables)}
@@ -97,11 +97,11 @@ class Network:
             for n in order:
                 shape[axis[f.variables[n]]] = self.sizes[f.variables[n]]
             total += f.table.transpose(order).reshape(shape)
-        return Factor(variables, total)
+        return CostTable(variables, total)
 
 
-def _fixed(f: Factor, variable: int, value: int) -> Factor:
+def _fixed(f: CostTable, variable: int, value: int) -> CostTable:
     if variable not in f.variables:
         return f
     at = f.variables.index(variable)
-    return Factor((*f.variables[:at], *f.variables[at + 1 :]), np.take(f.table, value, axis=at))
+    return CostTable((*f.variables[:at], *f.variables[at + 1 :]), np.take(f.table, value, axis=at))

@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.regions.dry_run import Script, rehearse
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
 from shardc.partitioner.regions.region_budget import Budget
-from shardc.partitioner.regions.region_graph import Costs, Node, Option, Region, Wire, ends
+from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, ends
 from shardc.partitioner.regions.region_network import RegionNetwork
 from shardc.partitioner.regions.region_options import Options
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.body import partition_computation
 from shardc.partitioner.rewrite.context import Context
-from shardc.partitioner.strategy.cause import Regional
-from shardc.partitioner.strategy.decisions import Plan, Planned
-from shardc.partitioner.strategy.rule import Row
+from shardc.partitioner.strategy.cause import RegionDecision
+from shardc.partitioner.strategy.decisions import LayoutPlan, PlannedSplit
+from shardc.partitioner.strategy.rule import PartitionRow
 
 __all__ = ["Search", "make_plan"]
 
@@ -39,34 +39,34 @@ _ROUNDS = 4
 #: The part of its time that a region on a machine may take to be decided anew: models are no finer.
 _SAVING = 0.998
 #: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
-_THRIFT = (0.25, 2.0, math.inf)
+_COMPUTE_PENALTIES = (0.25, 2.0, math.inf)
 
 
 def make_plan(
-    context: Context, rules: Mapping[str, Row], module: Module, parameters: Sequence[tuple[Layout, ...]]
-) -> Plan:
+    context: Context, rules: Mapping[str, PartitionRow], module: Module, parameters: Sequence[tuple[AxisLayout, ...]]
+) -> LayoutPlan:
     """Decisions for a whole module whose entry takes ``parameters``.
 
     Which states of loops and results of branches are partial is found by writing the program once (`accumulate`).
     """
     if any(i.opcode in ("while", "conditional") for i in module.instructions()):
         partition_computation(context, rules, module.entry, parameters, context.layouts(module.entry.root))
-    script = rehearse(context, rules, module, parameters)
-    search = Search(context, script.nodes, script.wires)
+    graph = build_decision_graph(context, rules, module, parameters)
+    search = Search(context, graph.nodes, graph.wires)
     search.run()
-    return _plan(script, search)
+    return _plan(graph, search)
 
 
-def _plan(script: Script, search: Search) -> Plan:
-    decisions: dict[Instruction, Planned] = {}
-    for node, row in script.rows.items():
+def _plan(graph: DecisionGraph, search: Search) -> LayoutPlan:
+    decisions: dict[Instruction, PlannedSplit] = {}
+    for node, row in graph.rows.items():
         option = node.option
-        if node.ways and option.choice is not None:
-            way = node.ways[option.way]
+        if node.strategies and option.choice is not None:
+            strategy = node.strategies[option.strategy]
             sources = tuple(w.start() for w in node.operands)
-            decisions[node.op] = Planned(row, sources, way.local, way.problem.rule, option.choice)
-    layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in script.borders.items()}
-    return Plan(decisions, layouts, {n.op: why for n, why in search.why.items()})
+            decisions[node.op] = PlannedSplit(row, sources, strategy.local, strategy.problem.rule, option.choice)
+    layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in graph.borders.items()}
+    return LayoutPlan(decisions, layouts, {n.op: why for n, why in search.why.items()})
 
 
 @dataclass(slots=True)
@@ -74,18 +74,18 @@ class Search:
     """The search over the graph of a program; ``why`` has every node that it changes."""
 
     context: Context
-    nodes: Sequence[Node]
+    nodes: Sequence[DecisionNode]
     wires: Sequence[Wire]
-    why: dict[Node, Regional] = field(default_factory=dict)
-    costs: Costs = field(init=False)
+    why: dict[DecisionNode, RegionDecision] = field(default_factory=dict)
+    costs: GraphCosts = field(init=False)
     budget: Budget = field(init=False)
     options: Options = field(init=False)
-    _known: dict[object, tuple[Option, ...] | None] = field(default_factory=dict)
-    _crowds: dict[Wire, list[Node]] = field(default_factory=dict)
-    _seen: set[Node] = field(default_factory=set)
+    _known: dict[object, tuple[NodeOption, ...] | None] = field(default_factory=dict)
+    _crowds: dict[Wire, list[DecisionNode]] = field(default_factory=dict)
+    _seen: set[DecisionNode] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.costs = Costs(self.context.resharder)
+        self.costs = GraphCosts(self.context.resharder)
         self.options = Options(self.context)
         self.budget = Budget(self.context.table, self.nodes, self.wires, self.context.resharder.price.memory())
 
@@ -116,20 +116,20 @@ class Search:
         own = wire.producer is not None and wire.producer.option.own[1] > 0
         return own or self.costs.present(wire)[1] > 0
 
-    def _improve(self, region: Region) -> list[Node]:
+    def _improve(self, region: Region) -> list[DecisionNode]:
         """Decide a region anew, within the budget; the nodes that changed."""
         signature = _signature(region)
-        for thrift in _THRIFT:
-            key = (signature, thrift)
+        for compute_penalty in _COMPUTE_PENALTIES:
+            key = (signature, compute_penalty)
             if key not in self._known:
-                self._known[key] = self.decided(region, thrift)
+                self._known[key] = self.decided(region, compute_penalty)
             found = self._known[key]
             changed = self._take(region, found) if found is not None else []
             if changed or found is None:
                 return changed
         return []
 
-    def _take(self, region: Region, options: Sequence[Option]) -> list[Node]:
+    def _take(self, region: Region, options: Sequence[NodeOption]) -> list[DecisionNode]:
         """Take ``options`` if the budget allows, and tell why; the nodes that changed."""
         nodes, wires = region.nodes, region.wires
         spans = [s for w in wires for s in self.budget.spans(w)]
@@ -140,7 +140,7 @@ class Search:
             _set(nodes, present)
             return []
         unit = "B" if isinstance(self.context.resharder.price, Bytes) else "s"
-        told = Regional(len(nodes), self._cost(region)[0], cost[0], unit)
+        told = RegionDecision(len(nodes), self._cost(region)[0], cost[0], unit)
         changed = [n for n, o in zip(nodes, present, strict=True) if n.option is not o]
         self.why.update(dict.fromkeys(changed, told))
         return changed
@@ -148,15 +148,15 @@ class Search:
     def _cost(self, region: Region) -> tuple[float, float]:
         return self.costs.total(region.nodes, region.wires)
 
-    def decided(self, region: Region, thrift: float) -> tuple[Option, ...] | None:
+    def decided(self, region: Region, compute_penalty: float) -> tuple[NodeOption, ...] | None:
         """Options for a region that together cost less than the present ones; None if there are none.
 
-        ``thrift`` is what an element costs that is computed in addition, in bytes to send.
+        ``compute_penalty`` is what an element costs that is computed in addition, in bytes to send.
         """
-        options = self.options.of_region(region, strict=thrift == math.inf)
+        options = self.options.of_region(region, strict=compute_penalty == math.inf)
         if all(len(o) == 1 for o in options):
             return None
-        best = RegionNetwork(self.costs, region, options, thrift).solve()
+        best = RegionNetwork(self.costs, region, options, compute_penalty).solve()
         if best is None:
             return None
         present = tuple(n.option for n in region.nodes)
@@ -170,14 +170,14 @@ class Search:
 
     # -- regions ---------------------------------------------------------------------------------------------
 
-    def _region(self, wire: Wire) -> tuple[list[Node], set[Node]]:
+    def _region(self, wire: Wire) -> tuple[list[DecisionNode], set[DecisionNode]]:
         """The operations that can decide near ``wire``, in program order, and those of them that lie well inside."""
-        found: dict[Node, None] = {}
+        found: dict[DecisionNode, None] = {}
         work = list(dict.fromkeys(ends(wire)))
         for node in work:
             if len(found) == _NODES:
                 break
-            if node in found or node in self._seen or not (node.ways or node.free):
+            if node in found or node in self._seen or not (node.strategies or node.free):
                 continue
             found[node] = None
             if len(node.operands) + len(node.results) > _CROWDED:
@@ -188,7 +188,7 @@ class Search:
         inner = set(list(found)[: _NODES // 2]) if len(found) == _NODES else set(found)
         return sorted(found, key=lambda n: n.index), inner
 
-    def _near(self, wire: Wire, node: Node) -> Iterator[Node]:
+    def _near(self, wire: Wire, node: DecisionNode) -> Iterator[DecisionNode]:
         """Who makes a wire and who reads it: of many, those nearest to ``node`` in the program."""
         if wire.producer is not None and wire.producer is not node:
             yield wire.producer
@@ -200,7 +200,7 @@ class Search:
             readers = sorted(readers, key=lambda n: (abs(n.index - node.index), n.index))[:_SPREAD]
         yield from readers
 
-    def _nearest(self, wire: Wire, node: Node) -> list[Node]:
+    def _nearest(self, wire: Wire, node: DecisionNode) -> list[DecisionNode]:
         """Readers among which those are that are nearest to ``node``: enough on both sides of it."""
         crowd = self._crowds.get(wire)
         if crowd is None:
@@ -212,7 +212,7 @@ class Search:
         return [*crowd[max(0, low - _SPREAD) : low], *crowd[high : high + _SPREAD]]
 
 
-def _set(nodes: Sequence[Node], options: Sequence[Option]) -> None:
+def _set(nodes: Sequence[DecisionNode], options: Sequence[NodeOption]) -> None:
     for node, option in zip(nodes, options, strict=True):
         node.option = option
 
@@ -229,7 +229,16 @@ def _signature(region: Region) -> object:
     place = {n: k for k, n in enumerate(nodes)}
     wires = {w: k for k, w in enumerate(region.wires)}
     rows = tuple(
-        (n.key, n.option, n.times, n.rate, n.free, n.heavy and n.work, bool(n.ways), tuple(wires[w] for w in n.wires))
+        (
+            n.key,
+            n.option,
+            n.times,
+            n.rate,
+            n.free,
+            n.heavy and n.work,
+            bool(n.strategies),
+            tuple(wires[w] for w in n.wires),
+        )
         for n in nodes
     )
     edges = tuple(
@@ -239,7 +248,7 @@ def _signature(region: Region) -> object:
             w.made,
             w.times,
             w.pieces,
-            w.wished,
+            w.preferred,
             place.get(w.producer, w.start()) if w.producer is not None else w.given,
             w.slot,
             tuple((place[r.node], r.slot) if r.node in place else r.want() for r in region.readers[w]),

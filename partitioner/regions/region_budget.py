@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from shardc.partitioner.emit.layout import AxisTable, Layout
-from shardc.partitioner.regions.region_graph import Node, Wire
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 
 __all__ = ["Budget"]
 
@@ -32,7 +32,9 @@ class Budget:
     ``memory`` is that of a device, where a machine is given.
     """
 
-    def __init__(self, table: AxisTable, nodes: Sequence[Node], wires: Sequence[Wire], memory: float = 0) -> None:
+    def __init__(
+        self, table: AxisTable, nodes: Sequence[DecisionNode], wires: Sequence[Wire], memory: float = 0
+    ) -> None:
         self.table = table
         self.places = len(nodes) + 1
         self.alive = self._sum([s for w in wires for s in self.spans(w)])
@@ -42,7 +44,7 @@ class Budget:
         timed = any(n.rate for n in nodes)
         self.most_work = math.inf if timed else self.work * (1 + _MORE_WORK)
 
-    def nbytes(self, wire: Wire, layout: Layout) -> int:
+    def nbytes(self, wire: Wire, layout: AxisLayout) -> int:
         """On one device."""
         return wire.nbytes * math.prod(self.table.local_dims(layout, wire.dims))
 

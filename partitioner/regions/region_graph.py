@@ -1,10 +1,10 @@
-"""A program as a graph of decisions: operations with their ways, values with what their moves cost.
+"""A program as a graph of decisions: operations with their strategies, values with what moves cost.
 
-A `Node` decides: one operation, or one leaf that crosses a border (a loop's carry, an argument, a result). Each of its
-`Option`s says in which layouts it reads and gives. A `Wire` is one value between the node that makes it and those that
-read it; it costs what brings it from the one layout into the others, each once however many read it. The cost of a
-program is the sum over wires and over what operations send themselves, times how often each of them runs; on a machine
-their arithmetic takes its time as well.
+A `DecisionNode` decides: one operation, or one leaf that crosses a border (a loop's carry, an argument, a result).
+Each of its `NodeOption`s says in which layouts it reads and gives. A `Wire` is one value between the node that makes
+it and those that read it; it costs what brings it from the one layout into the others, each once however many read it.
+The cost of a program is the sum over wires and over what operations send themselves, times how often each of them runs;
+on a machine their arithmetic takes its time as well.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.strategy.choose import Choice, Problem
-from shardc.partitioner.strategy.pieces import Pieces
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem
+from shardc.partitioner.strategy.pieces import LoopPieces
 from shardc.partitioner.strategy.rule import Local
 
-__all__ = ["Costs", "Node", "Option", "Reader", "Region", "Wants", "Way", "Wire", "ends"]
+__all__ = ["DecisionNode", "GraphCosts", "NodeOption", "OpStrategy", "Region", "Wants", "Wire", "WireReader", "ends"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One of the ways to do an operation as a problem.
+class OpStrategy:
+    """One of the strategies of an operation, as a problem.
 
     ``groups`` are its `Local.linear` groups by reduction; ``finished`` tells that it leaves nothing partial.
     """
 
     local: Local
-    problem: Problem
+    problem: SplitProblem
     groups: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
     finished: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Option:
+class NodeOption:
     """Layouts that a node reads and gives, and what it sends itself in doing so.
 
-    ``way`` is the place of the way among the node's, ``choice`` what is written for it; borders have no choice.
-    ``work`` is the measure of local work. Options are compared by identity.
+    ``strategy`` is the number of the strategy among the node's, ``choice`` what is written for it; borders have no
+    choice. ``work`` is the measure of local work. Options are compared by identity.
     """
 
-    operands: tuple[Layout, ...]
-    results: tuple[Layout, ...]
+    operands: tuple[AxisLayout, ...]
+    results: tuple[AxisLayout, ...]
     own: Cost = (0.0, 0)
-    way: int = 0
-    choice: Choice | None = None
+    strategy: int = 0
+    choice: SplitChoice | None = None
     work: float = 0.0
 
 
-class Node:
-    """One decision: ``option`` is the present one. A node with neither ``ways`` nor ``free`` never changes.
+class DecisionNode:
+    """One decision: ``option`` is the present one. A node with neither ``strategies`` nor ``free`` never changes.
 
-    ``ways`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all sides.
-    ``key`` stands for all that decides about options, so that equal nodes have equal ones. ``times``: how often it
-    runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic, at ``rate``
-    seconds a piece, or 0 where bytes count and not time.
+    ``strategies`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all
+    sides. ``key`` stands for all that decides about options, so that equal nodes have equal ones. ``times``: how often
+    it runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic, at
+    ``rate`` seconds a piece, or 0 where bytes count and not time.
     """
 
     __slots__ = (
@@ -75,8 +75,8 @@ class Node:
         "rate",
         "results",
         "slots",
+        "strategies",
         "times",
-        "ways",
         "work",
     )
 
@@ -84,10 +84,10 @@ class Node:
         self,
         index: int,
         op: Instruction,
-        option: Option,
+        option: NodeOption,
         *,
         key: object = None,
-        ways: tuple[Way, ...] = (),
+        strategies: tuple[OpStrategy, ...] = (),
         free: bool = False,
         heavy: bool = False,
         counts: bool = False,
@@ -98,7 +98,7 @@ class Node:
         self.op = op
         self._option = option
         self.key = key
-        self.ways = ways
+        self.strategies = strategies
         self.free = free
         self.heavy = heavy
         self.counts = counts
@@ -110,11 +110,11 @@ class Node:
         self.slots: list[int] = []
 
     @property
-    def option(self) -> Option:
+    def option(self) -> NodeOption:
         return self._option
 
     @option.setter
-    def option(self, option: Option) -> None:
+    def option(self, option: NodeOption) -> None:
         for wire, number, old, new in zip(
             self.operands, self.slots, self._option.operands, option.operands, strict=False
         ):
@@ -124,7 +124,7 @@ class Node:
 
     def read(self, wire: Wire) -> None:
         """Read ``wire`` next."""
-        self.slots.append(wire.ask(Reader(self, len(self.operands), at=self.index)))
+        self.slots.append(wire.ask(WireReader(self, len(self.operands), at=self.index)))
         self.operands.append(wire)
 
     @property
@@ -133,18 +133,18 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class WireReader:
     """Who reads a wire: slot ``slot`` of a node, or something that wants it in ``layout`` whatever happens.
 
     ``at`` is the number of nodes before it.
     """
 
-    node: Node | None = None
+    node: DecisionNode | None = None
     slot: int = 0
-    layout: Layout | None = None
+    layout: AxisLayout | None = None
     at: int = 0
 
-    def want(self) -> Layout:
+    def want(self) -> AxisLayout:
         """The layout that is asked for at present."""
         if self.node is not None:
             return self.node.option.operands[self.slot]
@@ -159,14 +159,14 @@ class Wants:
 
     def __init__(self) -> None:
         #: Numbers of readers and their places, by layout, both in order.
-        self._of: dict[Layout, tuple[list[int], list[int]]] = {}
+        self._of: dict[AxisLayout, tuple[list[int], list[int]]] = {}
 
-    def add(self, number: int, at: int, layout: Layout) -> None:
+    def add(self, number: int, at: int, layout: AxisLayout) -> None:
         """Reader ``number``, which has ``at`` nodes before it, asks for ``layout``."""
         for line, item in zip(self._of.setdefault(layout, ([], [])), (number, at), strict=True):
             insort(line, item)
 
-    def move(self, number: int, at: int, old: Layout, new: Layout) -> None:
+    def move(self, number: int, at: int, old: AxisLayout, new: AxisLayout) -> None:
         """It asks for ``new`` in place of ``old``."""
         lines = self._of[old]
         for line, item in zip(lines, (number, at), strict=True):
@@ -175,11 +175,11 @@ class Wants:
             del self._of[old]
         self.add(number, at, new)
 
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> list[AxisLayout]:
         """What is asked for, in the order of those who ask first."""
         return sorted(self._of, key=lambda x: self._of[x][0][0]) if len(self._of) > 1 else list(self._of)
 
-    def spans(self) -> Iterator[tuple[Layout, int, int]]:
+    def spans(self) -> Iterator[tuple[AxisLayout, int, int]]:
         """Each layout with the first and the last place where it is asked for."""
         for layout in self.layouts():
             places = self._of[layout][1]
@@ -195,7 +195,7 @@ class Wire:
     """One value of global ``dims``, made by result ``slot`` of ``producer`` or lying in ``given``.
 
     ``made``: it is made afresh in any layout, so that no move costs. ``times``: how often its moves run: that of the
-    innermost loop in which it changes. ``wished`` is its propagated layout. ``pieces``: all that loops read of it.
+    innermost loop in which it changes. ``preferred`` is its propagated layout. ``pieces``: all that loops read of it.
     ``wants`` follows what the ``readers`` ask for at present; ``last`` is the place of the last one.
     """
 
@@ -207,30 +207,32 @@ class Wire:
         "made",
         "nbytes",
         "pieces",
+        "preferred",
         "producer",
         "readers",
         "slot",
         "times",
         "wants",
-        "wished",
     )
 
-    def __init__(self, index: int, dims: tuple[int, ...], nbytes: int, given: Layout, wished: Layout) -> None:
+    def __init__(
+        self, index: int, dims: tuple[int, ...], nbytes: int, given: AxisLayout, preferred: AxisLayout
+    ) -> None:
         self.index = index
         self.dims = dims
         self.nbytes = nbytes
         self.given = given
-        self.wished = wished
-        self.producer: Node | None = None
+        self.preferred = preferred
+        self.producer: DecisionNode | None = None
         self.slot = 0
         self.made = False
         self.times: float = 1
-        self.pieces: Pieces | None = None
-        self.readers: list[Reader] = []
+        self.pieces: LoopPieces | None = None
+        self.readers: list[WireReader] = []
         self.wants = Wants()
         self.last = 0
 
-    def ask(self, reader: Reader) -> int:
+    def ask(self, reader: WireReader) -> int:
         """``reader`` is the next one; its number."""
         number = len(self.readers)
         self.readers.append(reader)
@@ -238,7 +240,7 @@ class Wire:
         self.last = max(self.last, reader.at)
         return number
 
-    def start(self) -> Layout:
+    def start(self) -> AxisLayout:
         """The layout in which it is made at present."""
         return self.given if self.producer is None else self.producer.option.results[self.slot]
 
@@ -250,7 +252,7 @@ class Region:
     costs depend on no more. It holds for the options that the nodes outside have at present.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[DecisionNode]) -> None:
         self.nodes = nodes
         self.wires = list(dict.fromkeys(w for n in nodes for w in n.wires))
         own: dict[Wire, set[int]] = {w: set() for w in self.wires}
@@ -261,12 +263,12 @@ class Region:
             w: [w.readers[k] for k in sorted((*mine, *w.wants.first_without(mine)))] for w, mine in own.items()
         }
 
-    def ends(self, wire: Wire) -> Iterator[Node]:
+    def ends(self, wire: Wire) -> Iterator[DecisionNode]:
         """Who makes a wire and who reads it, as far as it is seen from here."""
         return ends(wire, self.readers[wire])
 
 
-def moved(wire: Wire, layouts: Sequence[Layout]) -> tuple[tuple[int, ...], float]:
+def moved(wire: Wire, layouts: Sequence[AxisLayout]) -> tuple[tuple[int, ...], float]:
     """The dimensions of what is moved between ``layouts``, and how often: the wire, or its pieces."""
     pieces = wire.pieces
     if pieces is not None and pieces.moves(*layouts):
@@ -274,21 +276,21 @@ def moved(wire: Wire, layouts: Sequence[Layout]) -> tuple[tuple[int, ...], float
     return wire.dims, wire.times
 
 
-def ends(wire: Wire, readers: Iterable[Reader] | None = None) -> Iterator[Node]:
+def ends(wire: Wire, readers: Iterable[WireReader] | None = None) -> Iterator[DecisionNode]:
     """Who makes a wire, and who reads it: all, or some ``readers``."""
     if wire.producer is not None:
         yield wire.producer
     yield from (r.node for r in (wire.readers if readers is None else readers) if r.node is not None)
 
 
-class Costs:
+class GraphCosts:
     """What wires and nodes cost, remembered."""
 
     def __init__(self, resharder: Resharder) -> None:
         self.resharder = resharder
-        self._known: dict[tuple[tuple[int, ...], int, Layout, tuple[Layout, ...]], Cost] = {}
+        self._known: dict[tuple[tuple[int, ...], int, AxisLayout, tuple[AxisLayout, ...]], Cost] = {}
 
-    def total(self, nodes: Iterable[Node], wires: Iterable[Wire]) -> tuple[float, float]:
+    def total(self, nodes: Iterable[DecisionNode], wires: Iterable[Wire]) -> tuple[float, float]:
         """Of some nodes and wires at present."""
         wire, count = 0.0, 0.0
         for node in nodes:
@@ -309,7 +311,7 @@ class Costs:
         start = wire.start()
         return self.of(wire, start, wire.wants.layouts())
 
-    def of(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[float, float]:
+    def of(self, wire: Wire, start: AxisLayout, wants: Sequence[AxisLayout]) -> tuple[float, float]:
         """What it costs to bring a wire from ``start`` into all of ``wants``, in order."""
         others = tuple(dict.fromkeys(x for x in wants if x is not start))
         if wire.made or not others:
@@ -321,7 +323,7 @@ class Costs:
             found = self._known[key] = self._moves(*key)
         return (found[0] * times, found[1] * times)
 
-    def _moves(self, dims: tuple[int, ...], nbytes: int, start: Layout, wants: Sequence[Layout]) -> Cost:
+    def _moves(self, dims: tuple[int, ...], nbytes: int, start: AxisLayout, wants: Sequence[AxisLayout]) -> Cost:
         """The cheapest move into each layout from what there is by then."""
         resharder = self.resharder
         forms = [start]
@@ -335,7 +337,7 @@ class Costs:
             forms.extend(step.after for step in path.steps)
         return (wire, count)
 
-    def bound(self, wire: Wire, start: Layout, wants: Sequence[Layout]) -> tuple[tuple[float, float], bool]:
+    def bound(self, wire: Wire, start: AxisLayout, wants: Sequence[AxisLayout]) -> tuple[tuple[float, float], bool]:
         """What bringing a wire from ``start`` into ``wants`` costs at least, and whether that is what it costs."""
         others = tuple(dict.fromkeys(x for x in wants if x is not start))
         dims, times = moved(wire, (start, *others))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.regions.eliminate_variables import Factor, Network
-from shardc.partitioner.regions.region_graph import Costs, Node, Option, Reader, Region, Wire
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.regions.eliminate_variables import CostTable, Network
+from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, WireReader
 from shardc.partitioner.reshard.price import Bytes
 
 __all__ = ["RegionNetwork"]
@@ -28,7 +28,7 @@ _FORMS = 3
 _TRIES = 24
 
 #: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
-_View = tuple[Layout | None, tuple[Layout | None, ...]]
+_View = tuple[AxisLayout | None, tuple[AxisLayout | None, ...]]
 
 
 @dataclass(slots=True)
@@ -43,22 +43,25 @@ class _Edge:
     index: tuple[NDArray[np.intp], ...]
     table: NDArray[np.float64]
     exact: NDArray[np.bool_]
-    entry: Callable[[tuple[int, ...]], tuple[Layout, list[Layout]]]
+    entry: Callable[[tuple[int, ...]], tuple[AxisLayout, list[AxisLayout]]]
     place: int = -1
 
-    def factor(self) -> Factor:
-        return Factor(self.variables, self.table[np.ix_(*self.index)])
+    def factor(self) -> CostTable:
+        return CostTable(self.variables, self.table[np.ix_(*self.index)])
 
 
 class RegionNetwork:
     """Decisions of a region's nodes among ``options``, the present ones first.
 
-    ``thrift`` is what an element costs that is computed in addition, in bytes to send; infinite: there are none.
+    ``compute_penalty`` is what an element costs that is computed in addition, in bytes to send; infinite: there are
+    none.
     """
 
-    def __init__(self, costs: Costs, region: Region, options: Sequence[tuple[Option, ...]], thrift: float) -> None:
+    def __init__(
+        self, costs: GraphCosts, region: Region, options: Sequence[tuple[NodeOption, ...]], compute_penalty: float
+    ) -> None:
         self.costs = costs
-        self.thrift = thrift
+        self.compute_penalty = compute_penalty
         self.region, self.options = region, options
         nodes = region.nodes
         self.network = Network()
@@ -72,7 +75,7 @@ class RegionNetwork:
             if not wire.made:
                 self._add_wire(wire)
 
-    def solve(self) -> tuple[Option, ...] | None:
+    def solve(self) -> tuple[NodeOption, ...] | None:
         """Options that together cost less than the present ones; None where there are none."""
         present = list(self.network.present)
         self._settle(present)
@@ -113,15 +116,15 @@ class RegionNetwork:
         """One number: a collective weighs less than any byte or nanosecond that counts."""
         return cost[0] + cost[1] * self.weight
 
-    def _own(self, node: Node, option: Option) -> float:
+    def _own(self, node: DecisionNode, option: NodeOption) -> float:
         """What an option costs by itself; one that changes nothing for the better is not worth it."""
         own = self._scalar((option.own[0] * node.times, option.own[1] * node.times))
         own += node.rate * option.work * node.times
         if option is node.option:
             return own
         own += 1e-3 * self.weight
-        if node.counts and not node.rate and self.thrift < math.inf:
-            own += self.thrift * node.times * (option.work - node.option.work)
+        if node.counts and not node.rate and self.compute_penalty < math.inf:
+            own += self.compute_penalty * node.times * (option.work - node.option.work)
         return own
 
     # -- values ----------------------------------------------------------------------------------------------
@@ -137,7 +140,7 @@ class RegionNetwork:
         kinds = [list(dict.fromkeys(v)) for v in views]
         place = {n: k for k, n in enumerate(here)}
 
-        def entry(at: tuple[int, ...]) -> tuple[Layout, list[Layout]]:
+        def entry(at: tuple[int, ...]) -> tuple[AxisLayout, list[AxisLayout]]:
             start = None if wire.producer not in place else kinds[place[wire.producer]][at[place[wire.producer]]][0]
             wants = [
                 (None if r.node not in place else kinds[place[r.node]][at[place[r.node]]][1][k]) or r.want()
@@ -154,7 +157,7 @@ class RegionNetwork:
         variables: tuple[int, ...],
         index: tuple[NDArray[np.intp], ...],
         shape: Sequence[int],
-        entry: Callable[[tuple[int, ...]], tuple[Layout, list[Layout]]],
+        entry: Callable[[tuple[int, ...]], tuple[AxisLayout, list[AxisLayout]]],
     ) -> None:
         table, exact = np.zeros(shape), np.ones(shape, bool)
         for at in itertools.product(*map(range, shape)):
@@ -165,13 +168,13 @@ class RegionNetwork:
             self.network.factors.append(edge.factor())
             self.edges.append(edge)
 
-    def _add_forms(self, wire: Wire, views: Mapping[Node, Sequence[_View]]) -> None:
+    def _add_forms(self, wire: Wire, views: Mapping[DecisionNode, Sequence[_View]]) -> None:
         """Through the set of layouts into which the value is brought: each reader's must be one of them."""
         seen = self.region.readers[wire]
         readers = [n for n in views if any(r.node is n for r in seen)]
         asked = {n: [frozenset(x for x in v[1] if x is not None) for v in views[n]] for n in readers}
         layouts = list(dict.fromkeys(x for n in readers for v in views[n] for x in v[1] if x is not None))
-        present = frozenset[Layout]().union(*(asked[n][0] for n in readers))
+        present = frozenset[AxisLayout]().union(*(asked[n][0] for n in readers))
         sets = list(_sets(layouts, present))
         forms = self.network.variable(len(sets), sets.index(present))
         producer = wire.producer if wire.producer in views else None
@@ -179,7 +182,7 @@ class RegionNetwork:
         starts = list(dict.fromkeys(given))
         fixed = [r.want() for r in seen if r.node not in views]
 
-        def entry(at: tuple[int, ...]) -> tuple[Layout, list[Layout]]:
+        def entry(at: tuple[int, ...]) -> tuple[AxisLayout, list[AxisLayout]]:
             chosen = sets[at[-1]]
             return starts[at[0]] if len(at) > 1 else starts[0], [*fixed, *(x for x in layouts if x in chosen)]
 
@@ -199,7 +202,7 @@ def _index(kinds: Sequence[object], values: Sequence[object]) -> NDArray[np.intp
     return np.array([kinds.index(v) for v in values], np.intp)
 
 
-def _views(wire: Wire, readers: Sequence[Reader], node: Node, options: Sequence[Option]) -> list[_View]:
+def _views(wire: Wire, readers: Sequence[WireReader], node: DecisionNode, options: Sequence[NodeOption]) -> list[_View]:
     return [
         (
             o.results[wire.slot] if wire.producer is node else None,
@@ -209,7 +212,7 @@ def _views(wire: Wire, readers: Sequence[Reader], node: Node, options: Sequence[
     ]
 
 
-def _sets(layouts: Sequence[Layout], present: frozenset[Layout]) -> Iterator[frozenset[Layout]]:
+def _sets(layouts: Sequence[AxisLayout], present: frozenset[AxisLayout]) -> Iterator[frozenset[AxisLayout]]:
     """Sets of a few of ``layouts``; the present one is among them."""
     most = _FORMS if len(layouts) <= 8 else _FORMS - 1
     for size in range(1, most + 1):

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from shardc.partitioner.emit.layout import Atoms, Layout
-from shardc.partitioner.regions.dry_run import settled
-from shardc.partitioner.regions.region_graph import Node, Option, Region, Way, Wire
+from shardc.partitioner.emit.layout import Atoms, AxisLayout
+from shardc.partitioner.regions.dry_run import settle
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Region, Wire
 from shardc.partitioner.rewrite.context import Context
-from shardc.partitioner.strategy.choose import Choice, assign, laid_out, moved_away
+from shardc.partitioner.strategy.choose import SplitChoice, assign, lay_out, move_away
 
 __all__ = ["Options"]
 
@@ -31,17 +31,17 @@ class Options:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._made: dict[object, tuple[Option, ...]] = {}
-        self._settled: dict[object, Option] = {}
+        self._made: dict[object, tuple[NodeOption, ...]] = {}
+        self._settled: dict[object, NodeOption] = {}
 
-    def of_region(self, region: Region, *, strict: bool = False) -> list[tuple[Option, ...]]:
+    def of_region(self, region: Region, *, strict: bool = False) -> list[tuple[NodeOption, ...]]:
         """Options of each node of a region, the present one first.
 
         With ``strict`` only those that neither work more nor make larger values than the present ones.
         """
         nodes = region.nodes
         pools = {wire: _first(self.context, wire) for wire in region.wires if not wire.made}
-        found: dict[Node, tuple[Option, ...]] = {}
+        found: dict[DecisionNode, tuple[NodeOption, ...]] = {}
         changed = set(nodes)
         for _ in range(4):
             again, changed = changed, set()
@@ -58,33 +58,33 @@ class Options:
                 break
         return [self._thrifty(node, found[node]) if strict else found[node] for node in nodes]
 
-    def _thrifty(self, node: Node, options: Sequence[Option]) -> tuple[Option, ...]:
+    def _thrifty(self, node: DecisionNode, options: Sequence[NodeOption]) -> tuple[NodeOption, ...]:
         present = node.option
         most = self._sizes(node, present)
         return tuple(o for o in options if o is present or (o.work <= present.work and self._sizes(node, o) <= most))
 
-    def _sizes(self, node: Node, option: Option) -> int:
+    def _sizes(self, node: DecisionNode, option: NodeOption) -> int:
         """Elements that a node leaves on a device."""
         local = self.context.table.local_dims
         return sum(math.prod(local(x, w.dims)) for x, w in zip(option.results, node.results, strict=False))
 
-    def _of_node(self, node: Node, pools: dict[Wire, list[Layout]]) -> tuple[Option, ...]:
+    def _of_node(self, node: DecisionNode, pools: dict[Wire, list[AxisLayout]]) -> tuple[NodeOption, ...]:
         own = tuple(tuple(pools.get(w, ())) for w in node.wires)
-        key = (node.key, node.option, own, node.work if node.heavy else None, node.free, bool(node.ways))
+        key = (node.key, node.option, own, node.work if node.heavy else None, node.free, bool(node.strategies))
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = tuple(self._make(node, own))
         return found
 
-    def _make(self, node: Node, pools: Sequence[tuple[Layout, ...]]) -> list[Option]:
+    def _make(self, node: DecisionNode, pools: Sequence[tuple[AxisLayout, ...]]) -> list[NodeOption]:
         out = [node.option]
         if node.free:
             sides = (len(node.option.operands), len(node.option.results))
             pool = dict.fromkeys((node.option.results[0], *(x for pool in pools for x in pool if not x.unreduced)))
-            out.extend(Option((x,) * sides[0], (x,) * sides[1]) for x in list(pool)[1:])
-        seen = {(node.option.way, node.option.operands, node.option.results)}
-        for number, way in enumerate(node.ways):
-            for factors, carry in self._assignments(node, way, pools):
+            out.extend(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(pool)[1:])
+        seen = {(node.option.strategy, node.option.operands, node.option.results)}
+        for number, strategy in enumerate(node.strategies):
+            for factors, carry in self._assignments(node, strategy, pools):
                 option = self._option(node, number, factors, carry)
                 same = (number, option.operands, option.results)
                 if same in seen or (node.heavy and option.work > node.work):
@@ -94,13 +94,13 @@ class Options:
         return out[:_MOST]
 
     def _assignments(
-        self, node: Node, way: Way, pools: Sequence[tuple[Layout, ...]]
+        self, node: DecisionNode, strategy: OpStrategy, pools: Sequence[tuple[AxisLayout, ...]]
     ) -> Iterator[tuple[tuple[Atoms, ...], _Carry]]:
         """Axes per factor as each layout of each tensor would have it, alone or before the others."""
-        table, problem = self.context.table, way.problem
+        table, problem = self.context.table, strategy.problem
         present = [*node.option.operands, *node.option.results]
-        carries: list[_Carry] = [((), (), "sum"), *_carries(way, pools)]
-        tensors = _different(way, present, pools)
+        carries: list[_Carry] = [((), (), "sum"), *_carries(strategy, pools)]
+        tensors = _different(strategy, present, pools)
         for carry in carries:
             for t in tensors:
                 rest = tuple(u for u in tensors if u != t)
@@ -110,29 +110,31 @@ class Options:
                     for order in ((t,), (t, *rest)) if rest else ((t,),):
                         factors = assign(table, problem, layouts, order, carry[1])
                         yield factors, carry
-                        away = moved_away(table, problem, factors, carry[1], (t, layout))
+                        away = move_away(table, problem, factors, carry[1], (t, layout))
                         if away is not factors:
                             yield away, carry
 
-    def _option(self, node: Node, number: int, factors: tuple[Atoms, ...], carry: _Carry) -> Option:
-        way, wished = node.ways[number], tuple(w.wished for w in node.results)
-        kind = (way.local, way.problem.rule, way.problem.usable, way.finished, number)
-        key = (kind, factors, carry, wished, tuple(w.nbytes for w in node.results))
+    def _option(self, node: DecisionNode, number: int, factors: tuple[Atoms, ...], carry: _Carry) -> NodeOption:
+        strategy, preferred = node.strategies[number], tuple(w.preferred for w in node.results)
+        kind = (strategy.local, strategy.problem.rule, strategy.problem.usable, strategy.finished, number)
+        key = (kind, factors, carry, preferred, tuple(w.nbytes for w in node.results))
         found = self._settled.get(key)
         if found is None:
-            operands, results = laid_out(self.context.table, way.problem.rule, factors, carry)
-            choice = Choice(factors, operands, results, carry[1], (0.0, 0))
-            found = self._settled[key] = settled(self.context, way, number, choice, wished)
+            operands, results = lay_out(self.context.table, strategy.problem.rule, factors, carry)
+            choice = SplitChoice(factors, operands, results, carry[1], (0.0, 0))
+            found = self._settled[key] = settle(self.context, strategy, number, choice, preferred)
         return found
 
 
-def _different(way: Way, present: Sequence[Layout], pools: Sequence[tuple[Layout, ...]]) -> list[int]:
+def _different(
+    strategy: OpStrategy, present: Sequence[AxisLayout], pools: Sequence[tuple[AxisLayout, ...]]
+) -> list[int]:
     """Tensors whose layouts have a say: two of those that are alike, since what a third one says was said before.
 
     All those are alike that must be whole.
     """
     alike: dict[object, list[int]] = {}
-    tensors, usable = way.problem.rule.tensors, way.problem.usable
+    tensors, usable = strategy.problem.rule.tensors, strategy.problem.usable
     for t, pool in enumerate(pools):
         if pool and present[t].dims:
             split = any(f in usable for dim in tensors[t] for f in dim)
@@ -142,22 +144,22 @@ def _different(way: Way, present: Sequence[Layout], pools: Sequence[tuple[Layout
     return sorted(t for same in alike.values() for t in same)
 
 
-def _first(context: Context, wire: Wire) -> list[Layout]:
+def _first(context: Context, wire: Wire) -> list[AxisLayout]:
     """Where a wire lies, what is asked for, what propagation gave."""
     start = wire.start()
-    pool = dict.fromkeys((start, wire.wished, context.table.reduced(start), *wire.wants.layouts()))
+    pool = dict.fromkeys((start, wire.preferred, context.table.reduced(start), *wire.wants.layouts()))
     return list(pool)[:_POOL]
 
 
-def _carries(way: Way, pools: Sequence[tuple[Layout, ...]]) -> Iterator[_Carry]:
-    """Partial layouts of operands in which the way is linear."""
-    for reduction, groups in way.groups:
+def _carries(strategy: OpStrategy, pools: Sequence[tuple[AxisLayout, ...]]) -> Iterator[_Carry]:
+    """Partial layouts of operands in which the strategy is linear."""
+    for reduction, groups in strategy.groups:
         for group in dict.fromkeys(groups):
             layouts = (layout for i in group for layout in pools[i] if layout.reduction == reduction)
             yield from ((group, axes, reduction) for axes in dict.fromkeys(x.unreduced for x in layouts) if axes)
 
 
-def _suggested(node: Node, options: Sequence[Option]) -> Iterator[tuple[Wire, Layout]]:
+def _suggested(node: DecisionNode, options: Sequence[NodeOption]) -> Iterator[tuple[Wire, AxisLayout]]:
     for option in options:
         yield from zip(node.operands, option.operands, strict=False)
         yield from zip(node.results, option.results, strict=False)

@@ -18,24 +18,31 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
-from shardc.partitioner.reshard.windows import Plan, Round, Source, Wish, gathered, plan
+from shardc.partitioner.reshard.windows import (
+    ExchangePlan,
+    Round,
+    SourceInterval,
+    TargetIntervals,
+    operands_to_gather,
+    plan_exchange,
+)
 
 __all__ = [
-    "Elements",
+    "ElementIntervals",
     "Fetched",
-    "Line",
+    "SplitLine",
     "by_position",
+    "count_fetched_bytes",
     "elements_read",
     "fetch",
     "fetch_dilated",
-    "fetched_bytes",
     "outputs",
     "pick",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SplitLine:
     """The dimension ``dim`` of local arrays whose split axes are ``atoms``; ``need`` says who reads, for reports."""
 
     dim: int
@@ -44,7 +51,7 @@ class Line:
 
 
 @lru_cache(maxsize=4096)
-def outputs(n: int, k: int, *, first: int = 0, stride: int = 1, reach: int = 1, full: bool = False) -> Wish:
+def outputs(n: int, k: int, *, first: int = 0, stride: int = 1, reach: int = 1, full: bool = False) -> TargetIntervals:
     """What k devices read that compute n outputs in equal chunks.
 
     Output o reads from position ``first + o * stride`` on ``reach`` positions. With ``full``, padding reads as well.
@@ -53,57 +60,65 @@ def outputs(n: int, k: int, *, first: int = 0, stride: int = 1, reach: int = 1, 
     counts = [chunk if full else min(max(n - i * chunk, 0), chunk) for i in range(k)]
     sizes = tuple((c - 1) * stride + reach if c else 0 for c in counts)
     starts = tuple(first + i * chunk * stride for i in range(k))
-    return Wish(starts, sizes, (chunk - 1) * stride + reach)
+    return TargetIntervals(starts, sizes, (chunk - 1) * stride + reach)
 
 
 def fetch(
-    em: Emitter, line: Line, operands: Sequence[Instruction], sources: Sequence[Source], wish: Wish, fill: Instruction
+    em: Emitter,
+    line: SplitLine,
+    operands: Sequence[Instruction],
+    sources: Sequence[SourceInterval],
+    target: TargetIntervals,
+    fill: Instruction,
 ) -> Instruction:
-    """A local array with ``wish.size`` elements along the line's dimension, put together from ``sources``.
+    """A local array with ``target.size`` elements along the line's dimension, put together from ``sources``.
 
     ``sources`` are in virtual order without gaps between them; outside them there is the scalar ``fill``: everywhere
     where there are none, because all arrays are empty along the line.
     """
     dims = operands[0].shape.dims
-    made = (*dims[: line.dim], wish.size, *dims[line.dim + 1 :])
+    made = (*dims[: line.dim], target.size, *dims[line.dim + 1 :])
     if not sources:
         return em.splat(fill, made)
     arrays, kept = list(operands), em.origin
-    for operand in sorted(gathered(tuple(sources), wish)):
+    for operand in sorted(operands_to_gather(tuple(sources), target)):
         em.origin = _origin(em, line, f"nearly all of dimension {line.dim} on every device")
         arrays[operand] = em.all_gather(arrays[operand], line.dim, line.atoms)
-    sources = _known(sources, wish)
-    steps = plan(sources, wish)
+    sources = _known(sources, target)
+    steps = plan_exchange(sources, target)
     em.origin = _origin(em, line, f"elements of neighbouring shards along dimension {line.dim}")
     parts = _sent(em, line, arrays, steps)
     em.origin = kept
-    return _Assembly(em, line, parts, steps, wish, fill, made).made()
+    return _Assembly(em, line, parts, steps, target, fill, made).made()
 
 
-def _known(sources: Sequence[Source], wish: Wish) -> tuple[Source, ...]:
+def _known(sources: Sequence[SourceInterval], target: TargetIntervals) -> tuple[SourceInterval, ...]:
     """Sources after those that had better be gathered are."""
-    whole = gathered(tuple(sources), wish)
-    k = len(wish.starts)
+    whole = operands_to_gather(tuple(sources), target)
+    k = len(target.starts)
     return tuple(replace(s, chunk=k * s.chunk, split=False) if s.operand in whole else s for s in sources)
 
 
-def fetched_bytes(sources: Sequence[Source], wish: Wish, nbytes: float) -> tuple[float, int]:
+def count_fetched_bytes(sources: Sequence[SourceInterval], target: TargetIntervals, nbytes: float) -> tuple[float, int]:
     """What one device sends in a `fetch`, an element along the dimension having ``nbytes``, and in how many calls."""
-    whole = gathered(tuple(sources), wish)
+    whole = operands_to_gather(tuple(sources), target)
     chunks = {s.operand: s.chunk for s in sources}
-    sent, messages = plan(_known(sources, wish), wish).sent
-    everything = sum((len(wish.starts) - 1) * chunks[o] for o in whole)
+    sent, messages = plan_exchange(_known(sources, target), target).sent
+    everything = sum((len(target.starts) - 1) * chunks[o] for o in whole)
     return (sent + everything) * nbytes, messages + len(whole)
 
 
-def pick(em: Emitter, line: Line, x: Instruction, source: Source, wish: Wish, fill: Instruction) -> Instruction:
-    """What of a wish a device finds in its own shard, the scalar ``fill`` for everything else: sends nothing."""
-    steps = plan((source,), wish)
+def pick(
+    em: Emitter, line: SplitLine, x: Instruction, source: SourceInterval, target: TargetIntervals, fill: Instruction
+) -> Instruction:
+    """What of its target interval a device finds in its own shard, the scalar ``fill`` for everything else: sends
+    nothing."""
+    steps = plan_exchange((source,), target)
     own = [n for n, r in enumerate(steps.rounds) if r.own]
     order = None if steps.order is None else tuple(own.index(n) for n in steps.order if n in own)
     steps = replace(steps, rounds=tuple(steps.rounds[n] for n in own), order=order)
     parts = _sent(em, line, [x], steps)
-    return _Assembly(em, line, parts, steps, wish, fill, _with_size(x, line.dim, wish.size)).stacked()
+    return _Assembly(em, line, parts, steps, target, fill, _with_size(x, line.dim, target.size)).stacked()
 
 
 def _with_size(x: Instruction, dim: int, size: int) -> tuple[int, ...]:
@@ -114,7 +129,7 @@ def _with_size(x: Instruction, dim: int, size: int) -> tuple[int, ...]:
 class Fetched:
     """What a window reads: a local array, and the padding and dilation that the reader still has to apply.
 
-    With ``late``, the reader finds ``more`` positions in all, and what it wished for begins at position ``late``.
+    With ``late``, the reader finds ``more`` positions in all, and its target interval begins at position ``late``.
     """
 
     array: Instruction
@@ -127,10 +142,10 @@ class Fetched:
 
 def fetch_dilated(
     em: Emitter,
-    line: Line,
+    line: SplitLine,
     x: Instruction,
     n: int,
-    wish: Wish,
+    target: TargetIntervals,
     fill: Instruction,
     place: tuple[int, int],
     *,
@@ -138,11 +153,11 @@ def fetch_dilated(
 ) -> Fetched:
     """`fetch` from one split array of ``n`` elements, of which element e stands at ``place[0] + e * place[1]``.
 
-    ``late`` allows that what devices wish for begins at different positions of what they get: a reader of every
+    ``late`` allows that the target intervals begin at different positions of what they get: a reader of every
     position then need not have the positions between elements made.
     """
-    read, size, dilate = elements_read(wish, place), wish.size, place[1]
-    source = Source(0, x.shape.dims[line.dim], True, 0, 0, n)
+    read, size, dilate = elements_read(target, place), target.size, place[1]
+    source = SourceInterval(0, x.shape.dims[line.dim], True, 0, 0, n)
     array = fetch(em, line, [x], [source], read.elements, fill)
     most, span = max(read.leads), (read.elements.size - 1) * dilate + 1
     if len(set(read.leads)) == 1 and size > most:
@@ -151,32 +166,35 @@ def fetch_dilated(
     if late:
         more = most - min(read.leads)
         return Fetched(array, most, size + more - most - span, dilate, start, more)
-    array = padded(em, array, line.dim, (most, size - span, dilate - 1), fill)
+    array = with_padding(em, array, line.dim, (most, size - span, dilate - 1), fill)
     return Fetched(em.dynamic_slice(array, line.dim, start, size))
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
-    """A wish for positions as one for elements: device i's first one stands at position ``leads[i]`` of its buffer."""
+class ElementIntervals:
+    """Target intervals of positions as intervals of elements: device i's first one stands at position ``leads[i]`` of
+    its buffer."""
 
-    elements: Wish
+    elements: TargetIntervals
     leads: tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
-def elements_read(wish: Wish, place: tuple[int, int]) -> Elements:
+def elements_read(target: TargetIntervals, place: tuple[int, int]) -> ElementIntervals:
     """``place`` is (position of the first element, positions from one to the next)."""
     low, dilate = place
-    leads = tuple((low - start) % dilate for start in wish.starts)
-    starts = tuple(-((low - start) // dilate) for start in wish.starts)
-    sizes = tuple(max(-(-(n - lead) // dilate), 0) for n, lead in zip(wish.sizes, leads, strict=True))
-    read = {lead for lead, n in zip(leads, wish.sizes, strict=True) if n}
+    leads = tuple((low - start) % dilate for start in target.starts)
+    starts = tuple(-((low - start) // dilate) for start in target.starts)
+    sizes = tuple(max(-(-(n - lead) // dilate), 0) for n, lead in zip(target.sizes, leads, strict=True))
+    read = {lead for lead, n in zip(leads, target.sizes, strict=True) if n}
     if len(read) == 1:
         leads = tuple(read) * len(leads)
-    return Elements(Wish(starts, sizes, max(*sizes, 1)), leads)
+    return ElementIntervals(TargetIntervals(starts, sizes, max(*sizes, 1)), leads)
 
 
-def padded(em: Emitter, x: Instruction, dim: int, padding: tuple[int, int, int], fill: Instruction) -> Instruction:
+def with_padding(
+    em: Emitter, x: Instruction, dim: int, padding: tuple[int, int, int], fill: Instruction
+) -> Instruction:
     """Pad one dimension by (low, high, interior) ``fill``; low and high may be negative."""
     if padding == (0, 0, 0):
         return x
@@ -206,11 +224,11 @@ def by_position(em: Emitter, atoms: Atoms, values: Mapping[int, int]) -> Instruc
     return em.reshape(one, ())
 
 
-def _origin(em: Emitter, line: Line, what: str) -> Origin:
+def _origin(em: Emitter, line: SplitLine, what: str) -> Origin:
     return Origin(f"{line.need} {what}", "halo", "", em.table.axis_names(tuple(sorted(line.atoms))))
 
 
-def _sent(em: Emitter, line: Line, arrays: Sequence[Instruction], steps: Plan) -> list[Instruction]:
+def _sent(em: Emitter, line: SplitLine, arrays: Sequence[Instruction], steps: ExchangePlan) -> list[Instruction]:
     """The elements of each round on the devices that receive them."""
     banks: dict[tuple[int, ...], Instruction] = {}
     made = []
@@ -222,7 +240,7 @@ def _sent(em: Emitter, line: Line, arrays: Sequence[Instruction], steps: Plan) -
     return made
 
 
-def _send(em: Emitter, line: Line, x: Instruction, r: Round) -> Instruction:
+def _send(em: Emitter, line: SplitLine, x: Instruction, r: Round) -> Instruction:
     if r.size != x.shape.dims[line.dim]:
         if len(set(r.first.values())) == 1:
             first = next(iter(r.first.values()))
@@ -242,10 +260,10 @@ class _Assembly:
     """The parts of a plan's rounds on the way into the buffer, whose local dimensions are ``dims``."""
 
     em: Emitter
-    line: Line
+    line: SplitLine
     parts: Sequence[Instruction]
-    steps: Plan
-    wish: Wish
+    steps: ExchangePlan
+    target: TargetIntervals
     fill: Instruction
     dims: tuple[int, ...]
 
@@ -260,7 +278,7 @@ class _Assembly:
             part = self.parts[spot.round]
             pieces.append(self.em.cut(part, self.line.dim, spot.low - spot.offset, spot.high - spot.offset))
             end = spot.high
-        pieces += self._gap(self.wish.size - end)
+        pieces += self._gap(self.target.size - end)
         if not pieces:  # an interval of no elements
             return self.em.splat(self.fill, self.dims)
         joined = self.em.concatenate(pieces, self.line.dim)
@@ -281,12 +299,12 @@ class _Assembly:
 
     def _written(self, order: Sequence[int]) -> Instruction:
         """Part after part written into the fill; those of other devices beyond its end."""
-        em, dim, size = self.em, self.line.dim, self.wish.size
+        em, dim, size = self.em, self.line.dim, self.target.size
         rounds = self.steps.rounds
         offsets = [{p.device: r.offset(p) for p in r.pieces} for r in rounds]
         low = max(0, -min(o for placed in offsets for o in placed.values()))
         end = max(size, *(o + r.size for placed, r in zip(offsets, rounds, strict=True) for o in placed.values()))
-        everywhere = len(self.wish.starts)
+        everywhere = len(self.target.starts)
         if any(len(placed) < everywhere for placed in offsets):
             end = max(end, size + max(r.size for r in rounds))
         made = em.splat(self.fill, (*self.dims[:dim], low + end, *self.dims[dim + 1 :]))
@@ -299,19 +317,19 @@ class _Assembly:
 
     def _selected(self) -> Instruction:
         """Part after part laid over the fill where its device wants it."""
-        em, size = self.em, self.wish.size
+        em, size = self.em, self.target.size
         made = em.splat(self.fill, self.dims)
         for part, r in zip(self.parts, self.steps.rounds, strict=True):
             offsets = {p.device: r.offset(p) for p in r.pieces}
             low, high = max(*offsets.values(), 0), max(size - min(offsets.values()) - r.size, 0)
             if len(set(offsets.values())) == 1:
                 offset = min(offsets.values())
-                part = padded(em, part, self.line.dim, (offset, size - offset - r.size, 0), self.fill)
+                part = with_padding(em, part, self.line.dim, (offset, size - offset - r.size, 0), self.fill)
             else:
-                part = padded(em, part, self.line.dim, (low, high, 0), self.fill)
+                part = with_padding(em, part, self.line.dim, (low, high, 0), self.fill)
                 start = by_position(em, self.line.atoms, {i: low - o for i, o in offsets.items()})
                 part = em.dynamic_slice(part, self.line.dim, start, size)
-            nowhere = dict.fromkeys(range(len(self.wish.starts)), 0)
+            nowhere = dict.fromkeys(range(len(self.target.starts)), 0)
             lows = {**nowhere, **{p.device: p.place for p in r.pieces}}
             highs = {**nowhere, **{p.device: p.place + p.length for p in r.pieces}}
             made = self._over(part, lows, highs, made)
@@ -323,12 +341,12 @@ class _Assembly:
         """``x`` between two positions that each device knows (no limit: not asked), ``other`` elsewhere."""
         em = self.em
         mask: Instruction | None = None
-        shape = array_shape("pred", self.wish.size)
+        shape = array_shape("pred", self.target.size)
         for limits, direction in ((lows, "GE"), (highs, "LT")):
-            free = 0 if direction == "GE" else self.wish.size
+            free = 0 if direction == "GE" else self.target.size
             if limits is None or all(v == free for v in limits.values()):
                 continue
-            place = em.add("iota", array_shape(em.index_type, self.wish.size), iota_dimension=0)
+            place = em.add("iota", array_shape(em.index_type, self.target.size), iota_dimension=0)
             limit = em.splat(by_position(em, self.line.atoms, limits), place.shape.dims)
             inside = em.add("compare", shape, place, limit, direction=direction)
             mask = inside if mask is None else em.add("and", shape, mask, inside)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 
 __all__ = ["Boundary", "at_least"]
 
@@ -27,7 +27,7 @@ class Boundary:
 
 
 def at_least(
-    table: AxisTable, boundaries: tuple[Boundary, ...], nbytes: tuple[int, int], ends: tuple[Layout, Layout]
+    table: AxisTable, boundaries: tuple[Boundary, ...], nbytes: tuple[int, int], ends: tuple[AxisLayout, AxisLayout]
 ) -> float:
     """The least cost from one layout to the other of an array with ``nbytes`` as a whole and per target shard."""
     state, target = ends
@@ -43,7 +43,7 @@ def at_least(
     return most
 
 
-def _held(table: AxisTable, outer: frozenset[int], state: Layout, target: Layout) -> float:
+def _held(table: AxisTable, outer: frozenset[int], state: AxisLayout, target: AxisLayout) -> float:
     """The part of what its devices need that some group holds already."""
     held = 1
     for old, new in zip(state.dims, target.dims, strict=True):
@@ -59,7 +59,7 @@ def _held(table: AxisTable, outer: frozenset[int], state: Layout, target: Layout
     return 1 / held
 
 
-def _to_reduce(table: AxisTable, boundary: Boundary, whole: int, ends: tuple[Layout, Layout]) -> float:
+def _to_reduce(table: AxisTable, boundary: Boundary, whole: int, ends: tuple[AxisLayout, AxisLayout]) -> float:
     """Bytes that the average group must send to add partial values up and to bring sums to those that need them."""
     state, target = ends
     same = state.reduction == target.reduction
@@ -72,5 +72,5 @@ def _to_reduce(table: AxisTable, boundary: Boundary, whole: int, ends: tuple[Lay
     return whole * table.extent(kept) * (partial + copies - 2) / groups
 
 
-def _all(layout: Layout) -> Atoms:
+def _all(layout: AxisLayout) -> Atoms:
     return (*sorted(layout.used), *layout.unreduced)

@@ -15,7 +15,7 @@ from itertools import chain
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 
 __all__ = [
@@ -23,16 +23,16 @@ __all__ = [
     "AllToAll",
     "Cost",
     "Gather",
+    "MakePartial",
     "Move",
-    "Partial",
+    "MoveCollectives",
     "Permute",
     "ReduceScatter",
+    "ReshardStep",
     "Slice",
-    "Step",
-    "Transfer",
+    "collectives_of",
     "emit_move",
     "move_cost",
-    "transfers",
 ]
 
 #: Bytes that one device sends, and number of collectives.
@@ -87,7 +87,7 @@ class AllReduce:
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class MakePartial:
     """Make a whole value partial over ``atoms``: the first member keeps it, the others hold the identity."""
 
     atoms: Atoms
@@ -99,20 +99,20 @@ class Permute:
     """Send whole shards to other devices: same shard sizes, other axes."""
 
 
-Move = Gather | Slice | AllToAll | ReduceScatter | AllReduce | Partial | Permute
+Move = Gather | Slice | AllToAll | ReduceScatter | AllReduce | MakePartial | Permute
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReshardStep:
     """One move with the layouts before and after it."""
 
-    before: Layout
+    before: AxisLayout
     move: Move
-    after: Layout
+    after: AxisLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class MoveCollectives:
     """``times`` collectives over ``atoms``, each with a local result of ``nbytes``."""
 
     opcode: str
@@ -121,16 +121,16 @@ class Transfer:
     times: int = 1
 
 
-def move_cost(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+def move_cost(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Cost:
     """Bytes per device and number of collectives of one move of an array of ``dims``, re-chunking included."""
     wire, count = 0.0, 0
-    for t in transfers(table, dims, nbytes, step):
-        wire += t.times * sent(t.opcode, t.nbytes, table.extent(t.atoms))
+    for t in collectives_of(table, dims, nbytes, step):
+        wire += t.times * count_sent_bytes(t.opcode, t.nbytes, table.extent(t.atoms))
         count += t.times
     return (wire, count)
 
 
-def sent(opcode: str, nbytes: float, g: int) -> float:
+def count_sent_bytes(opcode: str, nbytes: float, g: int) -> float:
     """Bytes that one of ``g`` members sends when its result has ``nbytes``, under a bandwidth-optimal algorithm."""
     if opcode == "all-reduce":
         return 2 * nbytes * (g - 1) / g
@@ -139,14 +139,16 @@ def sent(opcode: str, nbytes: float, g: int) -> float:
     return float(nbytes * (g - 1)) if opcode == "reduce-scatter" else float(nbytes)
 
 
-def transfers(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Iterator[Transfer]:
+def collectives_of(
+    table: AxisTable, dims: tuple[int, ...], nbytes: int, step: ReshardStep
+) -> Iterator[MoveCollectives]:
     """The collectives of one move of an array of ``dims`` with elements of ``nbytes``, re-chunking included."""
     before, after = step.before, step.after
     local = list(table.local_dims(before, dims))
     match step.move:
         case Gather(dim, atoms):
             local[dim] *= table.extent(atoms)
-            yield Transfer("all-gather", nbytes * math.prod(local), atoms)
+            yield MoveCollectives("all-gather", nbytes * math.prod(local), atoms)
             yield from _rechunks(table, dims, nbytes, (after, dim, local, _chunk(table, after, dims, dim)))
         case Slice(dim, atoms):
             wide = _chunk(table, after, dims, dim, atoms)
@@ -156,21 +158,21 @@ def transfers(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) 
         case ReduceScatter(dim, atoms):
             wide = _chunk(table, after, dims, dim, atoms)
             yield from _rechunks(table, dims, nbytes, (before, dim, local, wide))
-            yield Transfer("reduce-scatter", nbytes * math.prod(table.local_dims(after, dims)), atoms)
+            yield MoveCollectives("reduce-scatter", nbytes * math.prod(table.local_dims(after, dims)), atoms)
         case AllReduce(atoms):
-            yield Transfer("all-reduce", nbytes * math.prod(local), atoms)
+            yield MoveCollectives("all-reduce", nbytes * math.prod(local), atoms)
         case Permute():
-            yield Transfer("collective-permute", nbytes * math.prod(local), moved_atoms(before, after))
+            yield MoveCollectives("collective-permute", nbytes * math.prod(local), moved_atoms(before, after))
 
 
-def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step) -> Iterator[Transfer]:
+def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Iterator[MoveCollectives]:
     """The collectives of an all-to-all: targets get chunks that fit, then the exchange, then sources do."""
     assert isinstance(step.move, AllToAll)
     local = list(table.local_dims(step.before, dims))
     sources, targets = _joined(step.move, 0), _joined(step.move, 1)
     for t, atoms in targets.items():
         yield from _rechunks(table, dims, nbytes, (step.before, t, local, _chunk(table, step.after, dims, t, atoms)))
-    yield Transfer("all-to-all", nbytes * math.prod(local), step.move.atoms)
+    yield MoveCollectives("all-to-all", nbytes * math.prod(local), step.move.atoms)
     for t, atoms in targets.items():
         local[t] //= table.extent(atoms)
     for s, atoms in sources.items():
@@ -179,13 +181,15 @@ def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Step)
         yield from _rechunks(table, dims, nbytes, (step.after, s, local, _chunk(table, step.after, dims, s)))
 
 
-def moved_atoms(before: Layout, after: Layout) -> Atoms:
+def moved_atoms(before: AxisLayout, after: AxisLayout) -> Atoms:
     """The atoms over which a permute sends: those that change their dimension or, within one, their order."""
     old, new = _changed(before, after)
     return tuple(sorted({*old, *new}))
 
 
-def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step, *, moved: bool = False) -> Instruction:
+def emit_move(
+    em: Emitter, x: Instruction, dims: tuple[int, ...], step: ReshardStep, *, moved: bool = False
+) -> Instruction:
     """Instructions that take the local value ``x`` of a global array of ``dims`` one step further.
 
     Of a partial value that was only ``moved``, bits are put together.
@@ -206,17 +210,17 @@ def emit_move(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step, *,
             return em.reduce_scatter(x, dim, atoms, _way(before, moved))
         case AllReduce(atoms):
             return em.all_reduce(x, atoms, _way(before, moved))
-        case Partial(atoms, reduction):
+        case MakePartial(atoms, reduction):
             return em.keep_on_first(x, atoms, em.identity(reduction, x.shape.dtype))
         case Permute():
             return em.permute(x, permutation(table, before, after))
 
 
-def _way(layout: Layout, moved: bool) -> str:
+def _way(layout: AxisLayout, moved: bool) -> str:
     return "bits" if moved and layout.reduction == "sum" else layout.reduction
 
 
-def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: Step) -> Instruction:
+def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: ReshardStep) -> Instruction:
     """Split target dimensions into (members, chunk), exchange, and merge the members into the source dimensions."""
     assert isinstance(step.move, AllToAll)
     table, before, after, parts = em.table, step.before, step.after, step.move.parts
@@ -256,14 +260,14 @@ def _joined(move: AllToAll, end: int) -> dict[int, Atoms]:
     return out
 
 
-def _chunk(table: AxisTable, layout: Layout, dims: tuple[int, ...], dim: int, over: Atoms = ()) -> int:
+def _chunk(table: AxisTable, layout: AxisLayout, dims: tuple[int, ...], dim: int, over: Atoms = ()) -> int:
     """The chunk size of a dimension; with ``over``, that of as many neighbouring chunks together."""
     return -(-dims[dim] // table.extent(layout.dims[dim])) * table.extent(over)
 
 
 def _rechunks(
-    table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[Layout, int, list[int], int]
-) -> Iterator[Transfer]:
+    table: AxisTable, dims: tuple[int, ...], nbytes: int, change: tuple[AxisLayout, int, list[int], int]
+) -> Iterator[MoveCollectives]:
     """What `rechunk` sends to change (layout, dimension, local dimensions, new chunk size), which are then updated."""
     layout, dim, local, new = change
     old, atoms = local[dim], layout.dims[dim]
@@ -272,10 +276,10 @@ def _rechunks(
     rest = math.prod(local[:dim]) * math.prod(local[dim + 1 :])
     local[dim] = new
     for count in sent_elements(dims[dim], table.extent(atoms), old, new):
-        yield Transfer("collective-permute", count * rest * nbytes, atoms)
+        yield MoveCollectives("collective-permute", count * rest * nbytes, atoms)
 
 
-def permutation(table: AxisTable, before: Layout, after: Layout) -> AxisPairs:
+def permutation(table: AxisTable, before: AxisLayout, after: AxisLayout) -> AxisPairs:
     """Which device sends its shard to which, over the axes that change their role only."""
     old, new = _changed(before, after)
     axes = sorted({*old, *new})
@@ -288,7 +292,7 @@ def permutation(table: AxisTable, before: Layout, after: Layout) -> AxisPairs:
     return AxisPairs(table.mesh, table.axes(axes), tuple(sorted(pairs)))
 
 
-def _changed(before: Layout, after: Layout) -> tuple[list[int], list[int]]:
+def _changed(before: AxisLayout, after: AxisLayout) -> tuple[list[int], list[int]]:
     """Atoms at places that differ, dimension after dimension, before and after."""
     old: list[int] = []
     new: list[int] = []

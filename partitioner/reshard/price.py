@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Machine
-from shardc.costs.network.collective_cost import Choice, parts_choice
+from shardc.costs.network.collective_cost import CollectiveLaws, laws_of_extents
 from shardc.costs.network.mapping import place
-from shardc.costs.network.placement import Part, Placement
+from shardc.costs.network.placement import GroupExtent, Placement
 from shardc.costs.network.topology import Links
 from shardc.hlo.ir.types import DType
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
-from shardc.partitioner.reshard.moves import Cost, Step, move_cost, sent, transfers
+from shardc.partitioner.reshard.moves import Cost, ReshardStep, collectives_of, count_sent_bytes, move_cost
 
 __all__ = ["Bytes", "Price", "Seconds"]
 
@@ -23,13 +23,13 @@ class Bytes:
 
     table: AxisTable
 
-    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+    def step(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Cost:
         """One move of an array of ``dims`` with elements of ``nbytes``."""
         return move_cost(self.table, dims, nbytes, step)
 
     def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
         """One collective over ``atoms`` with a local result of ``nbytes``."""
-        return sent(opcode, nbytes, self.table.extent(atoms))
+        return count_sent_bytes(opcode, nbytes, self.table.extent(atoms))
 
     def own(self, cost: Cost) -> Cost:
         """What an operation says that it sends: bytes and collectives."""
@@ -59,12 +59,12 @@ class Seconds:
         self.machine = machine
         self.placement: Placement = place(machine, table.mesh)
         self._known: dict[tuple[str, int, Atoms], float] = {}
-        self._choices: dict[tuple[str, Atoms], Choice] = {}
-        self._parts: dict[Atoms, tuple[Part, ...]] = {}
+        self._choices: dict[tuple[str, Atoms], CollectiveLaws] = {}
+        self._parts: dict[Atoms, tuple[GroupExtent, ...]] = {}
 
-    def step(self, dims: tuple[int, ...], nbytes: int, step: Step) -> Cost:
+    def step(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Cost:
         total, count = 0.0, 0
-        for t in transfers(self.table, dims, nbytes, step):
+        for t in collectives_of(self.table, dims, nbytes, step):
             total += t.times * self.collective(t.opcode, t.nbytes, t.atoms)
             count += t.times
         return (total, count)
@@ -76,7 +76,7 @@ class Seconds:
         if seconds is None:
             choice = self._choices.get((opcode, atoms))
             if choice is None:
-                choice = parts_choice(self.placement, opcode, self._parts_of(atoms))
+                choice = laws_of_extents(self.placement, opcode, self._parts_of(atoms))
                 self._choices[opcode, atoms] = choice
             seconds = self._known[key] = choice.seconds(nbytes)
         return seconds
@@ -120,7 +120,7 @@ class Seconds:
             return 2 * dtype.nbytes / device.memory_bandwidth
         return 2 / device.flops.get(dtype.name, min(device.flops.values(), default=device.memory_bandwidth))
 
-    def _parts_of(self, atoms: Atoms) -> tuple[Part, ...]:
+    def _parts_of(self, atoms: Atoms) -> tuple[GroupExtent, ...]:
         found = self._parts.get(atoms)
         if found is None:
             table = self.table

@@ -16,11 +16,11 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 
-__all__ = ["Piece", "pieces", "rechunk", "sent_elements"]
+__all__ = ["ChunkPiece", "find_pieces", "rechunk", "sent_elements"]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkPiece:
     """Elements ``low`` to ``high`` of the old chunk of device i + ``distance``; the devices i ``readers`` need some."""
 
     distance: int
@@ -30,7 +30,7 @@ class Piece:
 
 
 @lru_cache(maxsize=4096)
-def pieces(n: int, k: int, old: int, new: int) -> tuple[Piece, ...]:
+def find_pieces(n: int, k: int, old: int, new: int) -> tuple[ChunkPiece, ...]:
     """What the k devices read of a dimension of ``n`` to go from chunks of ``old`` to chunks of ``new``.
 
     In order of distance, without gaps between one piece and the next; the own chunk (distance 0) is among them.
@@ -46,18 +46,18 @@ def pieces(n: int, k: int, old: int, new: int) -> tuple[Piece, ...]:
             least, most, readers = found.get(source - i, (old, 0, []))
             found[source - i] = (min(least, low), max(most, high), [*readers, i])
     distances = range(min(found), max(found) + 1)
-    out: list[Piece] = []
+    out: list[ChunkPiece] = []
     for d in distances:
         low, high, readers = found.get(d, (0, old, []))
         low, high = 0 if d != distances[0] else low, old if d != distances[-1] else high
-        out.append(Piece(d, low, high, tuple(readers)))
+        out.append(ChunkPiece(d, low, high, tuple(readers)))
     return tuple(out)
 
 
 def sent_elements(n: int, k: int, old: int, new: int) -> Iterator[int]:
     """Elements along the dimension that each permute of `rechunk` carries."""
     if n and old != new and k > 1:
-        yield from (p.high - p.low for p in pieces(n, k, old, new) if p.distance)
+        yield from (p.high - p.low for p in find_pieces(n, k, old, new) if p.distance)
 
 
 def rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int]) -> Instruction:
@@ -69,7 +69,7 @@ def rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int])
     k = em.table.extent(atoms)
     if k == 1 or not n:
         return em.resize(x, dim, new)
-    read = pieces(n, k, old, new)
+    read = find_pieces(n, k, old, new)
     group = em.table.axes(atoms)
     parts: list[Instruction] = []
     for p in read:

@@ -14,13 +14,13 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import tuple_shape
 
-__all__ = ["placed"]
+__all__ = ["reorder_devices"]
 
 #: (parameters or results, number of the leaf) -> the device that has what device k of the mesh's order would have.
 Orders = Mapping[tuple[str, int], tuple[int, ...]]
 
 
-def placed(entry: Computation, orders: Orders) -> Computation:
+def reorder_devices(entry: Computation, orders: Orders) -> Computation:
     """A local entry whose parameters and results lie as ``orders`` say, and whose shardings tell so."""
     if not orders:
         return entry

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.costs.machines.machine import Machine
-from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.lower_bound import at_least
-from shardc.partitioner.reshard.moves import Cost, Step
+from shardc.partitioner.reshard.moves import Cost, ReshardStep
 from shardc.partitioner.reshard.price import Bytes, Price, Seconds
 from shardc.partitioner.reshard.try_moves import Trials, blocks_of
 
@@ -42,7 +42,7 @@ class Path:
     """Steps in order, and what they cost together."""
 
     cost: Cost
-    steps: tuple[Step, ...]
+    steps: tuple[ReshardStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Goal:
     ceiling: float = math.inf
 
     @property
-    def target(self) -> Layout:
+    def target(self) -> AxisLayout:
         return self.trials.target
 
 
@@ -79,11 +79,11 @@ class Resharder:
         self.price: Price = Bytes(table) if machine is None else Seconds(table, machine)
         self._boundaries = self.price.boundaries()
         self._by_bytes = None if machine is None else Resharder(table)
-        self._paths: dict[tuple[tuple[int, ...], int, Layout, Layout], Path] = {}
-        self._like: dict[tuple[tuple[int, ...], int, Layout, Layout], Path | None] = {}
-        self._bounds: dict[tuple[tuple[int, ...], int, Layout, Layout], float] = {}
+        self._paths: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path] = {}
+        self._like: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path | None] = {}
+        self._bounds: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], float] = {}
 
-    def path(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+    def path(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
         key = (dims, nbytes, source, target)
         found = self._paths.get(key)
@@ -91,7 +91,7 @@ class Resharder:
             found = self._paths[key] = self._searched(*key)
         return found
 
-    def _searched(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+    def _searched(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """A path by bytes is the same for all even sizes, and is searched for once; time has it to beat."""
         if self._by_bytes is not None:
             known = self._priced(dims, nbytes, self._by_bytes.path(dims, nbytes, source, target))
@@ -107,11 +107,11 @@ class Resharder:
         costs = [self.price.step(dims, nbytes, step) for step in path.steps]
         return Path((sum((wire for wire, _ in costs), 0.0), sum(count for _, count in costs)), path.steps)
 
-    def cost(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Cost:
+    def cost(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Cost:
         """Bytes sent per device (or seconds) and number of collectives of that path."""
         return (0.0, 0) if source is target else self.path(dims, nbytes, source, target).cost
 
-    def start(self, dims: tuple[int, ...], nbytes: int, forms: Sequence[Layout], target: Layout) -> Layout:
+    def start(self, dims: tuple[int, ...], nbytes: int, forms: Sequence[AxisLayout], target: AxisLayout) -> AxisLayout:
         """The form from which a value comes into ``target``: the nearest of those that are reduced furthest.
 
         Partial sums are so added up once. Two paths of their own would add them up in two orders, and readers would
@@ -125,7 +125,7 @@ class Resharder:
         found = [f for f in fit if len(f.unreduced) == least] or forms
         return min(found, key=lambda form: self.cost(dims, nbytes, form, target))
 
-    def at_least(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> float:
+    def at_least(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> float:
         """A lower bound of that cost, found without a search."""
         if source is target:
             return 0.0
@@ -136,7 +136,7 @@ class Resharder:
             found = self._bounds[key] = at_least(self.table, self._boundaries, sizes, (source, target))
         return found
 
-    def _search(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> Path:
+    def _search(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         if source is target:
             return Path((0.0, 0), ())
         goal = self._goal(dims, nbytes, source, target)
@@ -154,7 +154,7 @@ class Resharder:
                 return found
         raise AssertionError(f"no path from {source} to {target}")
 
-    def _faster(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout, known: Path) -> Path:
+    def _faster(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout, known: Path) -> Path:
         """A path that takes less time than ``known`` and no more memory; ``known`` where none is found.
 
         One collective runs by the best algorithm for its links already, where there are no copies of the array whose
@@ -183,7 +183,7 @@ class Resharder:
         """Elements of a device's part after each step."""
         return [math.prod(self.table.local_dims(step.after, dims)) for step in path.steps]
 
-    def _fastest(self, goal: _Goal, source: Layout) -> Path | None:
+    def _fastest(self, goal: _Goal, source: AxisLayout) -> Path | None:
         """The best path below the goal's ceiling that is found with few blocks and with many."""
         known, ceiling = None, goal.ceiling
         for blocks in dict.fromkeys((blocks_of(self.table, source, goal.trials.target), goal.trials.blocks)):
@@ -192,7 +192,7 @@ class Resharder:
                 known, ceiling = found, found.cost[0]
         return known
 
-    def _goal(self, dims: tuple[int, ...], nbytes: int, source: Layout, target: Layout) -> _Goal:
+    def _goal(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> _Goal:
         table = self.table
         ends = [math.prod(table.local_dims(x, dims)) for x in (source, target)]
         uneven = tuple(d for d, n in enumerate(dims) if n % table.mesh.size)
@@ -202,12 +202,12 @@ class Resharder:
         trials = Trials(table, target, blocks, self._by_bytes is not None, uneven)
         return _Goal(dims, nbytes, trials, max(ends), ends[1])
 
-    def _find(self, goal: _Goal, source: Layout) -> Path | None:
+    def _find(self, goal: _Goal, source: AxisLayout) -> Path | None:
         """A* with `_at_least` as the bound; after ``goal.patience`` states the best path so far, if any."""
-        best: dict[Layout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
-        back: dict[Layout, Step] = {}
-        heap: list[tuple[float, int, int, int, Layout]] = [(self._at_least(goal, source), 0, 0, 0, source)]
-        done: set[Layout] = set()
+        best: dict[AxisLayout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
+        back: dict[AxisLayout, ReshardStep] = {}
+        heap: list[tuple[float, int, int, int, AxisLayout]] = [(self._at_least(goal, source), 0, 0, 0, source)]
+        done: set[AxisLayout] = set()
         ceiling, pushed = goal.ceiling, 0
         while heap and len(done) < goal.patience:
             least, *_, state = heapq.heappop(heap)
@@ -220,7 +220,7 @@ class Resharder:
             for move, after in goal.trials.moves(state):
                 if after in done or not self._allowed(goal, after):
                     continue
-                step = Step(state, move, after)
+                step = ReshardStep(state, move, after)
                 more = self.price.step(goal.dims, goal.nbytes, step)
                 total = (round(sent + more[0], 15), collectives + more[1], length + 1)
                 if total[0] >= ceiling:
@@ -240,17 +240,17 @@ class Resharder:
             return None
         return Path(best[goal.target][:2], _walk_back(back, source, goal.target))
 
-    def _at_least(self, goal: _Goal, state: Layout) -> float:
+    def _at_least(self, goal: _Goal, state: AxisLayout) -> float:
         whole = goal.nbytes * math.prod(goal.dims)
         return at_least(self.table, self._boundaries, (whole, goal.nbytes * goal.size), (state, goal.target))
 
-    def _allowed(self, goal: _Goal, state: Layout) -> bool:
+    def _allowed(self, goal: _Goal, state: AxisLayout) -> bool:
         small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
         return small and self.table.extent(state.used) >= goal.shards
 
 
-def _walk_back(back: dict[Layout, Step], source: Layout, end: Layout) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _walk_back(back: dict[AxisLayout, ReshardStep], source: AxisLayout, end: AxisLayout) -> tuple[ReshardStep, ...]:
+    steps: list[ReshardStep] = []
     while end is not source:
         steps.append(back[end])
         end = back[end].before

@@ -14,8 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
 
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
-from shardc.partitioner.reshard.moves import AllReduce, AllToAll, Gather, Move, Partial, Permute, ReduceScatter, Slice
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
+from shardc.partitioner.reshard.moves import (
+    AllReduce,
+    AllToAll,
+    Gather,
+    MakePartial,
+    Move,
+    Permute,
+    ReduceScatter,
+    Slice,
+)
 
 __all__ = ["Blocks", "Trials", "blocks_of"]
 
@@ -30,7 +39,7 @@ _Place = tuple[int, int]
 _UNUSED: _Place = (-1, 0)
 
 
-def blocks_of(table: AxisTable, source: Layout, target: Layout, *, cut: bool = False) -> Blocks:
+def blocks_of(table: AxisTable, source: AxisLayout, target: AxisLayout, *, cut: bool = False) -> Blocks:
     """For each atom, the first atom of the run it belongs to: neighbours in both layouts.
 
     With ``cut``, runs that move are cut into parts of equal size, so that a part of one can stand in for another.
@@ -53,7 +62,7 @@ def _cut(table: AxisTable, old: Sequence[_Place], new: Sequence[_Place], starts:
     return tuple(a - (a - first) % unit if a in inside else first for a, first in enumerate(starts))
 
 
-def _places(table: AxisTable, layout: Layout) -> list[_Place]:
+def _places(table: AxisTable, layout: AxisLayout) -> list[_Place]:
     """For each atom, which dimension it splits, at which place; partial ones count as one more, unused ones as -1."""
     out = [_UNUSED] * table.count
     for d, atoms in enumerate((*layout.dims, layout.unreduced)):
@@ -75,7 +84,7 @@ class Trials:
     """
 
     table: AxisTable
-    target: Layout
+    target: AxisLayout
     blocks: Blocks
     share: bool = False
     uneven: tuple[int, ...] = ()
@@ -95,7 +104,7 @@ class Trials:
         """How many atoms each block has."""
         return Counter(self.blocks)
 
-    def moves(self, state: Layout) -> Iterator[tuple[Move, Layout]]:
+    def moves(self, state: AxisLayout) -> Iterator[tuple[Move, AxisLayout]]:
         """Moves from ``state``, each with the layout it leads to."""
         return _Trial(self, state).all()
 
@@ -103,7 +112,7 @@ class Trials:
 class _Trial:
     """The moves from one state."""
 
-    def __init__(self, trials: Trials, state: Layout) -> None:
+    def __init__(self, trials: Trials, state: AxisLayout) -> None:
         self.trials = trials
         self.table = trials.table
         self.target = trials.target
@@ -113,7 +122,7 @@ class _Trial:
         self.busy = state.used | self.partial
         self.free = frozenset(range(self.table.count)) - self.busy
 
-    def all(self) -> Iterator[tuple[Move, Layout]]:
+    def all(self) -> Iterator[tuple[Move, AxisLayout]]:
         leaving: list[tuple[int, Atoms]] = []
         for d, atoms in enumerate(self.state.dims):
             if self.target.dims[d][: len(atoms)] != atoms:
@@ -135,7 +144,7 @@ class _Trial:
 
     # -- all-to-all ------------------------------------------------------------------------------------------
 
-    def _exchanges(self, single: Sequence[tuple[int, int, Atoms]]) -> Iterator[tuple[Move, Layout]]:
+    def _exchanges(self, single: Sequence[tuple[int, int, Atoms]]) -> Iterator[tuple[Move, AxisLayout]]:
         """Two exchanges at once, where sources and targets differ."""
         for parts in combinations(single, 2):
             (s, t, _), (u, v, _) = parts
@@ -150,7 +159,7 @@ class _Trial:
                     if t not in (s, v) and self._aimed(t, minor) and self.blocks[minor[0]] == minor[0]:
                         yield self._exchange(((s, v, major), (s, t, minor)))
 
-    def _exchange(self, parts: tuple[tuple[int, int, Atoms], ...]) -> tuple[Move, Layout]:
+    def _exchange(self, parts: tuple[tuple[int, int, Atoms], ...]) -> tuple[Move, AxisLayout]:
         dims = dict(enumerate(self.state.dims))
         for s, t, take in parts:
             dims[s] = tuple(a for a in dims[s] if a not in take)
@@ -209,7 +218,7 @@ class _Trial:
 
     # -- partial values --------------------------------------------------------------------------------------
 
-    def _partial(self) -> Iterator[tuple[Move, Layout]]:
+    def _partial(self) -> Iterator[tuple[Move, AxisLayout]]:
         """All-reduces, and the free way back: one member keeps the value, the others hold the identity."""
         state, target = self.state, self.target
         same = state.reduction == target.reduction or not target.unreduced
@@ -223,11 +232,11 @@ class _Trial:
         start = tuple(a for a in target.unreduced if a not in self.busy)
         if start and (not state.unreduced or same):
             unreduced = (*state.unreduced, *start)
-            yield Partial(start, target.reduction), self.table.layout(state.dims, unreduced, target.reduction)
+            yield MakePartial(start, target.reduction), self.table.layout(state.dims, unreduced, target.reduction)
 
     # -- permutes --------------------------------------------------------------------------------------------
 
-    def _permutes(self) -> Iterator[tuple[Move, Layout]]:
+    def _permutes(self) -> Iterator[tuple[Move, AxisLayout]]:
         """Same shard sizes, other devices: the target's axes first, in one dimension or in all of them."""
         state, target, table = self.state, self.target, self.table
         heads: dict[int, list[Atoms]] = {}
@@ -294,7 +303,7 @@ class _Trial:
             if start == 0 or self.blocks[a] != self.blocks[atoms[start - 1]]:
                 yield atoms[start:]
 
-    def _with(self, dims: dict[int, Atoms], unreduced: Atoms | None = None) -> Layout:
+    def _with(self, dims: dict[int, Atoms], unreduced: Atoms | None = None) -> AxisLayout:
         state = self.state
         return self.table.layout(
             (dims.get(d, atoms) for d, atoms in enumerate(state.dims)),

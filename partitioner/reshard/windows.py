@@ -2,8 +2,8 @@
 
 Everything that moves elements along one dimension in order (a window with its halo, a slice, a pad, a roll, a
 concatenation, a reversal) is one picture: a *virtual* dimension is put together from *sources*, intervals of split
-or whole arrays, and each device needs one interval of it. `plan` says which parts travel, in as few permutes of as
-few elements as it finds, and where they land. Only integers here; `halo.py` writes the instructions.
+or whole arrays, and each device needs one interval of it. `plan_exchange` says which parts travel, in as few permutes
+of as few elements as it finds, and where they land. Only integers here; `halo.py` writes the instructions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-__all__ = ["Landing", "Plan", "Round", "Source", "Spot", "Wish", "gathered", "plan"]
+__all__ = [
+    "ExchangePlan",
+    "Landing",
+    "Round",
+    "SourceInterval",
+    "Spot",
+    "TargetIntervals",
+    "operands_to_gather",
+    "plan_exchange",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceInterval:
     """``length`` elements of operand ``operand`` from element ``start`` stand at virtual position ``at``.
 
     Device i holds elements ``i * chunk`` to ``(i + 1) * chunk`` of a split operand, all ``chunk`` of a whole one.
@@ -34,7 +43,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TargetIntervals:
     """Device i reads virtual positions ``starts[i]`` to ``starts[i] + sizes[i]``; its buffer has ``size``.
 
     A size below ``size`` leaves the rest of the buffer to chance; 0 stands for devices that hold only padding.
@@ -92,7 +101,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExchangePlan:
     """The rounds, per device the part of its buffer that sources fill, and the places that rounds take.
 
     ``apart``: no two spots overlap, so that the buffer is the rounds' elements side by side on every device. Then
@@ -123,14 +132,14 @@ _MOST_ROUNDS = 16
 
 
 @lru_cache(maxsize=4096)
-def gathered(sources: tuple[Source, ...], wish: Wish) -> frozenset[int]:
+def operands_to_gather(sources: tuple[SourceInterval, ...], target: TargetIntervals) -> frozenset[int]:
     """Split operands of which so much is read that every device may as well have them whole."""
-    k = len(wish.starts)
+    k = len(target.starts)
     out = set()
     for operand, own in _by_operand(sources).items():
         if not any(s.split for s in own):
             continue
-        alone = _alone(own, wish)
+        alone = _alone(own, target)
         sent, messages = _effort(alone.travelling)
         everything = (k - 1) * alone.chunk
         if sent > everything or (sent == everything and messages > 1) or messages > _MOST_ROUNDS:
@@ -138,9 +147,9 @@ def gathered(sources: tuple[Source, ...], wish: Wish) -> frozenset[int]:
     return frozenset(out)
 
 
-def _by_operand(sources: Iterable[Source]) -> dict[int, tuple[Source, ...]]:
+def _by_operand(sources: Iterable[SourceInterval]) -> dict[int, tuple[SourceInterval, ...]]:
     """The sources of each operand, operands in order."""
-    found: dict[int, list[Source]] = {}
+    found: dict[int, list[SourceInterval]] = {}
     for s in sources:
         found.setdefault(s.operand, []).append(s)
     return {operand: tuple(found[operand]) for operand in sorted(found)}
@@ -156,9 +165,9 @@ class _Alone:
 
 
 @lru_cache(maxsize=4096)
-def _alone(sources: tuple[Source, ...], wish: Wish) -> _Alone:
+def _alone(sources: tuple[SourceInterval, ...], target: TargetIntervals) -> _Alone:
     """Of sources that are all of one operand; one that is not split anywhere stays."""
-    pieces = list(_pieces_of(sources, wish))
+    pieces = list(_pieces_of(sources, target))
     chunks = {sources[0].operand: sources[0].chunk}
     whole = not all(s.split for s in sources)
     own = tuple(_round(chunks, True, group) for group in _own(pieces, whole=whole))
@@ -166,9 +175,9 @@ def _alone(sources: tuple[Source, ...], wish: Wish) -> _Alone:
 
 
 @lru_cache(maxsize=4096)
-def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
-    """Rounds that bring every device what it wishes."""
-    alone = {o: _alone(own, wish) for o, own in _by_operand(sources).items()}
+def plan_exchange(sources: tuple[SourceInterval, ...], target: TargetIntervals) -> ExchangePlan:
+    """Rounds that bring every device its target interval."""
+    alone = {o: _alone(own, target) for o, own in _by_operand(sources).items()}
     rounds = [r for one in alone.values() for r in one.own]
     several = {o: one for o, one in alone.items() if one.travelling}
     travelling = [r for one in several.values() for r in one.travelling]
@@ -178,15 +187,15 @@ def plan(sources: tuple[Source, ...], wish: Wish) -> Plan:
     rounds += travelling
     first, last = sources[0].at, sources[-1].at + sources[-1].length
     filled = []
-    for start, size in zip(wish.starts, wish.sizes, strict=True):
+    for start, size in zip(target.starts, target.sizes, strict=True):
         low = min(max(first - start, 0), size)
         filled.append((low, max(low, min(last - start, size))))
     starts = sorted({(r.offset(p), n) for n, r in enumerate(rounds) for p in r.pieces})
-    spots = [Spot(n, o, max(o, 0), min(o + rounds[n].size, wish.size)) for o, n in starts]
+    spots = [Spot(n, o, max(o, 0), min(o + rounds[n].size, target.size)) for o, n in starts]
     apart = all(a.high <= b.low for a, b in pairwise(spots))
-    strays, zero_strays = (_strays(rounds, filled, spots, wish, zero=zero) for zero in (False, True))
-    order = _order(rounds, filled, wish)
-    return Plan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays, order)
+    strays, zero_strays = (_strays(rounds, filled, spots, target, zero=zero) for zero in (False, True))
+    order = _order(rounds, filled, target)
+    return ExchangePlan(tuple(rounds), tuple(filled), tuple(spots), apart, strays, zero_strays, order)
 
 
 def _effort(rounds: Iterable[Round]) -> tuple[int, int]:
@@ -206,7 +215,7 @@ def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round
 
 
 def _strays(
-    rounds: list[Round], filled: list[tuple[int, int]], spots: list[Spot], wish: Wish, *, zero: bool
+    rounds: list[Round], filled: list[tuple[int, int]], spots: list[Spot], target: TargetIntervals, *, zero: bool
 ) -> tuple[bool, bool]:
     """Do rounds leave anything outside of what sources fill? With ``zero``, what nobody sent does not count."""
     below = above = False
@@ -216,21 +225,23 @@ def _strays(
         for i in devices:
             low, high = filled[i]
             below = below or spot.low < low
-            above = above or max(spot.low, high) < min(spot.high, wish.sizes[i])
+            above = above or max(spot.low, high) < min(spot.high, target.sizes[i])
     return below, above
 
 
-def _order(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wish) -> tuple[int, ...] | None:
+def _order(
+    rounds: Sequence[Round], filled: Sequence[tuple[int, int]], target: TargetIntervals
+) -> tuple[int, ...] | None:
     """An order in which no round spoils what another one or the fill has put down before."""
     numbers = tuple(range(len(rounds)))
-    return next((o for o in (numbers, numbers[::-1]) if _spoils_nothing([rounds[n] for n in o], filled, wish)), None)
+    return next((o for o in (numbers, numbers[::-1]) if _spoils_nothing([rounds[n] for n in o], filled, target)), None)
 
 
-def _spoils_nothing(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], wish: Wish) -> bool:
+def _spoils_nothing(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], target: TargetIntervals) -> bool:
     #: Of each device what must stay, in order: intervals apart from each other.
     kept = [
         [(a, b) for a, b in ((0, low), (high, size)) if a < b]
-        for (low, high), size in zip(filled, wish.sizes, strict=True)
+        for (low, high), size in zip(filled, target.sizes, strict=True)
     ]
     for r in rounds:
         for p in r.pieces:
@@ -247,10 +258,10 @@ def _meets(intervals: Sequence[tuple[int, int]], low: int, high: int) -> bool:
     return low < high and n > 0 and intervals[n - 1][1] > low
 
 
-def _pieces_of(sources: Iterable[Source], wish: Wish) -> Iterator[Landing]:
-    """The parts of sources that devices wish, cut where shards end."""
+def _pieces_of(sources: Iterable[SourceInterval], target: TargetIntervals) -> Iterator[Landing]:
+    """The parts of sources in the target intervals, cut where shards end."""
     for source in sources:
-        for device, (start, size) in enumerate(zip(wish.starts, wish.sizes, strict=True)):
+        for device, (start, size) in enumerate(zip(target.starts, target.sizes, strict=True)):
             low, high = max(start, source.at), min(start + size, source.at + source.length)
             while low < high:
                 element = low - source.at + source.start

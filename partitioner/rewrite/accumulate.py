@@ -2,7 +2,7 @@
 
 An element of a loop's state may be partial while all that the loop makes of it is linear, and leads back to the state.
 Whether it pays is found by trying: the body is partitioned with the element whole and with the element partial, and
-what both send over all iterations is compared. Readers may wish for partial values in turn, an outer loop's
+what both send over all iterations is compared. Readers may prefer partial values in turn, an outer loop's
 accumulator above all, so that gradients of layers within microbatches travel once.
 """
 
@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.body import Body
-from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, spent
+from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
 from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
-from shardc.partitioner.strategy.pieces import Pieces, pieces_written
-from shardc.partitioner.strategy.values import Partial, Value, leaves
-from shardc.partitioner.unreduced.linear import Spread, merged
-from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widened
+from shardc.partitioner.strategy.pieces import LoopPieces, find_pieces_written
+from shardc.partitioner.strategy.values import PartialAxes, Value, leaves
+from shardc.partitioner.unreduced.linear import Spread, merge_partials
+from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widen_sums
 
-__all__ = ["as_run", "branch_layouts", "loop_state"]
+__all__ = ["choose_branch_layouts", "choose_loop_state", "widen_loop"]
 
-Layouts = tuple[Layout, ...]
+Layouts = tuple[AxisLayout, ...]
 
 #: The part of a device's memory that a state may fill for partial sums' sake.
 _MEMORY = 0.5
@@ -37,7 +37,7 @@ _LESS = 1 - 1e-9
 # -- loops -------------------------------------------------------------------------------------------------------
 
 
-def loop_state(body: Body, op: Instruction) -> Layouts:
+def choose_loop_state(body: Body, op: Instruction) -> Layouts:
     """The layouts of a loop's state: the propagated ones, accumulators partial where that sends less.
 
     Partial sums that were split before take more memory: at most as much as the whole state does, on a machine none
@@ -69,12 +69,12 @@ def loop_state(body: Body, op: Instruction) -> Layouts:
     return best
 
 
-def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
+def widen_loop(body: Body, op: Instruction, state: Layouts) -> Instruction:
     """The loop as it runs with its state in these layouts: partial sums of narrow floats are kept in f32."""
     context = body.context
     known = context.loops.get((op, state))
     if known is None:
-        known = context.loops[op, state] = widened(op, state)
+        known = context.loops[op, state] = widen_sums(op, state)
         if known is not op:
             context.repetitions = {**context.repetitions, **_repeated(context.repetitions, op, known)}
             whole = body.wanted(op)
@@ -82,10 +82,10 @@ def as_run(body: Body, op: Instruction, state: Layouts) -> Instruction:
     return known
 
 
-def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
+def _accumulators(body: Body, op: Instruction) -> dict[int, PartialAxes]:
     """Elements of a loop's state that could be partial, and how."""
     spread = body.spread()
-    found: dict[int, Partial] = {}
+    found: dict[int, PartialAxes] = {}
     for k, partial in spread.of_loop(op).items():
         shape = op.shape.elements[k]
         if shape.is_array and _keeps_precision(op, k, partial):
@@ -97,13 +97,13 @@ def _accumulators(body: Body, op: Instruction) -> dict[int, Partial]:
         found = kept
 
 
-def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, Partial]) -> bool:
+def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, PartialAxes]) -> bool:
     """Does element ``k`` lead to nothing but elements that are partial likewise?"""
     after = spread.through_loop(op, frozenset((k,)), found[k].reduction)
     return after is not None and all(found.get(j) == found[k] for j in after)
 
 
-def _keeps_precision(op: Instruction, k: int, partial: Partial) -> bool:
+def _keeps_precision(op: Instruction, k: int, partial: PartialAxes) -> bool:
     """Sums in floats narrower than 32 bits would lose more of partial values than of whole ones."""
     return partial.reduction != "sum" or not is_narrow(op.shape.elements[k].dtype) or can_be_partial(op, k)
 
@@ -119,35 +119,35 @@ def _repeated(known: Mapping[Instruction, int], old: Instruction, new: Instructi
     }
 
 
-def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, Partial]) -> Layouts:
+def _with_partial(body: Body, op: Instruction, state: Layouts, chosen: Mapping[int, PartialAxes]) -> Layouts:
     table = body.context.table
     return tuple(with_partial(table, x, chosen[k]) if k in chosen else x for k, x in enumerate(state))
 
 
 def _bytes(body: Body, op: Instruction, state: Layouts) -> int:
     table = body.context.table
-    shapes = zip(as_run(body, op, state).shape.elements, state, strict=True)
+    shapes = zip(widen_loop(body, op, state).shape.elements, state, strict=True)
     return sum(s.with_dims(table.local_dims(x, s.dims)).nbytes for s, x in shapes)
 
 
 def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     """What a loop sends with its state in these layouts: on the way in, in all iterations, and for its readers."""
-    local = body.callee(as_run(body, op, state).attrs["body"], (state,), state)
-    wire, count = spent(body.context, local)
+    local = body.callee(widen_loop(body, op, state).attrs["body"], (state,), state)
+    wire, count = collectives_cost(body.context, local)
     costs = [(trips * wire, trips * count)]
     costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
-    costs += [_exit_cost(body, op, k, x, pieces_written(op.attrs["body"], k, trips)) for k, x in enumerate(state)]
+    costs += [_exit_cost(body, op, k, x, find_pieces_written(op.attrs["body"], k, trips)) for k, x in enumerate(state)]
     return sum(c[0] for c in costs), sum(c[1] for c in costs)
 
 
-def _entry_cost(body: Body, value: Value, layout: Layout) -> Cost:
+def _entry_cost(body: Body, value: Value, layout: AxisLayout) -> Cost:
     if value.remake is not None:
         return (0.0, 0)
     resharder, dims, nbytes = body.context.resharder, value.shape.dims, value.shape.dtype.nbytes
     return min(resharder.cost(dims, nbytes, form, layout) for form in value.forms)
 
 
-def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: Pieces | None = None) -> Cost:
+def _exit_cost(body: Body, op: Instruction, index: int, layout: AxisLayout, pieces: LoopPieces | None = None) -> Cost:
     """To what the readers of element ``index`` want; nothing where nobody reads it."""
     shape = op.shape.elements[index]
     readers = [
@@ -159,7 +159,7 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: 
         return (0.0, 0)
     wanted = {body.required.get(r) or body.wanted(op)[index] for r in readers} or {body.wanted(op)[index]}
     if pieces is None or not pieces.moves(layout, *wanted):
-        pieces = Pieces(shape.dims, shape.dims, 1)
+        pieces = LoopPieces(shape.dims, shape.dims, 1)
     costs = [body.context.resharder.cost(pieces.dims, shape.dtype.nbytes, layout, w) for w in wanted]
     timed = pieces.count if isinstance(body.context.resharder.price, Seconds) else 1
     costs = [(pieces.count * wire, timed * count) for wire, count in costs]
@@ -169,7 +169,7 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: Layout, pieces: 
 # -- branches ----------------------------------------------------------------------------------------------------
 
 
-def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]:
+def choose_branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]:
     """The layouts of each branch's operand and of a conditional's results, partial where that sends less."""
     branches = branches_of(op.attrs)
     operands = [body.wanted(b.parameters[0]) for b in branches]
@@ -194,7 +194,7 @@ def branch_layouts(body: Body, op: Instruction) -> tuple[list[Layouts], Layouts]
 
 
 #: Element of a branch's operand -> how it is partial, and the elements of the result that it leads to.
-_Passed = dict[int, tuple[Partial, frozenset[int]]]
+_Passed = dict[int, tuple[PartialAxes, frozenset[int]]]
 
 
 def _passed_partial(body: Body, operand: Instruction, branch: Computation, spread: Spread) -> _Passed:
@@ -211,15 +211,15 @@ def _passed_partial(body: Body, operand: Instruction, branch: Computation, sprea
     return out
 
 
-def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequence[_Passed]) -> dict[int, Partial]:
+def _partial_results(body: Body, op: Instruction, spread: Spread, given: Sequence[_Passed]) -> dict[int, PartialAxes]:
     """How each element of a conditional's result may be partial."""
     if not (op.shape.is_array or all(s.is_array for s in op.shape.elements)):
         return {}
     shapes = list(op.shape.leaves())
-    found: dict[int, Partial] = {}
+    found: dict[int, PartialAxes] = {}
     for k in range(len(shapes)):
         own = spread.of_element(op, None if op.shape.is_array else k)
-        partial = merged([own, *(p for mine in given for p, after in mine.values() if k in after)])
+        partial = merge_partials([own, *(p for mine in given for p, after in mine.values() if k in after)])
         if partial is not None:
             found[k] = partial
     return found
@@ -229,7 +229,7 @@ def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], res
     costs: list[Cost] = []
     for branch, operand, layouts in zip(branches_of(op.attrs), op.operands[1:], operands, strict=True):
         local = body.callee(branch, (layouts,), results)
-        costs.append(spent(body.context, local))
+        costs.append(collectives_cost(body.context, local))
         costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[operand]), layouts, strict=True)]
     if op.shape.is_array:
         shape, resharder = op.shape, body.context.resharder

@@ -11,27 +11,27 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.progress import detail
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.emit.layout import Atoms, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,
     Gather,
     Permute,
     ReduceScatter,
-    Step,
+    ReshardStep,
     emit_move,
     moved_atoms,
 )
-from shardc.partitioner.rewrite.context import Context, Signature
+from shardc.partitioner.rewrite.context import CalleeSignature, Context
 from shardc.partitioner.rewrite.preferred_partials import preferred_partials
 from shardc.partitioner.rewrite.required_layouts import required_layouts
-from shardc.partitioner.rewrite.scope import Scope
-from shardc.partitioner.strategy.cause import Cause, Decided
-from shardc.partitioner.strategy.choose import Choice, Operand, Problem
-from shardc.partitioner.strategy.pieces import pieces_read
-from shardc.partitioner.strategy.rule import Local, Refused, Row, Site
-from shardc.partitioner.strategy.values import Partial, Tree, Value, leaves
-from shardc.partitioner.unreduced.moved_partials import gives_moved
+from shardc.partitioner.rewrite.scope import ComputationScope
+from shardc.partitioner.strategy.cause import Cause, SplitDecision
+from shardc.partitioner.strategy.choose import SplitChoice, SplitOperand, SplitProblem
+from shardc.partitioner.strategy.pieces import find_pieces_read
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
+from shardc.partitioner.strategy.values import PartialAxes, Tree, Value, leaves
+from shardc.partitioner.unreduced.moved_partials import is_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["REDUCIBLE_LATER", "Body", "Handled", "partition_computation"]
@@ -44,10 +44,10 @@ REDUCIBLE_LATER = ("sum", "max", "min")
 
 def partition_computation(
     context: Context,
-    rules: Mapping[str, Row],
+    rules: Mapping[str, PartitionRow],
     computation: Computation,
-    parameters: Sequence[tuple[Layout, ...]],
-    results: Sequence[Layout],
+    parameters: Sequence[tuple[AxisLayout, ...]],
+    results: Sequence[AxisLayout],
 ) -> Computation:
     """The local form of ``computation``; layouts are per leaf of each parameter and of the root."""
     body = Body(context, rules, computation, parameters)
@@ -56,36 +56,36 @@ def partition_computation(
 
 
 @dataclass(frozen=True, slots=True)
-class Handled(Row):
+class Handled(PartitionRow):
     """An operation with its own way: data flow, control flow, values made from nothing."""
 
-    strategy: str
+    summary: str
     partition: Callable[[Body, Instruction], Tree]
 
 
-class Body(Scope):
+class Body(ComputationScope):
     """One computation while it is rewritten: its emitter and the value of each global instruction."""
 
     def __init__(
         self,
         context: Context,
-        rules: Mapping[str, Row],
+        rules: Mapping[str, PartitionRow],
         computation: Computation,
-        parameters: Sequence[tuple[Layout, ...]],
+        parameters: Sequence[tuple[AxisLayout, ...]],
     ) -> None:
         super().__init__(context, rules, computation, parameters)
-        self.signature = Signature(computation, tuple(parameters), ())
+        self.signature = CalleeSignature(computation, tuple(parameters), ())
         self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
         self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
         self.reader: Instruction | None = None
-        self.asked: tuple[Decided, Instruction] | None = None
+        self.asked: tuple[SplitDecision, Instruction] | None = None
 
     # -- the walk --------------------------------------------------------------------------------------------
 
-    def walk(self, results: Sequence[Layout]) -> None:
+    def walk(self, results: Sequence[AxisLayout]) -> None:
         """Visit everything that a computation with results in these layouts needs."""
-        self.signature = Signature(self.computation, tuple(self.parameter_layouts), tuple(results))
+        self.signature = CalleeSignature(self.computation, tuple(self.parameter_layouts), tuple(results))
         live = self.live()
         self.required = required_layouts(self, live, results)
         self.required = {**self.required, **preferred_partials(self, live, results)}
@@ -111,7 +111,7 @@ class Body(Scope):
                 fix="give the program without it, or an already partitioned one",
             )
 
-    def finish(self, results: Sequence[Layout]) -> Computation:
+    def finish(self, results: Sequence[AxisLayout]) -> Computation:
         """The local computation, its root in the given layouts."""
         root = self.computation.root
         self.em.metadata, self.em.origin = root.metadata, None
@@ -128,10 +128,10 @@ class Body(Scope):
         return Computation(self.context.computation_names.own(self.computation.name), order, local)
 
     def callee(
-        self, computation: Computation, parameters: tuple[tuple[Layout, ...], ...], results: tuple[Layout, ...]
+        self, computation: Computation, parameters: tuple[tuple[AxisLayout, ...], ...], results: tuple[AxisLayout, ...]
     ) -> Computation:
         """The local form of a called computation, made once for each way in which its parameters and results lie."""
-        signature = Signature(computation, parameters, results)
+        signature = CalleeSignature(computation, parameters, results)
         known = self.context.callees
         if signature not in known:
             known[signature] = partition_computation(self.context, self.rules, computation, parameters, results)
@@ -145,7 +145,7 @@ class Body(Scope):
         assert isinstance(tree, Value), f"%{op.name} is a tuple"
         return tree
 
-    def get(self, value: Value, layout: Layout, need: str) -> Instruction:
+    def get(self, value: Value, layout: AxisLayout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
         found = value.forms.get(layout)
         if found is not None:
@@ -171,7 +171,7 @@ class Body(Scope):
             value.forms.setdefault(step.after, local)
         return value.forms[layout]
 
-    def _remade(self, value: Value, layout: Layout) -> Instruction:
+    def _remade(self, value: Value, layout: AxisLayout) -> Instruction:
         """A value made afresh; as a partial value one member holds it, unless it is the identity anyway."""
         assert value.remake is not None
         made = value.remake(self.context.table.reduced(layout))
@@ -183,7 +183,7 @@ class Body(Scope):
             return made
         return self.em.keep_on_first(made, layout.unreduced, identity)
 
-    def _origin(self, value: Value, step: Step, need: str, cause: Cause) -> Origin:
+    def _origin(self, value: Value, step: ReshardStep, need: str, cause: Cause) -> Origin:
         """Why a move of ``value`` is there, for people."""
         table, move = self.context.table, step.move
         match move:
@@ -221,7 +221,7 @@ class Body(Scope):
         parts = [self.assemble(s, t, locals_) for s, t in zip(shape.elements, tree, strict=True)]
         return self.em.add("tuple", tuple_shape(*(p.shape for p in parts)), *parts)
 
-    def disassemble(self, op: Instruction, shape: Shape, local: Instruction, layouts: Iterator[Layout]) -> Tree:
+    def disassemble(self, op: Instruction, shape: Shape, local: Instruction, layouts: Iterator[AxisLayout]) -> Tree:
         """The value tree of a local array or tuple whose leaves have ``layouts`` in order."""
         if not shape.is_tuple:
             layout = next(layouts)
@@ -248,7 +248,7 @@ class Body(Scope):
             self.asked = (decided, o)
             local.append(self.get(v, layout, need))
         self.asked = None
-        site = Site(op, rule, choice, self.em, local, shapes)
+        site = LocalSite(op, rule, choice, self.em, local, shapes)
         start = len(self.em.instructions)
         made = row.emit(site)
         self._tell_own(decided, operands, start)
@@ -256,7 +256,7 @@ class Body(Scope):
         maker = _maker(decided, operands) if any(x.unreduced for x in choice.results) else None
         uses = self.readers(op) if len(shapes) == 1 and not op.shape.is_tuple else 2
         reducing = any(choice.factors[f] for f in rule.of_kind(FactorKind.REDUCTION))
-        moved = gives_moved(op, operands, choice.operands, reducing=reducing)
+        moved = is_moved(op, operands, choice.operands, reducing=reducing)
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [
@@ -267,55 +267,60 @@ class Body(Scope):
             if v.layout.unreduced and v.layout.reduction not in REDUCIBLE_LATER:
                 self._finish_now(v)
             elif v.layout.unreduced and op.shape.is_array:
-                self.context.partial[op] = Partial(v.layout.unreduced, v.layout.reduction)
+                self.context.partial[op] = PartialAxes(v.layout.unreduced, v.layout.reduction)
         return list(values) if op.shape.is_tuple else values[0]
 
     def _decided(
-        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
-    ) -> tuple[Local, Decided]:
-        """As planned, where the operands lie as the plan has them; else the cheapest way, the first of equals."""
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[AxisLayout]
+    ) -> tuple[Local, SplitDecision]:
+        """As planned, where the operands lie as the plan has them; else the cheapest strategy, the first of equals."""
         resharder = self.context.resharder
         planned = self.context.plan.decisions.get(op)
         if planned is not None and planned.row is row and planned.fits(operands):
-            problem = self._problem(op, planned.way, planned.rule, operands, wanted)
+            problem = self._problem(op, planned.strategy, planned.rule, operands, wanted)
             regional = self.context.plan.why.get(op)
-            return planned.way, Decided(op, problem, planned.choice, resharder, regional)
-        way, problem, choice = min(self.ways(op, row, operands, wanted), key=lambda found: found[2].cost)
-        return way, Decided(op, problem, choice, resharder)
+            return planned.strategy, SplitDecision(op, problem, planned.choice, resharder, regional)
+        strategy, problem, choice = min(self.strategies(op, row, operands, wanted), key=lambda found: found[2].cost)
+        return strategy, SplitDecision(op, problem, choice, resharder)
 
-    def ways(
-        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[Layout]
-    ) -> list[tuple[Local, Problem, Choice]]:
-        """The ways to do ``op``, each with the best choice for operands as they lie."""
-        found: list[tuple[Local, Problem, Choice]] = []
-        for way in row.ways:
-            rule = way.rule(op)
+    def strategies(
+        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[AxisLayout]
+    ) -> list[tuple[Local, SplitProblem, SplitChoice]]:
+        """The strategies for ``op``, each with the best choice for operands as they lie."""
+        found: list[tuple[Local, SplitProblem, SplitChoice]] = []
+        for strategy in row.strategies:
+            rule = strategy.rule(op)
             if rule is not None:
-                problem = self._problem(op, way, rule, operands, wanted)
-                found.append((way, problem, self.context.choice(problem)))
-        assert found, f"no way to do {op.opcode}"
+                problem = self._problem(op, strategy, rule, operands, wanted)
+                found.append((strategy, problem, self.context.choice(problem)))
+        assert found, f"no strategy for {op.opcode}"
         return found
 
     def _problem(
-        self, op: Instruction, way: Local, rule: FactorRule, operands: Sequence[Value], wanted: Sequence[Layout]
-    ) -> Problem:
-        """What there is to decide about ``op`` done in one ``way``, its operands as they lie."""
+        self,
+        op: Instruction,
+        strategy: Local,
+        rule: FactorRule,
+        operands: Sequence[Value],
+        wanted: Sequence[AxisLayout],
+    ) -> SplitProblem:
+        """What there is to decide about ``op`` done in one ``strategy``, its operands as they lie."""
         aims = (self.required[op],) if op in self.required else wanted
         reductions = sorted({v.layout.reduction for v in operands if v.layout.unreduced})
         linear = tuple(
-            g for r in reductions for g in way.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
+            g for r in reductions for g in strategy.linear(op, r) if _partial_with(operands, g, r, aims[0].unreduced)
         )
         repetitions = self.context.repetitions
-        return Problem(
+        return SplitProblem(
             rule,
-            frozenset() if op in self.differing else way.usable(op, rule),
+            frozenset() if op in self.differing else strategy.usable(op, rule),
             tuple(_operand(v, repetitions.get(o, 1), op) for v, o in zip(operands, op.operands, strict=True)),
             tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
             linear,
-            way.sends(op, rule) if way.sends is not None else None,
+            strategy.sends(op, rule) if strategy.sends is not None else None,
         )
 
-    def _tell_own(self, decided: Decided, operands: Sequence[Value], start: int) -> None:
+    def _tell_own(self, decided: SplitDecision, operands: Sequence[Value], start: int) -> None:
         """Collectives that an operation was written with, from ``start`` on, are of its largest operand."""
         op = decided.op
         own = [i for i in self.em.instructions[start:] if i.opcode in COLLECTIVES]
@@ -338,7 +343,7 @@ class Body(Scope):
         value.forms.pop(value.layout)
         value.layout = value.wanted
 
-    def _why_partial(self, op: Instruction, site: Site, operands: Sequence[Value]) -> str:
+    def _why_partial(self, op: Instruction, site: LocalSite, operands: Sequence[Value]) -> str:
         """The reason of a partial result, told when it is reduced."""
         factors = site.rule.of_kind(FactorKind.REDUCTION)
         atoms = tuple(a for f in factors for a in site.choice.factors[f])
@@ -358,16 +363,16 @@ def _differing(computation: Computation) -> frozenset[Instruction]:
     return frozenset(found)
 
 
-def _maker(decided: Decided, operands: Sequence[Value]) -> Decided | None:
+def _maker(decided: SplitDecision, operands: Sequence[Value]) -> SplitDecision | None:
     """The decision that made a result partial: the operation's own, or that of a partial operand it carries on."""
     own = any(decided.choice.factors[f] for f in decided.problem.rule.of_kind(FactorKind.REDUCTION))
     return decided if own else next((v.made for v in operands if v.made is not None), None)
 
 
-def _operand(value: Value, repetitions: int, reader: Instruction) -> Operand:
+def _operand(value: Value, repetitions: int, reader: Instruction) -> SplitOperand:
     free = value.remake is not None
     layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
-    return Operand(
+    return SplitOperand(
         value.shape.dims,
         value.shape.dtype.nbytes,
         layouts,
@@ -375,7 +380,7 @@ def _operand(value: Value, repetitions: int, reader: Instruction) -> Operand:
         free,
         value.uses > 1,
         repetitions,
-        pieces_read(reader, value.shape.dims, repetitions),
+        find_pieces_read(reader, value.shape.dims, repetitions),
     )
 
 

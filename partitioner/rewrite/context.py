@@ -11,27 +11,27 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.partitioner.emit.emitter import Reducers
-from shardc.partitioner.emit.layout import AxisTable, Layout
-from shardc.partitioner.emit.names import Names
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.rewrite.manual import has_manual
-from shardc.partitioner.strategy.choose import Choice, Problem, choose
-from shardc.partitioner.strategy.decisions import Plan
-from shardc.partitioner.strategy.pieces import repetitions
-from shardc.partitioner.strategy.values import Partial
-from shardc.partitioner.unreduced.linear import Linear
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, choose_split
+from shardc.partitioner.strategy.decisions import LayoutPlan
+from shardc.partitioner.strategy.pieces import count_repetitions
+from shardc.partitioner.strategy.values import PartialAxes
+from shardc.partitioner.unreduced.linear import LinearGroups
 
-__all__ = ["Context", "Signature"]
+__all__ = ["CalleeSignature", "Context"]
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class CalleeSignature:
     """A called computation and the layouts of its parameters' and results' leaves."""
 
     computation: Computation
-    parameters: tuple[tuple[Layout, ...], ...]
-    results: tuple[Layout, ...]
+    parameters: tuple[tuple[AxisLayout, ...], ...]
+    results: tuple[AxisLayout, ...]
 
 
 @dataclass(slots=True)
@@ -41,39 +41,42 @@ class Context:
     ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
     ``spent``: what local computations send. ``states``: the layouts of loops, conditionals and their parameters, by
     the computation that they are in. ``plan``: what was decided for the whole program at once.
-    ``linear``: what operations pass on of partial values. ``repetitions`` are those of `repetitions` in `invariants`.
+    ``linear``: what operations pass on of partial values. ``repetitions``: of elements that loops only read pieces of
+    (`count_repetitions`).
     """
 
     table: AxisTable
     resharder: Resharder
-    names: Names
-    computation_names: Names
+    names: NameSupply
+    computation_names: NameSupply
     manual: bool = False
     repetitions: Mapping[Instruction, int] = field(default_factory=dict)
     reducers: Reducers = field(default_factory=Reducers)
-    callees: dict[Signature, Computation] = field(default_factory=dict)
-    partial: dict[Instruction, Partial] = field(default_factory=dict)
+    callees: dict[CalleeSignature, Computation] = field(default_factory=dict)
+    partial: dict[Instruction, PartialAxes] = field(default_factory=dict)
     spent: dict[Computation, Cost] = field(default_factory=dict)
-    loops: dict[tuple[Instruction, tuple[Layout, ...]], Instruction] = field(default_factory=dict)
-    states: dict[tuple[Signature, Instruction], tuple[Layout, ...]] = field(default_factory=dict)
-    plan: Plan = field(default_factory=Plan)
-    linear: Linear = field(default_factory=Linear)
-    _choices: dict[Problem, Choice] = field(default_factory=dict)
+    loops: dict[tuple[Instruction, tuple[AxisLayout, ...]], Instruction] = field(default_factory=dict)
+    states: dict[tuple[CalleeSignature, Instruction], tuple[AxisLayout, ...]] = field(default_factory=dict)
+    plan: LayoutPlan = field(default_factory=LayoutPlan)
+    linear: LinearGroups = field(default_factory=LinearGroups)
+    _choices: dict[SplitProblem, SplitChoice] = field(default_factory=dict)
 
     @staticmethod
     def over(mesh: Mesh, module: Module, machine: Machine | None = None) -> Context:
         """A context for partitioning ``module`` over ``mesh``, for the least time on a ``machine`` if one is given."""
         table = AxisTable(mesh, _shardings(module), _index_type(module))
-        names = Names(i.name for i in module.instructions())
-        return Context(table, Resharder(table, machine), names, Names(), has_manual(module), repetitions(module))
+        names = NameSupply(i.name for i in module.instructions())
+        return Context(
+            table, Resharder(table, machine), names, NameSupply(), has_manual(module), count_repetitions(module)
+        )
 
-    def following(self, plan: Plan) -> Context:
+    def following(self, plan: LayoutPlan) -> Context:
         """A context for writing the same module by a plan."""
         return Context(
             self.table,
             self.resharder,
             self.names.anew(),
-            Names(),
+            NameSupply(),
             self.manual,
             self.repetitions,
             self.reducers,
@@ -83,7 +86,7 @@ class Context:
             _choices=self._choices,
         )
 
-    def layouts(self, op: Instruction) -> tuple[Layout, ...]:
+    def layouts(self, op: Instruction) -> tuple[AxisLayout, ...]:
         """The propagated layouts of an instruction's leaves, partial values reduced.
 
         What is placed on one device is whole on every device: each of them can do what that one would.
@@ -95,11 +98,11 @@ class Context:
             for s, leaf in zip(op.leaf_shardings(), op.shape.leaves(), strict=True)
         )
 
-    def choice(self, problem: Problem) -> Choice:
+    def choice(self, problem: SplitProblem) -> SplitChoice:
         """The best choice for a problem, remembered."""
         found = self._choices.get(problem)
         if found is None:
-            found = self._choices[problem] = choose(self.table, self.resharder, problem)
+            found = self._choices[problem] = choose_split(self.table, self.resharder, problem)
         return found
 
 

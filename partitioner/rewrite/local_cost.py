@@ -9,13 +9,13 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.rewrite.context import Context
 
-__all__ = ["SOME_TRIPS", "spent"]
+__all__ = ["SOME_TRIPS", "collectives_cost"]
 
 #: How often a loop of unknown length is taken to run, where it matters whether it does so more than once.
 SOME_TRIPS = 4
 
 
-def spent(context: Context, computation: Computation) -> Cost:
+def collectives_cost(context: Context, computation: Computation) -> Cost:
     """What one run of a local computation costs in collectives: loops multiply, every branch counts."""
     found = context.spent.get(computation)
     if found is None:
@@ -36,5 +36,5 @@ def _of(context: Context, i: Instruction) -> Cost:
         return (0.0, 0)
     trips = trip_count(i) if i.opcode == "while" else 1
     times = SOME_TRIPS if trips is None else trips
-    runs = [spent(context, c) for _, c in called_computations(i)]
+    runs = [collectives_cost(context, c) for _, c in called_computations(i)]
     return (times * sum(r[0] for r in runs), times * sum(r[1] for r in runs))

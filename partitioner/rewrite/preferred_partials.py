@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import AxisTable, Layout
-from shardc.partitioner.rewrite.scope import Scope
-from shardc.partitioner.strategy.values import Partial
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.rewrite.scope import ComputationScope
+from shardc.partitioner.strategy.values import PartialAxes
 from shardc.partitioner.unreduced.linear import Spread
 
 __all__ = ["partial_of", "preferred_partials", "with_partial"]
 
 
 def preferred_partials(
-    scope: Scope, live: Sequence[Instruction], results: Sequence[Layout]
-) -> dict[Instruction, Layout]:
+    scope: ComputationScope, live: Sequence[Instruction], results: Sequence[AxisLayout]
+) -> dict[Instruction, AxisLayout]:
     """Layouts of the values whose only way is to results that are partial: partial as well.
 
     Elements of loops' and conditionals' results are keyed by the instruction that takes them out.
@@ -28,14 +28,14 @@ def preferred_partials(
         return {}
     spread = scope.spread()
     sources = spread.sources(scope.computation, _given(scope))
-    asked: dict[Instruction, list[Partial | None]] = {}
+    asked: dict[Instruction, list[PartialAxes | None]] = {}
     root = scope.computation.root
     ends = root.operands if root.opcode == "tuple" and root.shape.is_tuple else (root,)
     if len(ends) != len(results):
         return {}
     for o, layout in zip(ends, results, strict=True):
         asked.setdefault(o, []).append(partial_of(layout))
-    found: dict[Instruction, Layout] = {}
+    found: dict[Instruction, AxisLayout] = {}
     for op in reversed(live):
         if op is root and ends is root.operands:
             continue
@@ -51,14 +51,14 @@ def preferred_partials(
     return found
 
 
-def _held(scope: Scope, op: Instruction, aim: Partial) -> bool:
+def _held(scope: ComputationScope, op: Instruction, aim: PartialAxes) -> bool:
     """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
     return op.opcode == "custom-call" and not scope.wanted(op)[0].used.isdisjoint(aim.atoms)
 
 
-def _given(scope: Scope) -> dict[Instruction, Partial]:
+def _given(scope: ComputationScope) -> dict[Instruction, PartialAxes]:
     """Parameters, and elements of them, that are partial already."""
-    given: dict[Instruction, Partial] = {}
+    given: dict[Instruction, PartialAxes] = {}
     for p, layouts in zip(scope.computation.parameters, scope.parameter_layouts, strict=True):
         partial = [partial_of(x) for x in layouts]
         if p.shape.is_array and partial[0] is not None:
@@ -73,12 +73,12 @@ def _given(scope: Scope) -> dict[Instruction, Partial]:
     return given
 
 
-def partial_of(layout: Layout) -> Partial | None:
-    return Partial(layout.unreduced, layout.reduction) if layout.unreduced else None
+def partial_of(layout: AxisLayout) -> PartialAxes | None:
+    return PartialAxes(layout.unreduced, layout.reduction) if layout.unreduced else None
 
 
 def _group(
-    spread: Spread, op: Instruction, aim: Partial | None, sources: Mapping[Instruction, Partial]
+    spread: Spread, op: Instruction, aim: PartialAxes | None, sources: Mapping[Instruction, PartialAxes]
 ) -> tuple[int, ...]:
     """The operands of ``op`` that should be partial for its result to be."""
     if aim is None:
@@ -90,7 +90,7 @@ def _group(
     return ()
 
 
-def with_partial(table: AxisTable, layout: Layout, partial: Partial) -> Layout:
+def with_partial(table: AxisTable, layout: AxisLayout, partial: PartialAxes) -> AxisLayout:
     """``layout`` with partial values over axes that then split nothing."""
     gone = set(partial.atoms)
     dims = (tuple(a for a in atoms if a not in gone) for atoms in layout.dims)

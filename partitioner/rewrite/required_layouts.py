@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import AxisTable, Layout
-from shardc.partitioner.rewrite.scope import Scope
-from shardc.partitioner.strategy.rule import Local, Row
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.rewrite.scope import ComputationScope
+from shardc.partitioner.strategy.rule import Local, PartitionRow
 from shardc.sharding.rules.factor_rule import FactorRule
 
 __all__ = ["required_layouts"]
 
 
-def required_layouts(scope: Scope, live: Sequence[Instruction], results: Sequence[Layout]) -> dict[Instruction, Layout]:
+def required_layouts(
+    scope: ComputationScope, live: Sequence[Instruction], results: Sequence[AxisLayout]
+) -> dict[Instruction, AxisLayout]:
     """Layouts that all readers of an array need, for arrays whose propagated layout is another one."""
-    asked: dict[Instruction, list[Layout | None]] = {}
-    found: dict[Instruction, Layout] = {}
+    asked: dict[Instruction, list[AxisLayout | None]] = {}
+    found: dict[Instruction, AxisLayout] = {}
     fixed = {scope.computation.root: list(results)}
     for op in reversed(live):
         if op.opcode == "while":
@@ -41,7 +43,7 @@ def required_layouts(scope: Scope, live: Sequence[Instruction], results: Sequenc
     return found
 
 
-def _leaves(op: Instruction, layouts: list[Layout]) -> Iterator[tuple[Instruction, Layout]]:
+def _leaves(op: Instruction, layouts: list[AxisLayout]) -> Iterator[tuple[Instruction, AxisLayout]]:
     """The arrays that a tuple is made of, each with its layout; ``layouts`` are used up in order."""
     if op.opcode == "tuple":
         for o in op.operands:
@@ -53,12 +55,12 @@ def _leaves(op: Instruction, layouts: list[Layout]) -> Iterator[tuple[Instructio
 
 
 def _asks(
-    table: AxisTable, row: Row, op: Instruction, need: Layout | None
-) -> Iterator[tuple[Instruction, Layout | None]]:
+    table: AxisTable, row: PartitionRow, op: Instruction, need: AxisLayout | None
+) -> Iterator[tuple[Instruction, AxisLayout | None]]:
     """What ``op`` asks of its operands when it is itself wanted in ``need``; None where it takes them as they come."""
     rule = None
     if need is not None and isinstance(row, Local):
-        rule = next((r for way in row.ways if (r := way.rule(op)) is not None), None)
+        rule = next((r for strategy in row.strategies if (r := strategy.rule(op)) is not None), None)
     for slot, o in enumerate(op.operands):
         if rule is None or need is None or not isinstance(row, Local):
             yield o, None
@@ -66,7 +68,9 @@ def _asks(
             yield o, _projected(table, rule, row.usable(op, rule), (slot, need))
 
 
-def _projected(table: AxisTable, rule: FactorRule, usable: frozenset[int], at: tuple[int, Layout]) -> Layout | None:
+def _projected(
+    table: AxisTable, rule: FactorRule, usable: frozenset[int], at: tuple[int, AxisLayout]
+) -> AxisLayout | None:
     """The layout of an operand that gives the result its layout for nothing; None where dimensions do not pass."""
     slot, need = at
     if len(rule.results) != 1 or any(len(d) != 1 for d in (*rule.results[0], *rule.operands[slot])):

@@ -20,11 +20,11 @@ from shardc.partitioner.rules import (
     shape,
     window,
 )
-from shardc.partitioner.strategy.rule import Row
+from shardc.partitioner.strategy.rule import PartitionRow
 
 __all__ = ["RULES"]
 
-RULES: Mapping[str, Row] = MappingProxyType(
+RULES: Mapping[str, PartitionRow] = MappingProxyType(
     {
         **elementwise.RULES,
         **contraction.RULES,

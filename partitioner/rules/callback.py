@@ -9,7 +9,7 @@ from shardc.hlo.ir.callbacks import EACH, LOCAL, marks, title_of
 from shardc.hlo.ir.ir import Computation, Instruction, Origin
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.strategy.values import Tree, Value
 
@@ -51,7 +51,7 @@ def _everywhere(body: Body, op: Instruction, word: Instruction) -> Instruction:
     return whole
 
 
-def _even(body: Body, value: Value) -> Layout:
+def _even(body: Body, value: Value) -> AxisLayout:
     """As the value lies, but without padding."""
     table = body.context.table
     layout = table.reduced(value.layout)

@@ -18,7 +18,7 @@ from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
 from shardc.hlo.ir.sharding import AxisRef, TileSharding
 from shardc.partitioner.rewrite.body import Body, Handled
-from shardc.partitioner.strategy.rule import Local, Refused, Row, Site, nothing
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused, nothing
 from shardc.partitioner.strategy.values import Tree
 from shardc.sharding.notations.tile_assignments import from_tile
 from shardc.sharding.rules.signature import reducer
@@ -71,7 +71,7 @@ def _linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return (tuple(range(len(op.operands))),)
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     return site.emit(**_participants(site.op, site.em.table.mesh))
 
 
@@ -159,9 +159,9 @@ def _differing(mesh: Mesh, *groups: tuple[int, ...]) -> tuple[AxisRef, ...]:
 
 _LOCAL = Local("between positions along manual axes, on shards along the others", _emit, linear=_linear)
 _WHOLE = Local("whole, where it crosses the axes that split the operand", _emit, usable=nothing, linear=_linear)
-_ROW = Handled(_LOCAL.strategy + "; inside manual computations", _partition)
+_ROW = Handled(_LOCAL.summary + "; inside manual computations", _partition)
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     **{o: Refused(_PAIRS) for o, op in OPS.items() if op.family == "collective"},
     **dict.fromkeys(
         ("all-reduce", "collective-permute", "collective-broadcast", "all-gather", "reduce-scatter", "all-to-all"), _ROW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.strategy.rule import Local, Row, Site
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]
@@ -15,7 +15,7 @@ def _all_but_whole(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
-def _dot(site: Site) -> list[Instruction]:
+def _dot(site: LocalSite) -> list[Instruction]:
     """Zero times infinity is not zero, hence the mask on both sides."""
     operands = []
     for i, key in enumerate(("lhs_contracting_dims", "rhs_contracting_dims")):
@@ -28,7 +28,7 @@ def _either_factor(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
     return ((0,), (1,)) if reduction == "sum" else ()
 
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "dot": Local("on shards, partial sums over contracted axes", _dot, _all_but_whole, _either_factor),
     "ragged-dot": Local("on shards of what groups do not cut, contracted dimensions whole"),
     "scaled-dot": Local("on shards of blocks, contracted dimensions whole"),

@@ -22,14 +22,14 @@ from shardc.hlo.ir.custom_calls import (
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.rewrite.accumulate import as_run, branch_layouts, loop_state
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.rewrite.accumulate import choose_branch_layouts, choose_loop_state, widen_loop
 from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.manual import enter, leave
-from shardc.partitioner.strategy.rule import Local, Refused, Row, Site
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
 from shardc.partitioner.strategy.values import Tree, Value, leaves
-from shardc.partitioner.unreduced.moved_partials import result_moved
+from shardc.partitioner.unreduced.moved_partials import is_result_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES", "want_reduced"]
@@ -75,7 +75,7 @@ def _barrier(body: Body, op: Instruction) -> Tree:
     return body.disassemble(op, op.shape, made, iter(layouts))
 
 
-def _bring(body: Body, tree: Tree, op: Instruction, layouts: Sequence[Layout], need: str) -> Instruction:
+def _bring(body: Body, tree: Tree, op: Instruction, layouts: Sequence[AxisLayout], need: str) -> Instruction:
     """A tree's local value with its leaves in ``layouts``."""
     values = leaves(tree)
     return body.assemble(op.shape, tree, iter([body.get(v, x, need) for v, x in zip(values, layouts, strict=True)]))
@@ -95,10 +95,10 @@ def _call(body: Body, op: Instruction) -> Tree:
 
 
 def _while(body: Body, op: Instruction) -> Tree:
-    carry = body.context.plan.layouts.get(op) or loop_state(body, op)
+    carry = body.context.plan.layouts.get(op) or choose_loop_state(body, op)
     body.context.states[body.signature, op] = carry
     predicate = (body.context.table.replicated(0),)
-    run = as_run(body, op, carry)
+    run = widen_loop(body, op, carry)
     condition = body.callee(run.attrs["condition"], (carry,), predicate)
     loop = body.callee(run.attrs["body"], (carry,), carry)
     tree, need = body.values[op.operands[0]], f"while %{op.name}{body.planned_why(op)} carries"
@@ -127,14 +127,14 @@ def _typed(body: Body, x: Instruction, shape: Shape) -> Instruction:
     return body.em.add("convert", x.shape.with_dtype(shape.dtype), x)
 
 
-def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[Layout], what: str) -> Tree:
+def _results(body: Body, op: Instruction, made: Instruction, layouts: Sequence[AxisLayout], what: str) -> Tree:
     """The value tree of a parameter, loop or conditional."""
     tree = body.disassemble(op, op.shape, made, iter(layouts))
     want_reduced(body, op, tree, layouts, what)
     return tree
 
 
-def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layout], what: str) -> None:
+def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[AxisLayout], what: str) -> None:
     """Let the partial leaves of a parameter, loop or conditional be wanted reduced."""
     uses: dict[int, int] = {}
     if any(x.unreduced for x in layouts):
@@ -145,17 +145,17 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Layo
         if value.layout.unreduced:
             value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
             value.uses = uses.get(k, value.uses)
-            value.moved = result_moved(body.rules, body.values, op, k if op.shape.is_tuple else None)
+            value.moved = is_result_moved(body.rules, body.values, op, k if op.shape.is_tuple else None)
 
 
-def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[Layout, ...]], tuple[Layout, ...]]:
+def _branch_layouts(body: Body, op: Instruction) -> tuple[Sequence[tuple[AxisLayout, ...]], tuple[AxisLayout, ...]]:
     """The layouts of each branch's operand and of the results, as planned or as they are found to be best."""
     inner = [b.parameters[0] for b in branches_of(op.attrs)]
     planned, states = body.context.plan.layouts, body.context.states
     if op in planned and all(p in planned for p in inner):
         parameters, results = [planned[p] for p in inner], planned[op]
     else:
-        parameters, results = branch_layouts(body, op)
+        parameters, results = choose_branch_layouts(body, op)
     states.update(
         ((body.signature, p), layouts) for p, layouts in zip((op, *inner), (results, *parameters), strict=True)
     )
@@ -261,12 +261,12 @@ def _outfeed(body: Body, op: Instruction) -> Tree:
     return Value(op.name, op.shape, table.replicated(0), made)
 
 
-def _local_shapes(body: Body, op: Instruction, layouts: Sequence[Layout]) -> list[Shape]:
+def _local_shapes(body: Body, op: Instruction, layouts: Sequence[AxisLayout]) -> list[Shape]:
     dims = body.context.table.local_dims
     return [s.with_dims(dims(x, s.dims)) if s.is_array else s for s, x in zip(op.shape.leaves(), layouts, strict=True)]
 
 
-def _in_its_layouts(site: Site) -> list[Instruction]:
+def _in_its_layouts(site: LocalSite) -> list[Instruction]:
     """Layout constraints name shapes, which are local ones now; the order of dimensions in memory stays."""
     constraints = site.op.attrs.get("operand_layout_constraints")
     if constraints is None:
@@ -290,7 +290,7 @@ def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:
 _PLAIN_CALL = Local("on shards of the dimensions known to be independent", _in_its_layouts, _independent)
 _ASYNC = "asynchronous operations appear after partitioning"
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "parameter": Handled("in the caller's layout", _parameter),
     "tuple": Handled("leaf by leaf", _tuple),
     "get-tuple-element": Handled("leaf by leaf", _element),

@@ -16,8 +16,8 @@ from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter, identity_of
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.reduction import same_reduction
-from shardc.partitioner.strategy.choose import Problem
-from shardc.partitioner.strategy.rule import Local, Site, always
+from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
@@ -78,7 +78,7 @@ def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(range(len(rule.factors)))
 
 
-def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """The gathered totals: one element of the other dimensions from every other shard."""
     (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     g = table.extent(factors[along])
@@ -92,7 +92,7 @@ def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tu
     return (float(line * sum(sizes) * (g - 1)), len(sizes))
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     found = _accumulated(site.op)
     assert found is not None
     along, backwards = found

@@ -14,12 +14,12 @@ import numpy as np
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.strategy.rule import Site
+from shardc.partitioner.strategy.rule import LocalSite
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = [
     "as_type",
-    "clamped",
+    "clamp_start",
     "dynamic_slice",
     "dynamic_update_slice",
     "inside",
@@ -39,7 +39,7 @@ def as_type(em: Emitter, x: Instruction, dtype: DType) -> Instruction:
     return x if x.shape.dtype is dtype else em.add("convert", x.shape.with_dtype(dtype), x)
 
 
-def clamped(em: Emitter, x: Instruction, last: int) -> Instruction:
+def clamp_start(em: Emitter, x: Instruction, last: int) -> Instruction:
     """``x`` limited to 0..last, of the index type."""
     dtype = x.shape.dtype
     top = np.iinfo(dtype.numpy).max if dtype.bits >= 8 else last
@@ -63,10 +63,10 @@ def _minus(em: Emitter, x: Instruction, y: Instruction) -> Instruction:
     return em.add("subtract", x.shape, x, y)
 
 
-def _relative_start(site: Site, dim: int, start: Instruction, size: int) -> Instruction:
+def _relative_start(site: LocalSite, dim: int, start: Instruction, size: int) -> Instruction:
     """Where a window of ``size`` begins along ``dim`` of operand 0, counted from the own shard's first element."""
     em, chunk = site.em, site.operands[0].shape.dims[dim]
-    start = clamped(em, start, site.operand_dims(0)[dim] - size)
+    start = clamp_start(em, start, site.operand_dims(0)[dim] - size)
     return _minus(em, start, em.scaled(em.coordinate(site.operand_atoms(0, dim)), chunk))
 
 
@@ -86,7 +86,7 @@ def _window(em: Emitter, x: Instruction, dim: int, start: Instruction, size: int
 # -- slices ------------------------------------------------------------------------------------------------------
 
 
-def dynamic_slice(site: Site) -> list[Instruction]:
+def dynamic_slice(site: LocalSite) -> list[Instruction]:
     """Split dimensions are taken whole: their start is clamped to 0 whatever it is."""
     return site.emit(dynamic_slice_sizes=site.local_shape().dims)
 
@@ -111,7 +111,7 @@ def _masked_slice_rule(dims: tuple[int, ...], sizes: tuple[int, ...], operands: 
     return b.build(reduction="max" if truth else "sum")
 
 
-def masked_slice(site: Site) -> list[Instruction]:
+def masked_slice(site: LocalSite) -> list[Instruction]:
     """The own part of the window; the rest is zero."""
     em, sizes = site.em, site.local_shape().dims
     reduced = {d for f in site.rule.of_kind(FactorKind.REDUCTION) for _, d in site.rule.places(f)}
@@ -122,7 +122,7 @@ def masked_slice(site: Site) -> list[Instruction]:
         chunk = x.shape.dims[d]
         width = min(sizes[d], chunk)
         offsets[d] = _relative_start(site, d, starts[d], sizes[d])
-        starts[d] = clamped(em, offsets[d], chunk - width)
+        starts[d] = clamp_start(em, offsets[d], chunk - width)
         kept = _with(kept, d, width)
     starts = _one_type(em, starts)
     part = em.add("dynamic-slice", x.shape.with_dims(kept), x, *starts, dynamic_slice_sizes=kept)
@@ -150,7 +150,7 @@ def _one_type(em: Emitter, starts: list[Instruction]) -> list[Instruction]:
     types = {s.shape.dtype for s in starts}
     if len(types) <= 1:
         return starts
-    return [clamped(em, s, np.iinfo(np.int32).max) for s in starts]
+    return [clamp_start(em, s, np.iinfo(np.int32).max) for s in starts]
 
 
 def masked_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
@@ -180,7 +180,7 @@ def _covered(em: Emitter, offset: Instruction, width: int, size: int) -> Instruc
     return inside(em, place, size)
 
 
-def dynamic_update_slice(site: Site) -> list[Instruction]:
+def dynamic_update_slice(site: LocalSite) -> list[Instruction]:
     """The update where it touches the own shard."""
     x, update, starts = site.operands[0], site.operands[1], list(site.operands[2:])
     updated = site.op.operands[1].shape.dims
@@ -194,7 +194,7 @@ def dynamic_update_slice(site: Site) -> list[Instruction]:
         chunk = x.shape.dims[d]
         width = min(updated[d], chunk)
         offset = _relative_start(site, d, starts[d], updated[d])
-        starts[d] = clamped(em, offset, chunk - width)
+        starts[d] = clamp_start(em, offset, chunk - width)
         offsets[d] = _minus(em, starts[d], offset)
         window = _with(window, d, width)
     starts = _one_type(em, starts)

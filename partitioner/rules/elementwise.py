@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.rewrite.body import Body, Handled
-from shardc.partitioner.strategy.rule import Local, Row, emit_same, never_linear, pass_through
+from shardc.partitioner.strategy.rule import Local, PartitionRow, emit_same, never_linear, pass_through
 from shardc.partitioner.strategy.values import Tree
 
 __all__ = ["RULES", "Linear"]
@@ -83,13 +83,13 @@ def _copy(body: Body, op: Instruction) -> Tree:
 _COPY = Local("on shards", linear=_moved)
 
 
-def _table() -> dict[str, Row]:
+def _table() -> dict[str, PartitionRow]:
     names = (o for o, op in OPS.items() if op.family == "elementwise")
-    table: dict[str, Row] = {
+    table: dict[str, PartitionRow] = {
         o: Local("on shards", emit_same, pass_through, _LINEAR.get(o, never_linear)) for o in names
     }
     table["copy"] = Handled("on shards, leaf by leaf", _copy)
     return table
 
 
-RULES: Mapping[str, Row] = _table()
+RULES: Mapping[str, PartitionRow] = _table()

@@ -17,7 +17,7 @@ from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import COMBINERS, Emitter, identity_of
 from shardc.partitioner.rules.dynamic import (
     as_type,
-    clamped,
+    clamp_start,
     dynamic_slice,
     dynamic_update_slice,
     inside,
@@ -27,7 +27,7 @@ from shardc.partitioner.rules.dynamic import (
     sums_only,
     updates_usable,
 )
-from shardc.partitioner.strategy.rule import Local, Row, Site
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 
@@ -47,7 +47,7 @@ def _gather_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(usable)
 
 
-def _gather(site: Site) -> list[Instruction]:
+def _gather(site: LocalSite) -> list[Instruction]:
     attrs, layout = site.op.attrs, site.choice.operands[0]
     sizes = tuple(
         site.operands[0].shape.dims[d] if layout.dims[d] and s == n else s
@@ -80,7 +80,7 @@ def _with_margins(em: Emitter, x: Instruction, margins: Sequence[int]) -> Instru
     return em.add("pad", shape, x, em.zero(x.shape.dtype), padding=tuple((m, m, 0) for m in margins))
 
 
-def _local_indices(site: Site, picked: list[int]) -> tuple[Instruction, Instruction | None]:
+def _local_indices(site: LocalSite, picked: list[int]) -> tuple[Instruction, Instruction | None]:
     """Start indices clamped as the gather would, relative to the own shard, and which of them it owns.
 
     A window of several elements reads zeros where the shard, within its margins of that size, has none.
@@ -91,7 +91,7 @@ def _local_indices(site: Site, picked: list[int]) -> tuple[Instruction, Instruct
     owned: Instruction | None = None
     for k, d in enumerate(components):
         part = _component(em, site.operands[1], vector, k)
-        part = clamped(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
+        part = clamp_start(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
         if d in picked:
             chunk = site.operands[0].shape.dims[d]
             part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
@@ -158,7 +158,7 @@ def _scatter_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(usable)
 
 
-def _scatter(site: Site) -> list[Instruction]:
+def _scatter(site: LocalSite) -> list[Instruction]:
     n = len(site.shapes)
     operands = list(site.operands)
     operands[n] = _scatter_indices(site, n)
@@ -180,7 +180,7 @@ def _scatter(site: Site) -> list[Instruction]:
     return _scattered(site, operands, margins)
 
 
-def _scattered(site: Site, operands: list[Instruction], margins: Sequence[int]) -> list[Instruction]:
+def _scattered(site: LocalSite, operands: list[Instruction], margins: Sequence[int]) -> list[Instruction]:
     """The scatter into operands with margins, which are cut off again."""
     if not any(margins):
         return site.emit(operands)
@@ -200,11 +200,11 @@ def _without_margins(em: Emitter, x: Instruction, margins: Sequence[int]) -> Ins
     return em.add("slice", x.shape.with_dims(tuple(stop - start for start, stop, _ in bounds)), x, slice=bounds)
 
 
-def _update_dims(site: Site, factor: int) -> list[int]:
+def _update_dims(site: LocalSite, factor: int) -> list[int]:
     return [d for t, d in site.rule.places(factor) if t == 2]
 
 
-def _split_windows(site: Site, n: int) -> dict[int, int]:
+def _split_windows(site: LocalSite, n: int) -> dict[int, int]:
     """Window sizes along split dimensions of the operand that the indices move windows along."""
     attrs, dims, updates = site.op.attrs, site.operand_dims(0), site.operand_dims(n + 1)
     batching = attrs.get("input_batching_dims") or ()
@@ -214,7 +214,7 @@ def _split_windows(site: Site, n: int) -> dict[int, int]:
     return {d: s for d, s in sizes.items() if d in attrs["scatter_dims_to_operand_dims"] and site.operand_atoms(0, d)}
 
 
-def _scatter_indices(site: Site, n: int) -> Instruction:
+def _scatter_indices(site: LocalSite, n: int) -> Instruction:
     """Indices relative to the own shard and its margins along split dimensions; foreign windows are out of bounds."""
     em, attrs, indices = site.em, site.op.attrs, site.operands[n]
     sizes = _split_windows(site, n)
@@ -258,13 +258,13 @@ _MASKED_SLICE = Local(
     "cut dimensions by masking and summing", masked_slice, masked_usable, sums_only, rule=masked_slice_rule
 )
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "gather": Local(
         "on shards; picked dimensions by masking and summing",
         _gather,
         _gather_usable,
         _gather_linear,
-        others=(
+        alternatives=(
             Local("windows over a split dimension too", _gather, _gather_usable, _gather_linear, rule=_windows_rule),
         ),
     ),
@@ -274,7 +274,9 @@ RULES: Mapping[str, Row] = {
         _scatter_usable,
         _scatter_linear,
     ),
-    "dynamic-slice": Local("on shards, cut dimensions whole", dynamic_slice, linear=_moved, others=(_MASKED_SLICE,)),
+    "dynamic-slice": Local(
+        "on shards, cut dimensions whole", dynamic_slice, linear=_moved, alternatives=(_MASKED_SLICE,)
+    ),
     "dynamic-update-slice": Local(
         "on shards; each merges what the update covers of it", dynamic_update_slice, updates_usable, _moved_both
     ),

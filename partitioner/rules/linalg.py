@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.partitioner.rules.transforms import FOUR_STEPS
-from shardc.partitioner.strategy.rule import Local, Row
+from shardc.partitioner.strategy.rule import Local, PartitionRow
 
 __all__ = ["RULES"]
 
 _BATCH = "on shards of the batch, matrices whole"
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "cholesky": Local(_BATCH),
     "triangular-solve": Local("on shards of the batch and of independent right-hand sides"),
-    "fft": Local("one dimension at a time, its axes moved to another one, or in four steps", others=(FOUR_STEPS,)),
+    "fft": Local(
+        "one dimension at a time, its axes moved to another one, or in four steps", alternatives=(FOUR_STEPS,)
+    ),
     "batch-norm-training": Local("on shards of the features"),
     "batch-norm-inference": Local("on shards"),
     "batch-norm-grad": Local("on shards of the features"),

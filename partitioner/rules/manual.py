@@ -13,7 +13,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.manual import manual_of
 from shardc.partitioner.strategy.values import Tree, Value
@@ -52,7 +52,7 @@ def leave(body: Body, op: Instruction) -> Tree:
 
 def _sides(
     body: Body, op: Instruction, sharding: Sharding, axes: Sequence[str], outer: Shape, inner: Shape
-) -> tuple[Layout, Layout]:
+) -> tuple[AxisLayout, AxisLayout]:
     """The layouts of one value outside and inside that put the same elements on every device.
 
     ``sharding`` is that of the whole value, ``axes`` those that may be manual: the first of them in a dimension that

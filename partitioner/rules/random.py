@@ -16,7 +16,7 @@ from shardc.hlo.ir.operations import Operations
 from shardc.hlo.ir.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, tuple_shape
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.strategy.rule import Local, Row, Site, nothing
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES"]
@@ -29,7 +29,7 @@ def _drawn_by_counter(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(rule.of_kind(FactorKind.PASS_THROUGH)) if known else frozenset()
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     em, local = site.em, site.local_shape(1)
     split = {d: atoms for d, atoms in enumerate(site.choice.results[1].dims) if atoms}
     if not split:
@@ -38,7 +38,7 @@ def _emit(site: Site) -> list[Instruction]:
     p = Operations(site.op)
     parameters = {d: p.b.parameter(s.shape) for d, s in zip(split, starts, strict=True)}
     words = state_words(p, p.parameters[0])
-    part = _Part(p, words, site.shapes[1], local.dims, parameters)
+    part = _RandomBlock(p, words, site.shapes[1], local.dims, parameters)
     drawn = (
         part.threefry() if site.op.attrs["algorithm"] == "rng_three_fry" else part.philox(site.op.attrs["algorithm"])
     )
@@ -47,7 +47,7 @@ def _emit(site: Site) -> list[Instruction]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RandomBlock:
     """``local`` elements per dimension of an array of ``shape``, from ``starts`` (u64 scalars) on where it is split."""
 
     p: Operations
@@ -185,7 +185,7 @@ class _Part:
 
 _WHOLE = Local("drawn whole on every device, then cut", usable=nothing)
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "rng": _WHOLE,
     "rng-bit-generator": Local("every device draws its part by counter", _emit, _drawn_by_counter),
     "rng-get-and-update-state": _WHOLE,

@@ -1,7 +1,7 @@
 """What the devices read along a dimension that an operation moves elements along, and what bringing it there costs.
 
 A *reading* is plain data: given the number of devices it says which sources make up the dimension and which interval
-each device wishes. An operation is written by its readings and its cost is theirs, so that the choice of how to
+each device needs. An operation is written by its readings and its cost is theirs, so that the choice of how to
 split it knows what is sent.
 """
 
@@ -14,25 +14,35 @@ from typing import Protocol
 
 from shardc.hlo.ir.opset import WindowDim
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.reshard.halo import elements_read, fetched_bytes, outputs
-from shardc.partitioner.reshard.windows import Source, Wish
-from shardc.partitioner.strategy.choose import Problem
+from shardc.partitioner.reshard.halo import count_fetched_bytes, elements_read, outputs
+from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals
+from shardc.partitioner.strategy.choose import SplitProblem
 
-__all__ = ["Exchanges", "Joined", "KernelPart", "Mirror", "Outputs", "Part", "Reading", "Touching", "whole_source"]
+__all__ = [
+    "DimensionReading",
+    "Exchanges",
+    "Joined",
+    "KernelPart",
+    "Mirror",
+    "Outputs",
+    "Part",
+    "Touching",
+    "whole_source",
+]
 
-#: Which operand the sources count from, the sources, and the wish.
-Part = tuple[int, tuple[Source, ...], Wish]
+#: Which operand the sources count from, the sources, and the target intervals.
+Part = tuple[int, tuple[SourceInterval, ...], TargetIntervals]
 
 
-class Reading(Protocol):
+class DimensionReading(Protocol):
     """How one dimension is read by ``k`` devices: one part per array that is fetched."""
 
     def parts(self, k: int) -> Iterator[Part]: ...
 
 
-def whole_source(n: int, k: int, at: int = 0) -> Source:
+def whole_source(n: int, k: int, at: int = 0) -> SourceInterval:
     """All of one split array of ``n`` elements."""
-    return Source(0, -(-n // k), True, 0, at, n)
+    return SourceInterval(0, -(-n // k), True, 0, at, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +70,11 @@ class Outputs:
     def place(self) -> tuple[int, int]:
         return self.low, self.dilate
 
-    def wish(self, k: int) -> Wish:
+    def target(self, k: int) -> TargetIntervals:
         return outputs(self.count, k, first=self.first, stride=self.stride, reach=self.reach)
 
     def parts(self, k: int) -> Iterator[Part]:
-        yield self.operand, (whole_source(self.n, k),), elements_read(self.wish(k), self.place).elements
+        yield self.operand, (whole_source(self.n, k),), elements_read(self.target(k), self.place).elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +85,23 @@ class KernelPart:
     count: int
     window: WindowDim
 
-    def wish(self, k: int) -> Wish:
+    def target(self, k: int) -> TargetIntervals:
         """A reversed kernel's first part meets the input's end."""
         w = self.window
-        wish = outputs(w.size, k, stride=w.rhs_dilate, reach=(self.count - 1) * w.stride + 1, full=True)
+        target = outputs(w.size, k, stride=w.rhs_dilate, reach=(self.count - 1) * w.stride + 1, full=True)
         if not w.reversal:
-            return wish
+            return target
         chunk = -(-w.size // k)
-        return Wish(tuple((w.size - (i + 1) * chunk) * w.rhs_dilate for i in range(k)), wish.sizes, wish.size)
+        return TargetIntervals(
+            tuple((w.size - (i + 1) * chunk) * w.rhs_dilate for i in range(k)), target.sizes, target.size
+        )
 
     @property
     def place(self) -> tuple[int, int]:
         return self.window.pad_low, self.window.lhs_dilate
 
     def parts(self, k: int) -> Iterator[Part]:
-        yield 0, (whole_source(self.n, k),), elements_read(self.wish(k), self.place).elements
+        yield 0, (whole_source(self.n, k),), elements_read(self.target(k), self.place).elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +110,13 @@ class Mirror:
 
     n: int
 
-    def wish(self, k: int) -> Wish:
+    def target(self, k: int) -> TargetIntervals:
         chunk = -(-self.n // k)
         starts = tuple(self.n - (i + 1) * chunk for i in range(k))
-        return Wish(starts, tuple(chunk if i * chunk < self.n else 0 for i in range(k)), chunk)
+        return TargetIntervals(starts, tuple(chunk if i * chunk < self.n else 0 for i in range(k)), chunk)
 
     def parts(self, k: int) -> Iterator[Part]:
-        yield 0, (whole_source(self.n, k),), self.wish(k)
+        yield 0, (whole_source(self.n, k),), self.target(k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +134,14 @@ class Joined:
     def length(self) -> int:
         return sum(length for _, _, length in self.pieces)
 
-    def sources(self, k: int) -> tuple[tuple[int, Source], ...]:
+    def sources(self, k: int) -> tuple[tuple[int, SourceInterval], ...]:
         """(Which piece, its source); those of ``made`` operands are whole."""
         out, at = [], 0
         for number, (i, start, length) in enumerate(self.pieces):
             if length:
                 split = i not in self.made
                 chunk = -(-self.sizes[i] // k) if split else length
-                out.append((number, Source(i, chunk, split, start if split else 0, at, length)))
+                out.append((number, SourceInterval(i, chunk, split, start if split else 0, at, length)))
             at += length
         return tuple(out)
 
@@ -159,24 +171,24 @@ class Touching:
             out.append((min(reaching, before), (high - 1 + w.pad_low) // w.stride + 1))
         return out
 
-    def source(self, k: int) -> Wish:
+    def source(self, k: int) -> TargetIntervals:
         """The windows' elements of the source."""
         windows, chunk = self.windows(k), -(-self.n // k)
         most = max(last - first for first, last in windows)
         sizes = tuple(most if i * chunk < self.n else 0 for i in range(k))
-        return Wish(tuple(first for first, _ in windows), sizes, most)
+        return TargetIntervals(tuple(first for first, _ in windows), sizes, most)
 
     def before(self, k: int) -> list[int]:
         """Elements that each device reads before its own first one."""
         w, chunk = self.window, -(-self.n // k)
         return [i * chunk - (first * w.stride - w.pad_low) for i, (first, _) in enumerate(self.windows(k))]
 
-    def elements(self, k: int) -> Wish:
+    def elements(self, k: int) -> TargetIntervals:
         """What the windows read."""
         w, chunk, source = self.window, -(-self.n // k), self.source(k)
         size = max((source.size - 1) * w.stride + w.size, max(self.before(k)) + chunk)
         starts = tuple(first * w.stride - w.pad_low for first in source.starts)
-        return Wish(starts, tuple(size if n else 0 for n in source.sizes), size)
+        return TargetIntervals(starts, tuple(size if n else 0 for n in source.sizes), size)
 
     def parts(self, k: int) -> Iterator[Part]:
         yield 1, (whole_source(self.count, k),), self.source(k)
@@ -187,21 +199,21 @@ class Touching:
 class Exchanges:
     """What an operation sends to bring every device what it reads: (factor, dimension of operands, reading)."""
 
-    readings: tuple[tuple[int, int, Reading], ...]
+    readings: tuple[tuple[int, int, DimensionReading], ...]
 
-    def __call__(self, table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+    def __call__(self, table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
         wire, messages = 0.0, 0
         for factor, dim, reading in self.readings:
             k = table.extent(factors[factor])
             if k == 1:
                 continue
-            for operand, sources, wish in reading.parts(k):
-                sent, rounds = fetched_bytes(sources, wish, _line(table, problem, factors, operand, dim))
+            for operand, sources, target in reading.parts(k):
+                sent, rounds = count_fetched_bytes(sources, target, _line(table, problem, factors, operand, dim))
                 wire, messages = wire + sent, messages + rounds
         return wire, messages
 
 
-def _line(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], operand: int, dim: int) -> float:
+def _line(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], operand: int, dim: int) -> float:
     """Bytes on one device of an operand's elements at one position of a dimension."""
     tensor, x = problem.rule.operands[operand], problem.operands[operand]
     split = [table.extent(a for f in indices for a in factors[f]) for indices in tensor]

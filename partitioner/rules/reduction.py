@@ -14,7 +14,7 @@ from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.partitioner.rules.sorting import COLUMN_SORTS
-from shardc.partitioner.strategy.rule import Local, Row, Site, nothing
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
@@ -28,7 +28,7 @@ def _reducible(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
-def _reduce(site: Site) -> list[Instruction]:
+def _reduce(site: LocalSite) -> list[Instruction]:
     split = [d for d in site.op.attrs["dimensions"] if site.operand_atoms(0, d)]
     if not split:
         return site.emit()
@@ -52,7 +52,7 @@ def _all_reducible(opcode: str, x: Instruction) -> bool:
     )
 
 
-def _partial(site: Site, split: list[int], atoms: Atoms, opcode: str) -> list[Instruction]:
+def _partial(site: LocalSite, split: list[int], atoms: Atoms, opcode: str) -> list[Instruction]:
     n = len(site.shapes)
     masked, initials = [], []
     for k, (x, initial) in enumerate(zip(site.operands[:n], site.operands[n:], strict=True)):
@@ -67,7 +67,7 @@ def _is_constant(x: Instruction, constant: Instruction) -> bool:
     return x.opcode == "constant" and x.attrs["literal"] == constant.attrs["literal"]
 
 
-def _twice(site: Site, split: list[int], atoms: Atoms) -> list[Instruction]:
+def _twice(site: LocalSite, split: list[int], atoms: Atoms) -> list[Instruction]:
     """Reduce the shards, gather the results along a new dimension, reduce that."""
     em, n = site.em, len(site.shapes)
     initial = site.operands[n:]
@@ -89,14 +89,14 @@ def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
     return ((0,),) if body in _IDEMPOTENT or zero else ()
 
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "reduce": Local(
         "on shards, partial results over reduced axes", _reduce, _reducible, same_reduction, finishes=_finishes
     ),
-    "topk": Local("on shards, the searched dimension whole", others=(TOP_OF_SHARDS,)),
+    "topk": Local("on shards, the searched dimension whole", alternatives=(TOP_OF_SHARDS,)),
     "sort": Local(
         "on shards, the sorted dimension whole: its axes move to another one, or columns are dealt out and merged",
-        others=COLUMN_SORTS,
+        alternatives=COLUMN_SORTS,
     ),
     "scan": Local("whole operands: the body works on whole slices", usable=nothing),
 }

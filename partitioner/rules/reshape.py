@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.reshard.halo import Line, fetch, fetched_bytes
-from shardc.partitioner.reshard.windows import Source, Wish
-from shardc.partitioner.strategy.choose import Problem
-from shardc.partitioner.strategy.rule import Local, Site, always
+from shardc.partitioner.reshard.halo import SplitLine, count_fetched_bytes, fetch
+from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals
+from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["IN_ORDER"]
@@ -69,7 +69,7 @@ def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _SplitRun:
     """A split run: its dimensions before and after, the axes, how many elements, and the chunks of both sides."""
 
     mine: _Dims
@@ -79,14 +79,16 @@ class _Run:
     before: int
     after: int
 
-    def exchange(self, k: int) -> tuple[Source, Wish]:
+    def exchange(self, k: int) -> tuple[SourceInterval, TargetIntervals]:
         """Every device's interval of the result, out of the operand's."""
         starts = tuple(i * self.after for i in range(k))
-        wish = Wish(starts, tuple(max(min(self.size - s, self.after), 0) for s in starts), self.after)
-        return Source(0, self.before, True, 0, 0, self.size), wish
+        target = TargetIntervals(starts, tuple(max(min(self.size - s, self.after), 0) for s in starts), self.after)
+        return SourceInterval(0, self.before, True, 0, 0, self.size), target
 
 
-def _split(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], dims: tuple[_Dims, _Dims]) -> Iterator[_Run]:
+def _split(
+    table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], dims: tuple[_Dims, _Dims]
+) -> Iterator[_SplitRun]:
     """The split runs whose chunks are others before than after."""
     for mine, theirs in _runs(*dims):
         (f,) = rule.operands[0][mine[0]]
@@ -95,27 +97,27 @@ def _split(table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], dims:
             for shape, run in zip(dims, (mine, theirs), strict=True):
                 sizes.append(-(-shape[run[0]] // k) * math.prod(shape[d] for d in run[1:]))
             if sizes[0] != sizes[1]:
-                yield _Run(mine, theirs, factors[f], math.prod(dims[0][d] for d in mine), sizes[0], sizes[1])
+                yield _SplitRun(mine, theirs, factors[f], math.prod(dims[0][d] for d in mine), sizes[0], sizes[1])
 
 
-def _reshape(site: Site) -> list[Instruction]:
+def _reshape(site: LocalSite) -> list[Instruction]:
     """Flat along the runs whose elements travel, then in shape."""
     em, op, (x,) = site.em, site.op, site.operands
     dims = (site.operand_dims(0), site.shapes[0].dims)
-    flat: list[int | _Run] = list(range(len(dims[0])))
+    flat: list[int | _SplitRun] = list(range(len(dims[0])))
     for run in _split(em.table, site.rule, site.choice.factors, dims):
         flat[flat.index(run.mine[0])] = run
         flat = [d for d in flat if d not in run.mine]
-    x = em.reshape(x, tuple(d.before if isinstance(d, _Run) else x.shape.dims[d] for d in flat))
+    x = em.reshape(x, tuple(d.before if isinstance(d, _SplitRun) else x.shape.dims[d] for d in flat))
     zero = em.scalar(x.shape.dtype.numpy.type(0), x.shape.dtype)
     for d, moved in enumerate(flat):
-        if isinstance(moved, _Run):
-            source, wish = moved.exchange(em.table.extent(moved.atoms))
-            x = fetch(em, Line(d, moved.atoms, f"{op.opcode} %{op.name} needs"), [x], [source], wish, zero)
+        if isinstance(moved, _SplitRun):
+            source, target = moved.exchange(em.table.extent(moved.atoms))
+            x = fetch(em, SplitLine(d, moved.atoms, f"{op.opcode} %{op.name} needs"), [x], [source], target, zero)
     return site.emit([x])
 
 
-def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """Bytes and permutes of the exchanges."""
     (operand,), ((result, nbytes, _),) = problem.operands, problem.results
     local = nbytes * math.prod(
@@ -124,8 +126,8 @@ def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tu
     )
     wire, messages = 0.0, 0
     for run in _split(table, problem.rule, factors, (operand.dims, result)):
-        source, wish = run.exchange(table.extent(run.atoms))
-        sent, rounds = fetched_bytes([source], wish, local / run.after)
+        source, target = run.exchange(table.extent(run.atoms))
+        sent, rounds = count_fetched_bytes([source], target, local / run.after)
         wire, messages = wire + sent, messages + rounds
     return wire, messages
 

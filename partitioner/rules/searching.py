@@ -12,8 +12,8 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.strategy.choose import Problem
-from shardc.partitioner.strategy.rule import Local, Site, always
+from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["TOP_OF_SHARDS"]
@@ -39,7 +39,7 @@ def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.PERMUTATION)))
 
 
-def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """Two gathers: values, and positions of four bytes."""
     (searched,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     g = table.extent(factors[searched])
@@ -62,7 +62,7 @@ def _worst(dtype: DType, largest: bool) -> Any:
     return bounds.min if largest else bounds.max
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     em, attrs = site.em, site.op.attrs
     last = site.operands[0].shape.rank - 1
     atoms = site.operand_atoms(0, last)
@@ -82,7 +82,7 @@ def _emit(site: Site) -> list[Instruction]:
     return [best, _taken(site, places, which)]
 
 
-def _taken(site: Site, x: Instruction, which: Instruction) -> Instruction:
+def _taken(site: LocalSite, x: Instruction, which: Instruction) -> Instruction:
     """The elements of ``x`` at the positions ``which`` of its last dimension."""
     last = x.shape.rank - 1
     batch = tuple(range(last))

@@ -14,14 +14,14 @@ import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.reshard.halo import Line, fetch, fetch_dilated, outputs, pick
-from shardc.partitioner.reshard.windows import Source, Wish
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.reshard.halo import SplitLine, fetch, fetch_dilated, outputs, pick
+from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals
 from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.elementwise import Linear
-from shardc.partitioner.rules.readings import Exchanges, Joined, Mirror, Outputs, Reading, whole_source
+from shardc.partitioner.rules.readings import DimensionReading, Exchanges, Joined, Mirror, Outputs, whole_source
 from shardc.partitioner.rules.reshape import IN_ORDER
-from shardc.partitioner.strategy.rule import Local, Row, SendsOf, Site
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, SendsOf
 from shardc.partitioner.strategy.values import Tree, Value
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -43,7 +43,7 @@ def _constant(body: Body, op: Instruction) -> Tree:
         local = body.em.add("constant", op.shape, name=op.name, literal=literal)
         return Value(op.name, op.shape, whole, local)
 
-    def remake(layout: Layout) -> Instruction:
+    def remake(layout: AxisLayout) -> Instruction:
         dims = body.context.table.local_dims(layout, op.shape.dims)
         return body.em.splat(body.em.scalar(literal.splat, op.shape.dtype), dims)
 
@@ -55,7 +55,7 @@ def _iota(body: Body, op: Instruction) -> Tree:
     dim = op.attrs["iota_dimension"]
     table = body.context.table
 
-    def remake(layout: Layout) -> Instruction:
+    def remake(layout: AxisLayout) -> Instruction:
         local = table.local_dims(layout, op.shape.dims)
         return body.em.global_index(local, dim, layout.dims[dim], op.shape.dtype)
 
@@ -70,29 +70,29 @@ def _broadcast(body: Body, op: Instruction) -> Tree:
     scalar = body.get(operand, operand.layout, "broadcast needs")
     table = body.context.table
 
-    def remake(layout: Layout) -> Instruction:
+    def remake(layout: AxisLayout) -> Instruction:
         return body.em.splat(scalar, table.local_dims(layout, op.shape.dims))
 
     return Value(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
 
 
-def moved_dims(site: Site) -> Iterator[tuple[int, Line, int]]:
+def moved_dims(site: LocalSite) -> Iterator[tuple[int, SplitLine, int]]:
     """Split dimensions along which elements move: (dimension, its line, number of devices)."""
     for f in site.rule.of_kind(FactorKind.PERMUTATION) + site.rule.of_kind(FactorKind.NEED_REPLICATION):
         atoms = site.choice.factors[f]
         if atoms:
             dim = next(d for t, d in site.rule.places(f) if t == len(site.operands))
-            yield dim, Line(dim, atoms, f"{site.op.opcode} %{site.op.name} needs"), site.em.table.extent(atoms)
+            yield dim, SplitLine(dim, atoms, f"{site.op.opcode} %{site.op.name} needs"), site.em.table.extent(atoms)
 
 
-def _slice(site: Site) -> list[Instruction]:
+def _slice(site: LocalSite) -> list[Instruction]:
     """Every device fetches what its part of the result is made of; dimensions taken whole keep their local size."""
     (x,) = site.operands
     local = site.local_shape().dims
     bounds = [(0, local[d], 1) if site.operand_atoms(0, d) else b for d, b in enumerate(site.op.attrs["slice"])]
     for dim, line, k in moved_dims(site):
         reading = _sliced(site.op, dim)
-        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.wish(k), _zero(site))
+        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.target(k), _zero(site))
         bounds[dim] = (0, x.shape.dims[dim], reading.stride)
     return site.emit([x], slice=tuple(bounds))
 
@@ -121,7 +121,7 @@ def _picking(operand: tuple[int, ...], result: tuple[int, ...]) -> FactorRule:
     return b.build(reduction="sum")
 
 
-def _pick(site: Site) -> list[Instruction]:
+def _pick(site: LocalSite) -> list[Instruction]:
     """The own part of a small slice, so that a sum over devices is a broadcast from those that hold it."""
     (x,) = site.operands
     table, local = site.em.table, site.local_shape().dims
@@ -133,22 +133,29 @@ def _pick(site: Site) -> list[Instruction]:
             start, _, stride = site.op.attrs["slice"][dim]
             span = (local[dim] - 1) * stride + 1
             k, chunk = table.extent(atoms), x.shape.dims[dim]
-            source = Source(0, chunk, True, 0, 0, site.operand_dims(0)[dim])
-            x = pick(site.em, Line(dim, atoms, ""), x, source, Wish((start,) * k, (span,) * k, span), _zero(site))
+            source = SourceInterval(0, chunk, True, 0, 0, site.operand_dims(0)[dim])
+            x = pick(
+                site.em,
+                SplitLine(dim, atoms, ""),
+                x,
+                source,
+                TargetIntervals((start,) * k, (span,) * k, span),
+                _zero(site),
+            )
             bounds[dim] = (0, span, stride)
     return site.emit([x], slice=tuple(bounds))
 
 
-def _zero(site: Site) -> Instruction:
+def _zero(site: LocalSite) -> Instruction:
     return site.em.zero(site.shapes[0].dtype)
 
 
-def _pad(site: Site) -> list[Instruction]:
+def _pad(site: LocalSite) -> list[Instruction]:
     x, fill = site.operands
     padding = list(site.op.attrs["padding"])
     for dim, line, k in moved_dims(site):
         reading = _spread(site.op, dim)
-        got = fetch_dilated(site.em, line, x, reading.n, reading.wish(k), fill, reading.place)
+        got = fetch_dilated(site.em, line, x, reading.n, reading.target(k), fill, reading.place)
         x, padding[dim] = got.array, (got.low, got.high, got.dilate - 1)
     return site.emit([x, fill], padding=tuple(padding))
 
@@ -206,10 +213,10 @@ def _joining(count: int, dims: tuple[int, ...], sizes: tuple[int, ...], dim: int
     return b.build()
 
 
-def _join(site: Site) -> list[Instruction]:
+def _join(site: LocalSite) -> list[Instruction]:
     """Every device fetches its part of the joined dimension; splats are made where they are needed."""
     (dim,) = site.op.attrs["dimensions"]
-    (line, k) = next(((line, k) for _, line, k in moved_dims(site)), (Line(dim, (), ""), 1))
+    (line, k) = next(((line, k) for _, line, k in moved_dims(site)), (SplitLine(dim, (), ""), 1))
     if k == 1 and _PARTS not in site.op.attrs:
         return site.emit()
     operands, joined = list(site.operands), _joined(site.op, dim)
@@ -249,12 +256,12 @@ def _ends(scalars: Sequence[Instruction | None]) -> tuple[range | set[int], Inst
     return {n for n in range(len(scalars)) if not inner[0] <= n <= inner[-1]}, fill
 
 
-def _reverse(site: Site) -> list[Instruction]:
+def _reverse(site: LocalSite) -> list[Instruction]:
     """Every device fetches the mirror image of its part and turns it around."""
     (x,) = site.operands
     for dim, line, k in moved_dims(site):
         reading = Mirror(site.operand_dims(0)[dim])
-        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.wish(k), _zero(site))
+        x = fetch(site.em, line, [x], [whole_source(reading.n, k)], reading.target(k), _zero(site))
     return site.emit([x])
 
 
@@ -273,7 +280,7 @@ def moving_factors(rule: FactorRule) -> Iterator[int]:
     return (f for f in moved if rule.factors[f].size and not rule.factors[f].blocked)
 
 
-def _exchanges(reading: Callable[[Instruction, int], Reading]) -> SendsOf:
+def _exchanges(reading: Callable[[Instruction, int], DimensionReading]) -> SendsOf:
     """What an operation sends that reads so along a dimension."""
 
     def sends(op: Instruction, rule: FactorRule) -> Exchanges:
@@ -302,9 +309,9 @@ _MOVED = "on shards; along split dimensions only the elements that change shards
 
 
 def _moving(
-    emit: Callable[[Site], list[Instruction]],
+    emit: Callable[[LocalSite], list[Instruction]],
     linear: Linear,
-    reading: Callable[[Instruction, int], Reading],
+    reading: Callable[[Instruction, int], DimensionReading],
     *others: Local,
     rule: Callable[[Instruction], FactorRule | None] = factor_rule,
 ) -> Local:
@@ -320,9 +327,9 @@ def _mirrored(op: Instruction, dim: int) -> Mirror:
 _CONCATENATE = _moving(_join, _all_operands, _joined)
 _VIEWS = _moving(_join, _all_operands, _joined, rule=_views_rule)
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "broadcast": Handled("made in any layout, or on shards", _broadcast),
-    "reshape": Local("on shards", linear=_movement, others=(IN_ORDER,)),
+    "reshape": Local("on shards", linear=_movement, alternatives=(IN_ORDER,)),
     "bitcast": Local("on shards", linear=_movement),
     "transpose": Local("on shards", linear=_movement),
     "concatenate": Handled(_MOVED, _concatenate),

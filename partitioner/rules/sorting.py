@@ -24,8 +24,8 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
-from shardc.partitioner.strategy.choose import Problem
-from shardc.partitioner.strategy.rule import Local, Site, always
+from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["COLUMN_SORTS", "rows_of_columns"]
@@ -124,7 +124,7 @@ def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(range(len(rule.factors)))
 
 
-def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], *, places: bool) -> tuple[float, int]:
+def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], *, places: bool) -> tuple[float, int]:
     """Two exchanges of shards, one shard between neighbours, and what makes columns chunks again."""
     (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     k, n = table.extent(factors[along]), problem.rule.factors[along].size
@@ -144,7 +144,7 @@ def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], *, pl
 # -- the instructions ----------------------------------------------------------------------------------------------
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     (dim,) = site.op.attrs["dimensions"]
     atoms = site.operand_atoms(0, dim)
     if not atoms:
@@ -152,12 +152,12 @@ def _emit(site: Site) -> list[Instruction]:
     k, n = site.em.table.extent(atoms), site.operand_dims(0)[dim]
     r = rows_of_columns(n, k)
     columns, before = _columns(site, dim, r)
-    sort = _Columns(site, dim, atoms, r, before)
+    sort = _SortedColumns(site, dim, atoms, r, before)
     made = sort.by_neighbours(sort.dealt(columns))
     return [rechunk(site.em, x, n, (dim, atoms, -(-n // k))) for x in made[: len(site.shapes)]]
 
 
-def _columns(site: Site, dim: int, r: int) -> tuple[list[Instruction], Computation]:
+def _columns(site: LocalSite, dim: int, r: int) -> tuple[list[Instruction], Computation]:
     """The operands in columns of ``r``, filled up with what comes last, and what orders their elements."""
     em, op, before = site.em, site.op, site.op.attrs["to_apply"]
     n = site.operand_dims(0)[dim]
@@ -178,7 +178,7 @@ def _columns(site: Site, dim: int, r: int) -> tuple[list[Instruction], Computati
     return columns, _with_places(before, len(op.operands), dtype, n)
 
 
-def _filled(site: Site, operand: int, dim: int, r: int, value: Any) -> Instruction:
+def _filled(site: LocalSite, operand: int, dim: int, r: int, value: Any) -> Instruction:
     """An operand in a column of ``r``; padding is ``value``, or does not matter."""
     x = site.operands[operand]
     if value is not None:
@@ -186,7 +186,7 @@ def _filled(site: Site, operand: int, dim: int, r: int, value: Any) -> Instructi
     return _extended(site, x, dim, r, 0 if value is None else value)
 
 
-def _extended(site: Site, x: Instruction, dim: int, r: int, value: Any) -> Instruction:
+def _extended(site: LocalSite, x: Instruction, dim: int, r: int, value: Any) -> Instruction:
     more = r - x.shape.dims[dim]
     if not more:
         return x
@@ -195,10 +195,10 @@ def _extended(site: Site, x: Instruction, dim: int, r: int, value: Any) -> Instr
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _SortedColumns:
     """Columns of ``r`` elements along ``dim``, one per device over ``atoms``, in the order of ``before``."""
 
-    site: Site
+    site: LocalSite
     dim: int
     atoms: Atoms
     r: int

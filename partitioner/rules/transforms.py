@@ -16,11 +16,11 @@ from functools import lru_cache
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.reshard.halo import padded
+from shardc.partitioner.reshard.halo import with_padding
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.strategy.choose import Problem
-from shardc.partitioner.strategy.rule import Local, Site, always
+from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["FOUR_STEPS", "Split", "best_split"]
@@ -108,7 +108,7 @@ def _kind(before: int, after: int) -> str:
     return "RFFT" if before < after else "IRFFT" if before > after else "FFT"
 
 
-def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """Three all-to-alls and the ends of chunks; out of the question where the length has no two factors."""
     (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     k = table.extent(factors[along])
@@ -124,7 +124,7 @@ def _sends(table: AxisTable, problem: Problem, factors: tuple[Atoms, ...]) -> tu
     return (lines * (split.operand * before + split.result * after), split.collectives)
 
 
-def _emit(site: Site) -> list[Instruction]:
+def _emit(site: LocalSite) -> list[Instruction]:
     last = site.op.shape.rank - 1
     atoms = site.operand_atoms(0, last)
     if not atoms:
@@ -132,17 +132,17 @@ def _emit(site: Site) -> list[Instruction]:
     kind, (n,) = site.op.attrs["fft_type"], site.op.attrs["fft_length"]
     split = best_split(n, site.em.table.extent(atoms), kind)
     assert split is not None
-    steps = _Steps(site, atoms, split, kind)
+    steps = _TransformSteps(site, atoms, split, kind)
     x = site.operands[0]
     made = steps.real(x) if kind == "RFFT" else steps.back_to_real(x) if kind == "IRFFT" else steps.complex(x)
     return [made]
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _TransformSteps:
     """One transform while it is written. Lines stand first, of any number of dimensions; ``rank`` is the last one."""
 
-    site: Site
+    site: LocalSite
     atoms: Atoms
     split: Split
     kind: str
@@ -211,10 +211,10 @@ class _Steps:
         shape = array_shape("pred", *direct.shape.dims)
         index = em.global_index(direct.shape.dims, last, self.atoms)
         is_first = em.add("compare", shape, index, em.splat(em.index(0), shape.dims), direction="EQ")
-        shifted = padded(em, direct, last + 1, (-1, 1, 0), zero)
+        shifted = with_padding(em, direct, last + 1, (-1, 1, 0), zero)
         mirrored = self.reversed(self.conjugate(em.select(is_first, shifted, mirrored)), last + 1)
-        mirrored = padded(em, mirrored, last + 1, (n2 - rows, 0, 0), zero)
-        direct = padded(em, direct, last + 1, (0, n2 - rows, 0), zero)
+        mirrored = with_padding(em, mirrored, last + 1, (n2 - rows, 0, 0), zero)
+        direct = with_padding(em, direct, last + 1, (0, n2 - rows, 0), zero)
         dims, shape = direct.shape.dims, array_shape("pred", *direct.shape.dims)
         row = em.global_index(dims, last + 1, ())
         bins = em.add("multiply", row.shape, row, em.splat(em.index(n1), dims))

@@ -16,12 +16,12 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import DType
 from shardc.partitioner.emit.emitter import identity_of
-from shardc.partitioner.reshard.halo import Line, by_position, fetch, fetch_dilated
+from shardc.partitioner.reshard.halo import SplitLine, by_position, fetch, fetch_dilated
 from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
 from shardc.partitioner.rules.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.shape import moved_dims, moving_factors, non_empty
-from shardc.partitioner.strategy.rule import Local, Row, Site
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES", "passed_over", "plain_reducer"]
@@ -80,7 +80,7 @@ def _by_kernel(w: WindowDim, out: int) -> bool:
     return (w.size - 1) * w.rhs_dilate - w.stride > (out - 1) * w.stride - w.rhs_dilate
 
 
-def _convolution(site: Site) -> list[Instruction]:
+def _convolution(site: LocalSite) -> list[Instruction]:
     em, dims = site.em, site.op.attrs["dim_labels"]
     zero = em.scalar(0, site.operands[0].shape.dtype)
     lhs, rhs = site.masked(_LHS, (dims.lhs_feature,), zero), site.operands[_RHS]
@@ -90,10 +90,10 @@ def _convolution(site: Site) -> list[Instruction]:
         atoms = site.operand_atoms(_LHS, x)
         if not atoms:
             continue
-        w, line = window[n], Line(x, atoms, f"convolution %{site.op.name} needs")
+        w, line = window[n], SplitLine(x, atoms, f"convolution %{site.op.name} needs")
         reading, whole = _met(site.op, n), w.stride == 1 and not _by_kernel(w, site.shapes[0].dims[o])
-        wish = reading.wish(em.table.extent(atoms))
-        got = fetch_dilated(em, line, lhs, reading.n, wish, zero, reading.place, late=whole)
+        target = reading.target(em.table.extent(atoms))
+        got = fetch_dilated(em, line, lhs, reading.n, target, zero, reading.place, late=whole)
         lhs = got.array
         if got.late is not None:
             late[o] = (got.late, got.more)
@@ -109,7 +109,7 @@ def _convolution(site: Site) -> list[Instruction]:
 
 
 def _from_late(
-    site: Site, operands: list[Instruction], late: Mapping[int, tuple[Instruction, int]], attrs: Mapping[str, Any]
+    site: LocalSite, operands: list[Instruction], late: Mapping[int, tuple[Instruction, int]], attrs: Mapping[str, Any]
 ) -> Instruction:
     """The operation with more results along some dimensions, which begin late: (where, how many more)."""
     if not late:
@@ -155,7 +155,7 @@ def plain_reducer(body: Computation) -> str | None:
     return root.opcode if known and plain else None
 
 
-def _reduce_window(site: Site) -> list[Instruction]:
+def _reduce_window(site: LocalSite) -> list[Instruction]:
     """What lies outside is the reducer's identity; for a body of its own the initial value, as StableHLO has it."""
     n = len(site.shapes)
     window = list(site.op.attrs["window"].dims)
@@ -167,7 +167,7 @@ def _reduce_window(site: Site) -> list[Instruction]:
             fill = site.operands[n + i]
             if opcode is not None:
                 fill = site.em.scalar(identity_of(opcode, x.shape.dtype), x.shape.dtype)
-            got = fetch_dilated(site.em, line, x, reading.n, reading.wish(k), fill, reading.place)
+            got = fetch_dilated(site.em, line, x, reading.n, reading.target(k), fill, reading.place)
             arrays[i] = got.array
         window[dim] = replace(w, pad_low=got.low, pad_high=got.high, lhs_dilate=got.dilate)
     return site.emit([*arrays, *site.operands[n:]], window=Window(tuple(window)))
@@ -225,7 +225,7 @@ def passed_over(select: Computation, dtype: DType) -> Any:
     )
 
 
-def _select_and_scatter(site: Site) -> list[Instruction]:
+def _select_and_scatter(site: LocalSite) -> list[Instruction]:
     """Every device computes all windows that touch its part, and keeps its part of what they scatter."""
     em, attrs = site.em, site.op.attrs
     x, source, initial = site.operands
@@ -254,7 +254,7 @@ def _scatter_sends(op: Instruction, rule: FactorRule) -> Exchanges:
     return Exchanges(tuple((f, d, _touching(op, d)) for f, d in moved))
 
 
-RULES: Mapping[str, Row] = {
+RULES: Mapping[str, PartitionRow] = {
     "convolution": Local(
         "on shards of every dimension, halos by permutes, partial sums over input features and kernel positions",
         _convolution,
@@ -265,7 +265,7 @@ RULES: Mapping[str, Row] = {
     ),
     "reduce-window": replace(
         CUMULATIVE,
-        others=(
+        alternatives=(
             Local(
                 "on shards, halos by permutes",
                 _reduce_window,

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Metadata, Origin
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.emit.layout import AxisTable, Layout
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.strategy.choose import Choice, Problem, alternatives, cost_of
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, cost_of, rank_splits
 
-__all__ = ["Cause", "Decided", "Regional", "causes_of"]
+__all__ = ["Cause", "RegionDecision", "SplitDecision", "causes_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Regional:
+class RegionDecision:
     """A decision for several operations at once: what they send together, and would send each by itself.
 
     ``unit`` is ``B`` (bytes per device) or ``s``.
@@ -36,17 +36,17 @@ class Regional:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decided:
+class SplitDecision:
     """How one operation is split: the ``choice`` for its ``problem`` (its operands as they lay, its results as wanted).
 
     ``regional`` tells that it was decided together with others.
     """
 
     op: Instruction
-    problem: Problem
-    choice: Choice
+    problem: SplitProblem
+    choice: SplitChoice
     resharder: Resharder
-    regional: Regional | None = None
+    regional: RegionDecision | None = None
 
     @property
     def unit(self) -> str:
@@ -59,10 +59,10 @@ class Decided:
         ends = (made.operands, made.results)
         return cost_of(self.resharder.table, self.resharder, self.problem, made.factors, ends)
 
-    def others(self) -> list[Choice]:
+    def others(self) -> list[SplitChoice]:
         """What else was considered, the cheapest first."""
         taken = (self.choice.factors, self.choice.carried)
-        found = alternatives(self.resharder.table, self.resharder, self.problem)
+        found = rank_splits(self.resharder.table, self.resharder, self.problem)
         return [c for c in found if (c.factors, c.carried) != taken]
 
 
@@ -77,12 +77,12 @@ class Cause:
     value: str
     shape: Shape
     metadata: Metadata | None
-    before: Layout
-    after: Layout
+    before: AxisLayout
+    after: AxisLayout
     table: AxisTable
     reader: Instruction | None = None
-    asked: Decided | None = None
-    made: Decided | None = None
+    asked: SplitDecision | None = None
+    made: SplitDecision | None = None
     operand: Instruction | None = None
 
 

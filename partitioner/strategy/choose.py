@@ -12,28 +12,28 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.strategy.pieces import Pieces
+from shardc.partitioner.strategy.pieces import LoopPieces
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, TensorFactors
 
 __all__ = [
-    "Choice",
-    "Operand",
-    "Problem",
-    "alternatives",
+    "SplitChoice",
+    "SplitOperand",
+    "SplitProblem",
     "assign",
-    "choose",
+    "choose_split",
     "common_partial",
     "cost_of",
-    "laid_out",
-    "moved_away",
+    "lay_out",
+    "move_away",
+    "rank_splits",
     "volume",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class SplitOperand:
     """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
 
     ``shared``: others read it too, so that its reduced form costs nothing extra here.
@@ -43,16 +43,16 @@ class Operand:
 
     dims: tuple[int, ...]
     nbytes: int
-    layouts: tuple[Layout, ...]
-    wanted: Layout
+    layouts: tuple[AxisLayout, ...]
+    wanted: AxisLayout
     free: bool = False
     shared: bool = False
     repetitions: int = 1
-    pieces: Pieces | None = None
+    pieces: LoopPieces | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SplitProblem:
     """One operation: everything its choice depends on, so that equal problems share one answer.
 
     ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
@@ -62,26 +62,26 @@ class Problem:
 
     rule: FactorRule
     usable: frozenset[int]
-    operands: tuple[Operand, ...]
-    results: tuple[tuple[tuple[int, ...], int, Layout], ...]
+    operands: tuple[SplitOperand, ...]
+    results: tuple[tuple[tuple[int, ...], int, AxisLayout], ...]
     linear: tuple[tuple[int, ...], ...] = ()
     sends: Sends | None = None
 
 
 #: Bytes and collectives of the operation itself, when its factors have these axes.
-Sends = Callable[[AxisTable, Problem, tuple[Atoms, ...]], tuple[float, int]]
+Sends = Callable[[AxisTable, SplitProblem, tuple[Atoms, ...]], tuple[float, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class SplitChoice:
     """Axes per factor, the layouts that follow for operands and results, and what is carried partial.
 
     Compared by identity: choices for different problems may look alike.
     """
 
     factors: tuple[Atoms, ...]
-    operands: tuple[Layout, ...]
-    results: tuple[Layout, ...]
+    operands: tuple[AxisLayout, ...]
+    results: tuple[AxisLayout, ...]
     carried: Atoms
     cost: tuple[float, int]
 
@@ -90,9 +90,9 @@ class Choice:
 _STARTS = 4
 
 
-def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
-    """The best `Choice` for one operation."""
-    best: Choice | None = None
+def choose_split(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> SplitChoice:
+    """The best `SplitChoice` for one operation."""
+    best: SplitChoice | None = None
     best_rank: _Rank | None = None
     for rank, choice in _ranked(table, resharder, problem):
         if best_rank is None or rank < best_rank:
@@ -101,8 +101,8 @@ def choose(table: AxisTable, resharder: Resharder, problem: Problem) -> Choice:
     return best
 
 
-def alternatives(table: AxisTable, resharder: Resharder, problem: Problem) -> list[Choice]:
-    """Everything that `choose` compares, the best first, each assignment of axes once."""
+def rank_splits(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> list[SplitChoice]:
+    """Everything that `choose_split` compares, the best first, each assignment of axes once."""
     found = sorted(_ranked(table, resharder, problem), key=lambda pair: pair[0])
     return list({(c.factors, c.carried): c for _, c in reversed(found)}.values())[::-1]
 
@@ -111,7 +111,7 @@ def alternatives(table: AxisTable, resharder: Resharder, problem: Problem) -> li
 _Rank = tuple[float, float, int, float, int]
 
 
-def _ranked(table: AxisTable, resharder: Resharder, problem: Problem) -> Iterator[tuple[_Rank, Choice]]:
+def _ranked(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> Iterator[tuple[_Rank, SplitChoice]]:
     """Every candidate with its rank; lower is better."""
     for group in ((), *problem.linear):
         partial = [problem.operands[i] for i in group if problem.operands[i].layouts[0].unreduced]
@@ -129,20 +129,20 @@ def _ranked(table: AxisTable, resharder: Resharder, problem: Problem) -> Iterato
             yield (*choice.cost, eager, volume(table, problem.rule, factors), number), choice
 
 
-def _candidates(table: AxisTable, problem: Problem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
+def _candidates(table: AxisTable, problem: SplitProblem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
     """Axes per factor, from every tensor's point of view; axes of dimensions that must be whole also moved away."""
     layouts = (*(o.layouts[0] for o in problem.operands), *(wanted for _, _, wanted in problem.results))
     for order in _orders(problem):
         factors = assign(table, problem, layouts, order, carried)
         yield factors
         if order:
-            away = moved_away(table, problem, factors, carried, (order[0], layouts[order[0]]))
+            away = move_away(table, problem, factors, carried, (order[0], layouts[order[0]]))
             if away is not factors:
                 yield away
 
 
-def moved_away(
-    table: AxisTable, problem: Problem, factors: tuple[Atoms, ...], carried: Atoms, first: tuple[int, Layout]
+def move_away(
+    table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], carried: Atoms, first: tuple[int, AxisLayout]
 ) -> tuple[Atoms, ...]:
     """``factors`` with the axes of a tensor's layout that found no place on its factor with most room.
 
@@ -166,7 +166,7 @@ def moved_away(
     return _legal(table, rule, chosen)
 
 
-def common_partial(layouts: Sequence[Layout]) -> tuple[Atoms, str]:
+def common_partial(layouts: Sequence[AxisLayout]) -> tuple[Atoms, str]:
     """Atoms over which all of ``layouts`` are partial in the same way, and the reduction."""
     if not layouts or len({x.reduction for x in layouts}) > 1:
         return (), "sum"
@@ -174,7 +174,7 @@ def common_partial(layouts: Sequence[Layout]) -> tuple[Atoms, str]:
     return tuple(sorted(common)), layouts[0].reduction
 
 
-def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
+def _orders(problem: SplitProblem) -> Iterator[tuple[int, ...]]:
     """Orders in which tensors (operands, then results) have their say; those left out follow.
 
     Results alone only where nothing is reduced: doing the work of a product on every device is no way to send less.
@@ -194,7 +194,7 @@ def _orders(problem: Problem) -> Iterator[tuple[int, ...]]:
 
 
 def assign(
-    table: AxisTable, problem: Problem, layouts: Sequence[Layout], order: Sequence[int], banned: Atoms
+    table: AxisTable, problem: SplitProblem, layouts: Sequence[AxisLayout], order: Sequence[int], banned: Atoms
 ) -> tuple[Atoms, ...]:
     """Axes per factor when tensors are heard in ``order``; each atom serves one factor.
 
@@ -274,22 +274,22 @@ def dims_of(tensor: TensorFactors, factors: Sequence[Atoms]) -> tuple[Atoms, ...
 def _evaluate(
     table: AxisTable,
     resharder: Resharder,
-    problem: Problem,
+    problem: SplitProblem,
     factors: tuple[Atoms, ...],
     carry: tuple[tuple[int, ...], Atoms, str],
-) -> Choice:
+) -> SplitChoice:
     """Layouts and cost of one assignment."""
-    operands, results = laid_out(table, problem.rule, factors, carry)
+    operands, results = lay_out(table, problem.rule, factors, carry)
     cost = cost_of(table, resharder, problem, factors, (operands, results))
-    return Choice(factors, operands, results, carry[1], cost)
+    return SplitChoice(factors, operands, results, carry[1], cost)
 
 
 def cost_of(
     table: AxisTable,
     resharder: Resharder,
-    problem: Problem,
+    problem: SplitProblem,
     factors: tuple[Atoms, ...],
-    ends: tuple[tuple[Layout, ...], tuple[Layout, ...]],
+    ends: tuple[tuple[AxisLayout, ...], tuple[AxisLayout, ...]],
 ) -> tuple[float, int]:
     """What an assignment sends: operands into the layouts ``ends[0]``, results in those of ``ends[1]`` where wanted."""
     wire, count = 0.0, 0
@@ -306,9 +306,9 @@ def cost_of(
     return wire, count
 
 
-def laid_out(
+def lay_out(
     table: AxisTable, rule: FactorRule, factors: tuple[Atoms, ...], carry: tuple[tuple[int, ...], Atoms, str]
-) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+) -> tuple[tuple[AxisLayout, ...], tuple[AxisLayout, ...]]:
     """The layouts of operands and of results that follow from axes per factor.
 
     ``carry`` is (operands that stay partial, over which atoms, with which reduction).
@@ -324,7 +324,9 @@ def laid_out(
     return operands, results
 
 
-def _operand_cost(table: AxisTable, resharder: Resharder, operand: Operand, layout: Layout) -> tuple[float, int]:
+def _operand_cost(
+    table: AxisTable, resharder: Resharder, operand: SplitOperand, layout: AxisLayout
+) -> tuple[float, int]:
     pieces = operand.pieces
     if pieces is not None and pieces.moves(*operand.layouts, layout):
         return min(resharder.cost(pieces.dims, operand.nbytes, form, layout) for form in operand.layouts)

@@ -6,28 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.strategy.cause import Regional
-from shardc.partitioner.strategy.choose import Choice
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.strategy.cause import RegionDecision
+from shardc.partitioner.strategy.choose import SplitChoice
 from shardc.partitioner.strategy.rule import Local
 from shardc.partitioner.strategy.values import Value
 from shardc.sharding.rules.factor_rule import FactorRule
 
-__all__ = ["Plan", "Planned"]
+__all__ = ["LayoutPlan", "PlannedSplit"]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedSplit:
     """How an operation is done where its operands lie in ``sources``.
 
-    ``row`` is what its opcode's row was, ``way`` the one of its ways that is taken.
+    ``row`` is what its opcode's row was, ``strategy`` the one of its strategies that is taken.
     """
 
     row: Local
-    sources: tuple[Layout, ...]
-    way: Local
+    sources: tuple[AxisLayout, ...]
+    strategy: Local
     rule: FactorRule
-    choice: Choice
+    choice: SplitChoice
 
     def fits(self, operands: Sequence[Value]) -> bool:
         """Do the operands lie as the plan has them?"""
@@ -35,13 +35,13 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LayoutPlan:
     """Decisions by operation; ``layouts`` of leaves at borders, where they are not the propagated ones.
 
     ``layouts`` has loops (what they carry), parameters and roots of called computations, and conditionals. ``why`` has
     all that is decided otherwise than each operation would by itself.
     """
 
-    decisions: Mapping[Instruction, Planned] = field(default_factory=dict)
-    layouts: Mapping[Instruction, tuple[Layout, ...]] = field(default_factory=dict)
-    why: Mapping[Instruction, Regional] = field(default_factory=dict)
+    decisions: Mapping[Instruction, PlannedSplit] = field(default_factory=dict)
+    layouts: Mapping[Instruction, tuple[AxisLayout, ...]] = field(default_factory=dict)
+    why: Mapping[Instruction, RegionDecision] = field(default_factory=dict)

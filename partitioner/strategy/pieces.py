@@ -13,47 +13,47 @@ from dataclasses import dataclass
 
 from shardc.costs.kernels.trips import carried_element, trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 
-__all__ = ["Pieces", "pieces_read", "pieces_written", "repetitions"]
+__all__ = ["LoopPieces", "count_repetitions", "find_pieces_read", "find_pieces_written"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class LoopPieces:
     """``count`` pieces of ``dims`` of a value with the dimensions ``whole`` are all that is read of it."""
 
     whole: tuple[int, ...]
     dims: tuple[int, ...]
     count: int
 
-    def moves(self, *layouts: Layout) -> bool:
+    def moves(self, *layouts: AxisLayout) -> bool:
         """May the value be moved between ``layouts`` piece by piece? None of them splits what pieces are cut from."""
         cut = [d for d, (n, size) in enumerate(zip(self.whole, self.dims, strict=True)) if size < n]
         return not any(x.dims[d] for x in layouts for d in cut)
 
 
-def pieces_read(op: Instruction, whole: tuple[int, ...], times: float) -> Pieces | None:
+def find_pieces_read(op: Instruction, whole: tuple[int, ...], times: float) -> LoopPieces | None:
     """What ``op`` reads in ``times`` runs of its first operand; None unless that is pieces, no more than all of it."""
     if op.opcode != "dynamic-slice" or times <= 1 or times * op.shape.size > math.prod(whole):
         return None
-    return Pieces(whole, op.shape.dims, round(times))
+    return LoopPieces(whole, op.shape.dims, round(times))
 
 
 #: Operations that read pieces of their first operand and compute nothing.
 _READERS = ("dynamic-slice", "gather")
 
 
-def pieces_written(body: Computation, index: int, times: int) -> Pieces | None:
+def find_pieces_written(body: Computation, index: int, times: int) -> LoopPieces | None:
     """What ``times`` runs of a loop's body write into element ``index`` of its state (layers' gradients under scan);
     None unless that is pieces, no more than all of it."""
     made = body.root.operands[index] if body.root.opcode == "tuple" else body.root
     if made.opcode != "dynamic-update-slice" or carried_element(made.operands[0], body) != index:
         return None
     update, whole = made.operands[1].shape, made.shape.dims
-    return Pieces(whole, update.dims, times) if times > 1 and times * update.size <= math.prod(whole) else None
+    return LoopPieces(whole, update.dims, times) if times > 1 and times * update.size <= math.prod(whole) else None
 
 
-def repetitions(module: Module) -> Mapping[Instruction, int]:
+def count_repetitions(module: Module) -> Mapping[Instruction, int]:
     """How often a loop is known to run, for each carried element that its body passes on and only reads pieces of.
 
     Elements that take part in arithmetic are left out: whole, they would make every device do all of it.

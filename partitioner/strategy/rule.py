@@ -10,16 +10,16 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
-from shardc.partitioner.strategy.choose import Choice, Sends
+from shardc.partitioner.strategy.choose import Sends, SplitChoice
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = [
     "Local",
+    "LocalSite",
+    "PartitionRow",
     "Refused",
-    "Row",
     "SendsOf",
-    "Site",
     "always",
     "emit_same",
     "never_linear",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class Site:
+class LocalSite:
     """One operation while its local form is written.
 
     ``operands`` are local instructions in the chosen layouts ``choice.operands``; ``shapes`` are the global shapes of
@@ -38,7 +38,7 @@ class Site:
 
     op: Instruction
     rule: FactorRule
-    choice: Choice
+    choice: SplitChoice
     em: Emitter
     operands: list[Instruction]
     shapes: tuple[Shape, ...]
@@ -87,7 +87,7 @@ class Site:
         return [self.em.add("get-tuple-element", s.plain, made, index=i) for i, s in enumerate(shapes)]
 
 
-def emit_same(site: Site) -> list[Instruction]:
+def emit_same(site: LocalSite) -> list[Instruction]:
     """The same operation with the same attributes on local shapes."""
     return site.emit()
 
@@ -116,45 +116,45 @@ def always(sends: Sends) -> SendsOf:
     return lambda op, rule: sends
 
 
-class Row:
+class PartitionRow:
     """What the table of partition rules says of one opcode: `Local`, `Refused`, or `Handled` by the rewriting."""
 
     __slots__ = ()
 
     @property
-    def ways(self) -> tuple[Local, ...]:
-        """The ways to do the operation on shards."""
+    def strategies(self) -> tuple[Local, ...]:
+        """The strategies by which the operation runs on shards."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Local(Row):
+class Local(PartitionRow):
     """An operation that runs on shards by its factor rule.
 
-    ``strategy`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
+    ``summary`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
     ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
     equation that it runs by (None: it does not apply); ``sends`` what an operation so written sends itself;
     ``finishes(op)`` that nothing stays partial although reduction factors are split.
-    ``others`` are further ways to do the operation: the cheapest one is taken, the first of equals.
+    ``alternatives`` are further strategies: the cheapest one is taken, the first of equals.
     """
 
-    strategy: str
-    emit: Callable[[Site], list[Instruction]] = emit_same
+    summary: str
+    emit: Callable[[LocalSite], list[Instruction]] = emit_same
     usable: Callable[[Instruction, FactorRule], frozenset[int]] = pass_through
     linear: Callable[[Instruction, str], tuple[tuple[int, ...], ...]] = never_linear
     rule: Callable[[Instruction], FactorRule | None] = factor_rule
     sends: SendsOf | None = None
-    others: tuple[Local, ...] = ()
+    alternatives: tuple[Local, ...] = ()
     finishes: Callable[[Instruction], bool] = lambda op: False
 
     @property
-    def ways(self) -> tuple[Local, ...]:
-        """This way, then the others."""
-        return (self, *self.others)
+    def strategies(self) -> tuple[Local, ...]:
+        """This one, then its alternatives."""
+        return (self, *self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Row):
+class Refused(PartitionRow):
     """An operation that no global program can hold, because of ``why``."""
 
     why: str

@@ -8,14 +8,14 @@ from typing import Union
 
 from shardc.hlo.ir.ir import Instruction, Metadata
 from shardc.hlo.ir.types import Shape
-from shardc.partitioner.emit.layout import Atoms, Layout
-from shardc.partitioner.strategy.cause import Decided
+from shardc.partitioner.emit.layout import Atoms, AxisLayout
+from shardc.partitioner.strategy.cause import SplitDecision
 
-__all__ = ["Partial", "Tree", "Value", "leaves"]
+__all__ = ["PartialAxes", "Tree", "Value", "leaves"]
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class PartialAxes:
     """Partial over ``atoms``, to be combined by ``reduction`` (sum, max, min)."""
 
     atoms: Atoms
@@ -37,21 +37,21 @@ class Value:
         self,
         name: str,
         shape: Shape,
-        layout: Layout,
+        layout: AxisLayout,
         local: Instruction | None,
         *,
-        wanted: Layout | None = None,
+        wanted: AxisLayout | None = None,
         uses: int = 2,
         why: str = "",
-        made: Decided | None = None,
+        made: SplitDecision | None = None,
         metadata: Metadata | None = None,
-        remake: Callable[[Layout], Instruction] | None = None,
+        remake: Callable[[AxisLayout], Instruction] | None = None,
         moved: bool = False,
     ) -> None:
         self.name = name
         self.shape = shape
         self.layout = layout
-        self.forms: dict[Layout, Instruction] = {} if local is None else {layout: local}
+        self.forms: dict[AxisLayout, Instruction] = {} if local is None else {layout: local}
         self.wanted = layout if wanted is None else wanted
         self.uses = uses
         self.why = why

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.strategy.rule import Row
-from shardc.partitioner.strategy.values import Partial
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.strategy.rule import PartitionRow
+from shardc.partitioner.strategy.values import PartialAxes
 from shardc.sharding.rules.factor_rule import FactorKind
 
-__all__ = ["Linear", "Spread", "merged"]
+__all__ = ["LinearGroups", "Spread", "merge_partials"]
 
 
 #: Operations outside the tables of local ones that pass partial values on.
@@ -25,28 +25,28 @@ _FIRST = ((0,),)
 _LATER = ("sum", "max", "min")
 
 
-def merged(found: Iterable[Partial | None]) -> Partial | None:
+def merge_partials(found: Iterable[PartialAxes | None]) -> PartialAxes | None:
     """Partial over the axes of all that are reduced as the first one is."""
-    first: Partial | None = None
+    first: PartialAxes | None = None
     for p in found:
         if p is None or p == first:
             continue
         if first is None:
             first = p
         elif p.reduction == first.reduction:
-            first = Partial(tuple(sorted({*first.atoms, *p.atoms})), first.reduction)
+            first = PartialAxes(tuple(sorted({*first.atoms, *p.atoms})), first.reduction)
     return first
 
 
 @dataclass(slots=True)
-class Linear:
+class LinearGroups:
     """What operations are by themselves, whatever is known of values: kept while a program is partitioned.
 
     ``groups`` of operands by operation and reduction, and how operations that reduce are partial (`Spread`).
     """
 
     groups: dict[tuple[Instruction, str], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    reducing: dict[Instruction, Partial | None] = field(default_factory=dict)
+    reducing: dict[Instruction, PartialAxes | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Spread:
     instruction, by which others would be partial if they were made where their operands lie.
     """
 
-    rules: Mapping[str, Row]
-    known: Mapping[Instruction, Partial]
-    layouts: Callable[[Instruction], Sequence[Layout]]
-    linear: Linear
-    _loops: dict[Instruction, dict[int, Partial]] = field(default_factory=dict)
-    _branches: dict[Computation, dict[Instruction, Partial]] = field(default_factory=dict)
+    rules: Mapping[str, PartitionRow]
+    known: Mapping[Instruction, PartialAxes]
+    layouts: Callable[[Instruction], Sequence[AxisLayout]]
+    linear: LinearGroups
+    _loops: dict[Instruction, dict[int, PartialAxes]] = field(default_factory=dict)
+    _branches: dict[Computation, dict[Instruction, PartialAxes]] = field(default_factory=dict)
     _through: dict[tuple[Instruction, frozenset[int], str], frozenset[int] | None] = field(default_factory=dict)
 
     def groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -73,15 +73,17 @@ class Spread:
         return found
 
     def _groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-        ways = self.rules[op.opcode].ways
-        if ways:
-            return tuple(dict.fromkeys(g for way in ways for g in way.linear(op, reduction)))
+        strategies = self.rules[op.opcode].strategies
+        if strategies:
+            return tuple(dict.fromkeys(g for strategy in strategies for g in strategy.linear(op, reduction)))
         if op.opcode == "concatenate":
             return (tuple(range(len(op.operands))),)
         passes = op.opcode in ("broadcast", "copy") or op.attrs.get("custom_call_target") == "Sharding"
         return _FIRST if passes and op.shape.is_array else ()
 
-    def sources(self, computation: Computation, given: Mapping[Instruction, Partial]) -> dict[Instruction, Partial]:
+    def sources(
+        self, computation: Computation, given: Mapping[Instruction, PartialAxes]
+    ) -> dict[Instruction, PartialAxes]:
         """Every value that is partial itself or follows linearly from one that is; ``given`` are such values."""
         found = dict(given)
         for op in computation:
@@ -90,7 +92,7 @@ class Spread:
                 found[op] = partial
         return found
 
-    def _passed(self, op: Instruction, found: Mapping[Instruction, Partial]) -> Partial | None:
+    def _passed(self, op: Instruction, found: Mapping[Instruction, PartialAxes]) -> PartialAxes | None:
         if op.opcode == "get-tuple-element":
             return self.of_element(op.operands[0], op.attrs["index"])
         if op.opcode == "conditional" and op.shape.is_array:
@@ -98,31 +100,31 @@ class Spread:
         near = [found[o] for o in op.operands if o in found]
         for reduction in dict.fromkeys(p.reduction for p in near):
             members = [op.operands[n] for g in self.groups(op, reduction) for n in g]
-            partial = merged(p for o in members if (p := found.get(o)) is not None and p.reduction == reduction)
+            partial = merge_partials(p for o in members if (p := found.get(o)) is not None and p.reduction == reduction)
             if partial is not None:
                 return partial
         return None
 
-    def _reducing(self, op: Instruction) -> Partial | None:
+    def _reducing(self, op: Instruction) -> PartialAxes | None:
         """How ``op`` gives partial values where its operands are split along what it reduces."""
         known = self.linear.reducing
         if op not in known:
             known[op] = self._reduced(op)
         return known[op]
 
-    def _reduced(self, op: Instruction) -> Partial | None:
-        ways = self.rules[op.opcode].ways
-        rule = ways[0].rule(op) if ways and op.shape.is_array else None
+    def _reduced(self, op: Instruction) -> PartialAxes | None:
+        strategies = self.rules[op.opcode].strategies
+        rule = strategies[0].rule(op) if strategies and op.shape.is_array else None
         if rule is None or rule.reduction not in _LATER:
             return None
-        reduced = ways[0].usable(op, rule).intersection(rule.of_kind(FactorKind.REDUCTION))
+        reduced = strategies[0].usable(op, rule).intersection(rule.of_kind(FactorKind.REDUCTION))
         atoms: set[int] = set()
         for tensor, dim in (place for f in sorted(reduced) for place in rule.places(f)):
             if tensor < len(op.operands) and op.operands[tensor].shape.is_array and len(rule.tensors[tensor][dim]) == 1:
                 atoms.update(self.layouts(op.operands[tensor])[0].dims[dim])
-        return Partial(tuple(sorted(atoms)), rule.reduction) if atoms else None
+        return PartialAxes(tuple(sorted(atoms)), rule.reduction) if atoms else None
 
-    def of_element(self, op: Instruction, index: int | None) -> Partial | None:
+    def of_element(self, op: Instruction, index: int | None) -> PartialAxes | None:
         """What element ``index`` (None: the array) of a loop's or conditional's result could be left partial over."""
         if op.opcode == "while":
             return None if index is None else self.of_loop(op).get(index)
@@ -134,22 +136,24 @@ class Spread:
             if ends is not None and c not in self._branches:
                 self._branches[c] = self.sources(c, {})
             found.append(self._branches[c].get(ends) if ends is not None else None)
-        return merged(found)
+        return merge_partials(found)
 
-    def of_loop(self, op: Instruction) -> dict[int, Partial]:
+    def of_loop(self, op: Instruction) -> dict[int, PartialAxes]:
         """The elements of a loop's result that could be left partial, because of other elements too."""
         known = self._loops.get(op)
         if known is None:
             known = self._loops[op] = self._of_loop(op)
         return known
 
-    def _of_loop(self, op: Instruction) -> dict[int, Partial]:
+    def _of_loop(self, op: Instruction) -> dict[int, PartialAxes]:
         body: Computation = op.attrs["body"]
-        out: dict[int, Partial] = {}
+        out: dict[int, PartialAxes] = {}
         while body.root.opcode == "tuple":
             given = {i: out[k] for i, k in _elements(body).items() if k in out}
             found = self.sources(body, given)
-            after = {k: p for k, o in enumerate(body.root.operands) if (p := merged((out.get(k), found.get(o))))}
+            after = {
+                k: p for k, o in enumerate(body.root.operands) if (p := merge_partials((out.get(k), found.get(o))))
+            }
             if after == out:
                 break
             out = after

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import Layout
-from shardc.partitioner.strategy.rule import Row
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.strategy.rule import PartitionRow
 from shardc.partitioner.strategy.values import Tree, Value, leaves
 from shardc.sharding.rules.factor_rule import FactorKind
 
-__all__ = ["gives_moved", "result_moved"]
+__all__ = ["is_moved", "is_result_moved"]
 
 #: Masked readings of a split operand: what they add up are elements and zeros.
 _PICKS = frozenset({"dynamic-slice", "gather", "slice"})
@@ -30,7 +30,7 @@ _MOVES = _PICKS | frozenset(
 _WHOLE = frozenset({"constant", "iota"})
 
 
-def gives_moved(op: Instruction, operands: Sequence[Value], used: Sequence[Layout], *, reducing: bool) -> bool:
+def is_moved(op: Instruction, operands: Sequence[Value], used: Sequence[AxisLayout], *, reducing: bool) -> bool:
     """Is a partial result of ``op`` on ``operands`` in the layouts ``used`` one that was only moved?
 
     ``reducing``: split dimensions are summed over.
@@ -40,23 +40,23 @@ def gives_moved(op: Instruction, operands: Sequence[Value], used: Sequence[Layou
     return all(v.moved or not (v.layout.unreduced and x.unreduced) for v, x in zip(operands, used, strict=True))
 
 
-def result_moved(
-    rules: Mapping[str, Row], made: Mapping[Instruction, Tree], op: Instruction, index: int | None
+def is_result_moved(
+    rules: Mapping[str, PartitionRow], made: Mapping[Instruction, Tree], op: Instruction, index: int | None
 ) -> bool:
     """Would element ``index`` (None: the array) of a loop's or conditional's result, if partial, be only moved?
 
     ``made`` are the values that exist already.
     """
-    return _Search(rules, made).element(op, index)
+    return _MovedSearch(rules, made).element(op, index)
 
 
-class _Search:
+class _MovedSearch:
     """Looks behind a value for anything that adds up, into loops and branches and out to values that are made already.
 
     What was asked for before holds while it is looked into: a state that is handed on adds nothing.
     """
 
-    def __init__(self, rules: Mapping[str, Row], made: Mapping[Instruction, Tree]) -> None:
+    def __init__(self, rules: Mapping[str, PartitionRow], made: Mapping[Instruction, Tree]) -> None:
         self.rules = rules
         self.made = made
         self.seen: dict[tuple[Instruction, int | None], bool] = {}
@@ -92,10 +92,10 @@ class _Search:
         return index is None and self._array(i)
 
     def _array(self, i: Instruction) -> bool:
-        ways = self.rules[i.opcode].ways
-        partial = {n for way in ways for group in way.linear(i, "sum") for n in group}
+        strategies = self.rules[i.opcode].strategies
+        partial = {n for strategy in strategies for group in strategy.linear(i, "sum") for n in group}
         if i.opcode in _MOVES:
-            return all(self.element(o, None) for n, o in enumerate(i.operands) if not ways or n in partial)
-        found = (way.rule(i) for way in ways)
+            return all(self.element(o, None) for n, o in enumerate(i.operands) if not strategies or n in partial)
+        found = (strategy.rule(i) for strategy in strategies)
         adds = any(rule is not None and rule.of_kind(FactorKind.REDUCTION) for rule in found)
         return not adds and all(i.operands[n].opcode in _WHOLE for n in partial)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from shardc.hlo.ir.ir import Computation, Instruction, rebuild_computation
 from shardc.hlo.ir.types import DTYPES, DType, Shape, tuple_shape
-from shardc.partitioner.emit.layout import Layout
+from shardc.partitioner.emit.layout import AxisLayout
 
-__all__ = ["as_type", "can_be_partial", "is_narrow", "widened"]
+__all__ = ["as_type", "can_be_partial", "is_narrow", "widen_sums"]
 
 _WIDE = DTYPES["f32"]
 #: What moves partial values, each of which was rounded when it was made.
@@ -33,7 +33,7 @@ def can_be_partial(op: Instruction, element: int) -> bool:
     return _sums(op.attrs["body"], (element,)) is not None
 
 
-def widened(op: Instruction, layouts: Sequence[Layout]) -> Instruction:
+def widen_sums(op: Instruction, layouts: Sequence[AxisLayout]) -> Instruction:
     """The loop with its partial sums of narrow floats in f32; the loop itself where it has none.
 
     ``layouts`` are those of its state, partial only where it `can_be_partial`.

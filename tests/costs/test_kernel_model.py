@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardc.costs.kernels.kernel_model import (
     KernelTime,
-    Work,
+    KernelWork,
     busy_seconds,
     kernel_seconds,
     product_bytes,
@@ -20,7 +20,7 @@ from shardc.costs.kernels.kernel_model import (
 )
 from shardc.costs.machines.device import Device, MatrixUnit
 from shardc.costs.machines.machine import load_machine, machine_names
-from shardc.costs.ops.op_cost import Product
+from shardc.costs.ops.op_cost import MatrixProduct
 
 UNIT = MatrixUnit(units=2, shape=(8, 16, 32), tile=(8, 16), fill_seconds=1.0, share=0.5)
 DEVICE = Device(
@@ -32,14 +32,14 @@ ACCELERATORS = [load_machine(n).device for n in machine_names() if load_machine(
 SIZES = st.integers(1, 20_000)
 
 
-def bf16(m: int, n: int, k: int, batch: int = 1) -> Product:
-    return Product(batch, m, n, k, "bf16", (2, 2, 2))
+def bf16(m: int, n: int, k: int, batch: int = 1) -> MatrixProduct:
+    return MatrixProduct(batch, m, n, k, "bf16", (2, 2, 2))
 
 
-def alone(product: Product) -> Work:
+def alone(product: MatrixProduct) -> KernelWork:
     left, right, out = product.sizes
     read = product.batch * (product.m * product.k * left + product.k * product.n * right)
-    return Work((product,), read=read, written=product.batch * product.m * product.n * out, dtype="bf16")
+    return KernelWork((product,), read=read, written=product.batch * product.m * product.n * out, dtype="bf16")
 
 
 def test_a_product_by_hand() -> None:
@@ -51,7 +51,7 @@ def test_a_product_by_hand() -> None:
     assert product_seconds(DEVICE, bf16(1, 1, 8)) == 8 / 10  # in the vector unit
     assert product_seconds(DEVICE, bf16(8, 16, 33)) == 4 + 2  # halves of k on both units, added up
     assert product_seconds(DEVICE, bf16(8, 16, 32, batch=4)) == 2 * (4 + 1)
-    assert product_seconds(DEVICE, Product(1, 8, 16, 32, "f32")) == 8 + 1
+    assert product_seconds(DEVICE, MatrixProduct(1, 8, 16, 32, "f32")) == 8 + 1
     assert product_seconds(DEVICE, replace(bf16(8, 16, 32), terms=4)) == 16 + 1
 
 
@@ -73,20 +73,20 @@ def test_operands_are_read_again_by_each_block() -> None:
 
 
 def test_limits_and_efficiency_by_hand() -> None:
-    memory = kernel_seconds(DEVICE, Work(read=1000, written=1000))
+    memory = kernel_seconds(DEVICE, KernelWork(read=1000, written=1000))
     assert memory == KernelTime(3 + 2000 / 50, "memory", pytest.approx(20 / 43))
-    vector = kernel_seconds(DEVICE, Work(operations=(("simple", 100.0), ("special", 50.0)), read=1))
+    vector = kernel_seconds(DEVICE, KernelWork(operations=(("simple", 100.0), ("special", 50.0)), read=1))
     assert vector.seconds == 3 + 100 / 10 + 2 * 50 / 10 + 50 / 5
     assert vector.limit == "compute"
-    assert kernel_seconds(DEVICE, Work(read=50)).limit == "launch"
-    assert kernel_seconds(DEVICE, Work(read=50, launches=3)).seconds == 3 * 3 + 1
-    assert kernel_seconds(DEVICE, Work()) == KernelTime(0.0, "launch", 0.0)
-    assert kernel_seconds(DEVICE, Work(rows=((10, 4),), read=40)).seconds == 3 + 640 / 50
-    assert busy_seconds(DEVICE, Work(read=50)) == 1
+    assert kernel_seconds(DEVICE, KernelWork(read=50)).limit == "launch"
+    assert kernel_seconds(DEVICE, KernelWork(read=50, launches=3)).seconds == 3 * 3 + 1
+    assert kernel_seconds(DEVICE, KernelWork()) == KernelTime(0.0, "launch", 0.0)
+    assert kernel_seconds(DEVICE, KernelWork(rows=((10, 4),), read=40)).seconds == 3 + 640 / 50
+    assert busy_seconds(DEVICE, KernelWork(read=50)) == 1
 
 
 def test_units_work_side_by_side_unless_one_waits_for_the_other() -> None:
-    work = Work((bf16(8, 16, 32),), (("simple", 40.0),))
+    work = KernelWork((bf16(8, 16, 32),), (("simple", 40.0),))
     assert busy_seconds(DEVICE, work) == 5
     assert busy_seconds(DEVICE, replace(work, chained=True)) == 4 + 5
     assert busy_seconds(replace(DEVICE, vector_flops=0.0), work) == 5 + 40 / 4096
@@ -94,7 +94,7 @@ def test_units_work_side_by_side_unless_one_waits_for_the_other() -> None:
 
 def test_wide_elements_take_longer_on_the_vector_unit() -> None:
     device = replace(DEVICE, flops={"f32": 8.0, "f64": 2.0})
-    work = Work(operations=(("simple", 10.0),))
+    work = KernelWork(operations=(("simple", 10.0),))
     assert busy_seconds(device, replace(work, dtype="f64")) == 4 * busy_seconds(device, work)
 
 

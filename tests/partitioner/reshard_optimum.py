@@ -11,26 +11,26 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations, count, permutations, product
 
-from shardc.partitioner.emit.layout import Atoms, AxisTable, Layout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,
     Gather,
+    MakePartial,
     Move,
-    Partial,
     Permute,
     ReduceScatter,
+    ReshardStep,
     Slice,
-    Step,
 )
 from shardc.partitioner.reshard.price import Price
 
 __all__ = ["Optimum", "all_layouts"]
 
 
-def all_layouts(table: AxisTable, rank: int) -> tuple[Layout, ...]:
+def all_layouts(table: AxisTable, rank: int) -> tuple[AxisLayout, ...]:
     """Every way to put atoms on dimensions, in every order, or to leave them partial or unused."""
-    found: dict[Layout, None] = {}
+    found: dict[AxisLayout, None] = {}
     for places in product(range(rank + 2), repeat=table.count):
         held = [[a for a in range(table.count) if places[a] == d] for d in range(rank + 2)]
         for dims in product(*(permutations(atoms) for atoms in held[:rank])):
@@ -49,11 +49,11 @@ class Optimum:
         self.size = {x: math.prod(table.local_dims(x, dims)) for x in self.layouts}
         self.edges = cache(self._edges)
 
-    def costs(self, source: Layout, limit: int) -> Mapping[Layout, tuple[float, int]]:
+    def costs(self, source: AxisLayout, limit: int) -> Mapping[AxisLayout, tuple[float, int]]:
         """(cost, collectives) from ``source`` to all layouts that paths without larger shards than ``limit`` reach."""
-        best: dict[Layout, tuple[float, int]] = {source: (0.0, 0)}
-        heap: list[tuple[float, int, int, Layout]] = [(0.0, 0, 0, source)]
-        done: set[Layout] = set()
+        best: dict[AxisLayout, tuple[float, int]] = {source: (0.0, 0)}
+        heap: list[tuple[float, int, int, AxisLayout]] = [(0.0, 0, 0, source)]
+        done: set[AxisLayout] = set()
         ticket = count(1)
         while heap:
             cost, steps, _, state = heapq.heappop(heap)
@@ -67,10 +67,10 @@ class Optimum:
                     heapq.heappush(heap, (*total, next(ticket), after))
         return best
 
-    def _edges(self, state: Layout) -> list[tuple[tuple[float, int], Layout]]:
-        return [(self.price.step(self.dims, 4, Step(state, move, x)), x) for move, x in self._moves(state)]
+    def _edges(self, state: AxisLayout) -> list[tuple[tuple[float, int], AxisLayout]]:
+        return [(self.price.step(self.dims, 4, ReshardStep(state, move, x)), x) for move, x in self._moves(state)]
 
-    def _moves(self, state: Layout) -> Iterator[tuple[Move, Layout]]:
+    def _moves(self, state: AxisLayout) -> Iterator[tuple[Move, AxisLayout]]:
         table, partial = self.table, state.unreduced
         free = [a for a in range(table.count) if a not in state.used and a not in partial]
         for d, atoms in enumerate(state.dims):
@@ -85,14 +85,14 @@ class Optimum:
         for some in _subsets(partial):
             yield AllReduce(some), _with(table, state, {}, tuple(a for a in partial if a not in some))
         for some in _subsets(free):
-            yield Partial(some, "sum"), table.layout(state.dims, (*partial, *some))
+            yield MakePartial(some, "sum"), table.layout(state.dims, (*partial, *some))
         extents = [table.extent(atoms) for atoms in state.dims]
         for other in self.layouts:
             same = other.unreduced == partial and [table.extent(atoms) for atoms in other.dims] == extents
             if same and other is not state:
                 yield Permute(), other
 
-    def _exchanges(self, state: Layout) -> Iterator[tuple[Move, Layout]]:
+    def _exchanges(self, state: AxisLayout) -> Iterator[tuple[Move, AxisLayout]]:
         rank = len(state.dims)
         parts = [
             (s, t, atoms[start:])
@@ -121,7 +121,7 @@ def _subsets(atoms: Atoms | list[int]) -> Iterator[Atoms]:
         yield from combinations(atoms, n)
 
 
-def _with(table: AxisTable, state: Layout, dims: dict[int, Atoms], partial: Atoms | None = None) -> Layout:
+def _with(table: AxisTable, state: AxisLayout, dims: dict[int, Atoms], partial: Atoms | None = None) -> AxisLayout:
     return table.layout(
         (dims.get(d, atoms) for d, atoms in enumerate(state.dims)),
         state.unreduced if partial is None else partial,

@@ -12,7 +12,7 @@ from shardc.hlo.ir.build import Builder
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.strategy.choose import Operand, Problem
+from shardc.partitioner.strategy.choose import SplitOperand, SplitProblem
 from shardc.partitioner.strategy.rule import Local
 
 
@@ -27,18 +27,18 @@ def test_what_is_sent_is_known_before(name: str) -> None:
         assert isinstance(row, Local)
         context = Context.over(EIGHT, module, None)
         costs = []
-        for way in row.ways:
-            rule = way.rule(root)
+        for strategy in row.strategies:
+            rule = strategy.rule(root)
             if rule is None:
                 continue
             layouts = [context.layouts(o)[0] for o in root.operands]
             operands = tuple(
-                Operand(o.shape.dims, o.shape.dtype.nbytes, (x,), x)
+                SplitOperand(o.shape.dims, o.shape.dtype.nbytes, (x,), x)
                 for o, x in zip(root.operands, layouts, strict=True)
             )
             result = (root.shape.dims, root.shape.dtype.nbytes, context.layouts(root)[0])
-            sends = way.sends(root, rule) if way.sends is not None else None
-            problem = Problem(rule, way.usable(root, rule), operands, (result,), sends=sends)
+            sends = strategy.sends(root, rule) if strategy.sends is not None else None
+            problem = SplitProblem(rule, strategy.usable(root, rule), operands, (result,), sends=sends)
             costs.append(context.choice(problem).cost)
         wire = build_report(check(module))["wire_bytes"]
         assert wire <= min(costs)[0]

@@ -16,15 +16,15 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.partition import partition
-from shardc.partitioner.regions.dry_run import Script, rehearse
+from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
 from shardc.partitioner.regions.region import Search, make_plan
 from shardc.partitioner.regions.region_graph import Region
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rewrite.body import partition_computation
 from shardc.partitioner.rewrite.context import Context
-from shardc.partitioner.rewrite.local_cost import spent
+from shardc.partitioner.rewrite.local_cost import collectives_cost
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.strategy.decisions import Plan
+from shardc.partitioner.strategy.decisions import LayoutPlan
 
 GRID = Mesh({"x": 2, "y": 2})
 LINE = Mesh({"x": 8})
@@ -73,22 +73,22 @@ def annotated(seed: int, count: int, *, tree: bool) -> Module:
     return with_shardings(made, mesh, choose)  # type: ignore[arg-type]
 
 
-def rehearsed(module: Module) -> tuple[Context, Script]:
+def rehearsed(module: Module) -> tuple[Context, DecisionGraph]:
     assert module.mesh is not None
     context = Context.over(module.mesh, module)
-    return context, rehearse(context, RULES, module, [context.layouts(p) for p in module.entry.parameters])
+    return context, build_decision_graph(context, RULES, module, [context.layouts(p) for p in module.entry.parameters])
 
 
 def written(module: Module, context: Context) -> float:
     """Bytes that the program sends as a context writes it."""
     parameters = [context.layouts(p) for p in module.entry.parameters]
     local = partition_computation(context, RULES, module.entry, parameters, context.layouts(module.entry.root))
-    return spent(context, local)[0]
+    return collectives_cost(context, local)[0]
 
 
 def op_by_op(monkeypatch: pytest.MonkeyPatch, module: Module) -> Module:
     with monkeypatch.context() as m:
-        m.setattr("shardc.partitioner.partition.make_plan", lambda *_: Plan())
+        m.setattr("shardc.partitioner.partition.make_plan", lambda *_: LayoutPlan())
         return partition(module)
 
 
@@ -103,12 +103,12 @@ def test_the_model_counts_what_is_written() -> None:
     """Both before and after regions have decided."""
     for seed in range(20):
         module = annotated(seed, 6, tree=False)
-        context, script = rehearsed(module)
-        search = Search(context, script.nodes, script.wires)
-        before = search.costs.total(script.nodes, script.wires)[0]
+        context, graph = rehearsed(module)
+        search = Search(context, graph.nodes, graph.wires)
+        before = search.costs.total(graph.nodes, graph.wires)[0]
         assert before == written(module, context), seed
         search.run()
-        after = search.costs.total(script.nodes, script.wires)[0]
+        after = search.costs.total(graph.nodes, graph.wires)[0]
         context = rehearsed(module)[0]
         plan = make_plan(context, RULES, module, [context.layouts(p) for p in module.entry.parameters])
         assert after == written(module, context.following(plan)) <= before, seed
@@ -117,9 +117,9 @@ def test_the_model_counts_what_is_written() -> None:
 def test_a_region_that_is_a_tree_gets_the_cheapest_decisions() -> None:
     better = 0
     for seed in range(24):
-        context, script = rehearsed(annotated(seed, 3, tree=True))
-        search = Search(context, script.nodes, script.wires)
-        nodes = [n for n in script.nodes if n.ways]
+        context, graph = rehearsed(annotated(seed, 3, tree=True))
+        search = Search(context, graph.nodes, graph.wires)
+        nodes = [n for n in graph.nodes if n.strategies]
         options = search.options.of_region(Region(nodes))
         present = tuple(n.option for n in nodes)
         if math.prod(map(len, options)) > 4000:
@@ -128,15 +128,15 @@ def test_a_region_that_is_a_tree_gets_the_cheapest_decisions() -> None:
         for chosen in itertools.product(*options):
             for n, o in zip(nodes, chosen, strict=True):
                 n.option = o
-            costs.append(search.costs.total(script.nodes, script.wires))
+            costs.append(search.costs.total(graph.nodes, graph.wires))
         for n, o in zip(nodes, present, strict=True):
             n.option = o
-        before = search.costs.total(script.nodes, script.wires)
+        before = search.costs.total(graph.nodes, graph.wires)
         best = search.decided(Region(nodes), 0.0)
         assert (best is None) == (min(costs)[0] == before[0] and min(costs) == before), seed
         for n, o in zip(nodes, best or present, strict=True):
             n.option = o
-        assert search.costs.total(script.nodes, script.wires) == min(costs), seed
+        assert search.costs.total(graph.nodes, graph.wires) == min(costs), seed
         better += best is not None
     assert better >= 6
 

@@ -8,7 +8,7 @@ import pytest
 from partition_programs import matmul, total
 from partition_support import layout, with_shardings
 
-from shardc.costs.kernels.trips import executions, trip_count
+from shardc.costs.kernels.trips import count_executions, trip_count
 from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.build import Builder, binary_computation, make_module
@@ -77,7 +77,7 @@ def test_trip_counts(start: int, step: int, limit: int, direction: str, swap: bo
 def test_executions_multiply_along_calls() -> None:
     inner = loop(0, 1, 3, "LT")
     module = make_module("m", Computation("main", topological([inner]), inner))
-    counts = {c.name: n for c, n in executions(module).count.items()}
+    counts = {c.name: n for c, n in count_executions(module).count.items()}
     assert counts == {"main": 1, "condition": 4, "body": 3}
 
 

@@ -22,8 +22,8 @@ from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.emit.emitter import Emitter, Reducers
-from shardc.partitioner.emit.layout import AxisTable, Layout
-from shardc.partitioner.emit.names import Names
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.equivalence import gather_array, scatter_array
 from shardc.partitioner.report import build_report
 from shardc.partitioner.reshard.moves import AllToAll, Permute, emit_move
@@ -91,7 +91,7 @@ def reshard(mesh: Mesh, dims: tuple[int, ...], source: Sharding, target: Shardin
     table = AxisTable(mesh, (source, target))
     before, after = table.from_sharding(source), table.from_sharding(target)
     path = Resharder(table).path(dims, 4, before, after)
-    em = Emitter(table, Reducers(), Names())
+    em = Emitter(table, Reducers(), NameSupply())
     x = em.add("parameter", array_shape("f32", *source.local_dims(dims)), index=0)
     out = x
     for step in path.steps:
@@ -191,7 +191,7 @@ def test_all_pairs(mesh: Mesh, dims: tuple[int, ...], part: int) -> None:
                 assert all(any(s.after.dims) for s in path.steps), (source, target)
 
 
-def spare(table: AxisTable, source: Layout, target: Layout) -> bool:
+def spare(table: AxisTable, source: AxisLayout, target: AxisLayout) -> bool:
     """Are there axes that hold copies in both ends? Paths by bytes do not spread work over them.
 
     Copies of which all but one are dropped (axes that become partial) are such, too.

@@ -12,7 +12,7 @@ from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, split
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.schedule import schedules, timeline
+from shardc.partitioner.schedule import list_schedules, timeline
 
 SHAPE = array_shape("f32", (4,))
 SUM = Computation("sum", (), Instruction("add", array_shape("f32")))
@@ -69,7 +69,7 @@ def test_a_transfer_goes_on_beside_what_does_not_need_it() -> None:
     start, done = pair("a", x)
     long, short = kernel("long", x), kernel("short", done)
     costs = FixedCosts({"a": 3.0, "long": 4.0, "short": 1.0})
-    plans = list(schedules(computation([x, start, done, short, long]), costs, (1,)))
+    plans = list(list_schedules(computation([x, start, done, short, long]), costs, (1,)))
     assert plans[0].timeline.seconds == 8.0  # side by side: the transfer first
     best = min(plans, key=lambda p: p.timeline.seconds)
     assert best.timeline.seconds == 5.0
@@ -83,7 +83,7 @@ def test_what_a_transfer_waits_for_is_computed_first() -> None:
     other, needed = kernel("other", x), kernel("needed", x)
     start, done = pair("a", needed)
     costs = FixedCosts({"a": 4.0, "other": 4.0, "needed": 1.0})
-    plans = schedules(computation([x, other, needed, start, done]), costs, (1,))
+    plans = list_schedules(computation([x, other, needed, start, done]), costs, (1,))
     assert min(p.timeline.seconds for p in plans) == 5.0
 
 
@@ -123,7 +123,7 @@ def test_every_schedule_is_legal_and_the_best_no_slower_than_none(
 ) -> None:
     c, seconds = graph
     costs = FixedCosts(seconds)
-    plans = list(schedules(c, costs, (limit,)))
+    plans = list(list_schedules(c, costs, (limit,)))
     for plan in plans:
         assert sorted(i.name for i in plan.order) == sorted(i.name for i in c)
         seen: set[Instruction] = set()
@@ -140,7 +140,7 @@ def test_every_schedule_is_legal_and_the_best_no_slower_than_none(
     alone = plans[0].timeline.seconds
     assert alone == pytest.approx(sum(seconds.values()))
     assert min(p.timeline.seconds for p in plans) <= alone
-    again = list(schedules(c, costs, (limit,)))
+    again = list(list_schedules(c, costs, (limit,)))
     assert [p.order for p in again] == [p.order for p in plans]
 
 

@@ -17,7 +17,7 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.partitioner.reshard.windows import Source, Wish, gathered, plan
+from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals, operands_to_gather, plan_exchange
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
 from shardc.sharding.propagate import propagate
 
@@ -99,9 +99,9 @@ def test_an_operation_of_many_values_costs_no_more_than_in_proportion(shape: str
 
 def test_a_window_over_many_operands_costs_no_more_than_in_proportion() -> None:
     def work(count: int) -> int:
-        sources = tuple(Source(n, 2, True, 0, 4 * n, 4) for n in range(count))
-        wish = Wish((0, 2 * count), (2 * count, 2 * count), 2 * count)
-        return calls(lambda: (gathered(sources, wish), plan(sources, wish)), "call", "c_call")
+        sources = tuple(SourceInterval(n, 2, True, 0, 4 * n, 4) for n in range(count))
+        target = TargetIntervals((0, 2 * count), (2 * count, 2 * count), 2 * count)
+        return calls(lambda: (operands_to_gather(sources, target), plan_exchange(sources, target)), "call", "c_call")
 
     assert work(800) <= 2.2 * work(400)
 

@@ -18,7 +18,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.report import build_report
 from shardc.partitioner.reshard.halo import outputs
-from shardc.partitioner.reshard.windows import Source, plan
+from shardc.partitioner.reshard.windows import SourceInterval, plan_exchange
 
 MESHES = (
     Mesh({"x": 2, "y": 2}),
@@ -293,7 +293,7 @@ def test_slices_of_whole_arrays_stay_local() -> None:
 
 def test_a_plan_does_not_depend_on_how_many_devices_there_are() -> None:
     for k in (8, 1024):
-        made = plan((Source(0, 4, True, 0, 1, 4 * k),), outputs(4 * k, k, reach=3))
+        made = plan_exchange((SourceInterval(0, 4, True, 0, 1, 4 * k),), outputs(4 * k, k, reach=3))
         assert made.sent == (2, 2)
 
 
@@ -316,8 +316,8 @@ def test_joins_of_other_sizes(m: int, n: int) -> None:
 def test_as_few_rounds_as_a_device_sends_and_receives() -> None:
     """Every second element first: shards 2i and 2i + 1 go to device i, and again to device i + k/2."""
     for k in (8, 64):
-        sources = (Source(0, 2, True, 0, 0, 2 * k), Source(1, 2, True, 0, 2 * k, 2 * k))
-        made = plan(sources, outputs(4 * k, k))
+        sources = (SourceInterval(0, 2, True, 0, 0, 2 * k), SourceInterval(1, 2, True, 0, 2 * k, 2 * k))
+        made = plan_exchange(sources, outputs(4 * k, k))
         assert made.sent == (4, 2)
         for r in made.rounds:
             assert r.own or len({s for s, _ in r.pairs}) == len({d for _, d in r.pairs}) == len(r.pairs)
@@ -325,7 +325,7 @@ def test_as_few_rounds_as_a_device_sends_and_receives() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_plans_bring_what_is_wished(seed: int) -> None:
-    """Elements by elements, for random sources and wishes."""
+    """Elements by elements, for random sources and target intervals."""
     r = random.Random(f"plans {seed}")
     k = r.choice([2, 3, 4, 8])
     sources, at, held = [], r.randint(-3, 3), {}
@@ -335,10 +335,10 @@ def test_plans_bring_what_is_wished(seed: int) -> None:
         n, chunk = held.setdefault(operand, (n, -(-n // k)))
         start = r.randrange(n)
         length = r.randint(1, n - start)
-        sources.append(Source(operand, chunk, True, start, at, length))
+        sources.append(SourceInterval(operand, chunk, True, start, at, length))
         at += length
-    wish = outputs(r.randint(1, 40), k, first=r.randint(-4, 8), stride=r.randint(1, 2), reach=r.randint(1, 3))
-    made = plan(tuple(sources), wish)
+    target = outputs(r.randint(1, 40), k, first=r.randint(-4, 8), stride=r.randint(1, 2), reach=r.randint(1, 3))
+    made = plan_exchange(tuple(sources), target)
     got: list[dict[int, tuple[int, int]]] = [{} for _ in range(k)]
     for step in made.rounds:
         assert step.own or len({p.shard for p in step.pieces}) == len({p.device for p in step.pieces}) == len(
@@ -348,7 +348,7 @@ def test_plans_bring_what_is_wished(seed: int) -> None:
             assert 0 <= step.base[p.operand] + p.low - step.first[p.shard] <= step.size - p.length
             for e in range(p.length):
                 got[p.device][p.place + e] = (p.operand, p.shard * held[p.operand][1] + p.low + e)
-    for i, (start, size) in enumerate(zip(wish.starts, wish.sizes, strict=True)):
+    for i, (start, size) in enumerate(zip(target.starts, target.sizes, strict=True)):
         wanted = {
             v - start: (s.operand, s.start + v - s.at)
             for s in sources for v in range(max(start, s.at), min(start + size, s.at + s.length))

@@ -13,7 +13,7 @@ from shardc.analysis.explain.collect import Group
 from shardc.analysis.explain.explanation import Remedy, Totals
 from shardc.analysis.explain.judge import Judge
 from shardc.analysis.explain.remedies import Remedies
-from shardc.costs.kernels.trips import executions
+from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
@@ -84,7 +84,7 @@ class Survey:
 
     @cached_property
     def counts(self) -> dict[Computation, int]:
-        return executions(self.partitioned.module).count
+        return count_executions(self.partitioned.module).count
 
     @cached_property
     def home(self) -> dict[Instruction, Computation]:

@@ -19,7 +19,7 @@ from shardc.compiler.lower.buffers.reuse import Use, memory_uses
 from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
 from shardc.compiler.lower.schedule.host_work import HostWork, host_work, inside
 from shardc.costs.kernels.kernel_model import KernelTime
-from shardc.costs.machines.measured import VIRTUAL, Measured, Rates, at
+from shardc.costs.machines.measured import VIRTUAL, Measured, Rates, interpolate
 
 __all__ = ["HostShare", "host_times", "share_of_host"]
 
@@ -96,7 +96,7 @@ def _rounds(pieces: int, threads: int) -> float:
 def _memory(uses: Sequence[Use], rates: Rates, turns: float) -> float:
     """Seconds that the bytes take; while devices take turns each uses the caches up for the others."""
     curves = {"read": rates.read, "write": rates.write, "update": rates.update}
-    return sum(use.nbytes * at(curves[use.kind], max(1.0, use.distance * turns)) for use in uses)
+    return sum(use.nbytes * interpolate(curves[use.kind], max(1.0, use.distance * turns)) for use in uses)
 
 
 def _pieces(step: KernelStep | BufferCopy, nbytes: int) -> int:

@@ -29,7 +29,7 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class KernelCosts:
-    """The costs (`shardc.partitioner.schedule.Costs`) of the instructions of one computation.
+    """The costs (`shardc.partitioner.schedule.ScheduleCosts`) of the instructions of one computation.
 
     ``part`` has its steps, ``called`` the seconds of computations that its loops and branches run.
     """

@@ -13,7 +13,7 @@ from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.partitioner.schedule import Plan, Timeline, schedules, timeline
+from shardc.partitioner.schedule import ScheduledOrder, Timeline, list_schedules, timeline
 
 __all__ = ["Schedule", "model_timeline"]
 
@@ -113,7 +113,7 @@ class _Scheduling:
 
     def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], int]) -> Computation:
         """The fastest order that memory has room for; the one that is given, if need be."""
-        given, *others = schedules(c, costs, self.limits)
+        given, *others = list_schedules(c, costs, self.limits)
         best, most = given, 0.0
         for plan in sorted(others, key=lambda p: p.timeline.seconds):
             if plan.timeline.seconds >= given.timeline.seconds:
@@ -124,7 +124,7 @@ class _Scheduling:
                 break
         return _joined(Computation(c.name, best.order, c.root), self._idle(best))
 
-    def _idle(self, plan: Plan) -> set[Instruction]:
+    def _idle(self, plan: ScheduledOrder) -> set[Instruction]:
         """Starts of transfers that too little goes on beside; beside those that came as pairs anything will do."""
 
         def least(start: Instruction) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, BufferCopy, BufferPlan, Collective, KernelStep, Step
-from shardc.costs.kernels.kernel_model import Work
+from shardc.costs.kernels.kernel_model import KernelWork
 from shardc.costs.kernels.traffic import Traffic, instruction_traffic
 from shardc.costs.kernels.work import instruction_work
 from shardc.costs.ops.table import instruction_flops
@@ -28,12 +28,12 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
     return replace(moved, flops=sum(map(instruction_flops, inside)))
 
 
-def work_of(step: Step, plan: BufferPlan | None = None) -> Work:
+def work_of(step: Step, plan: BufferPlan | None = None) -> KernelWork:
     """The work of a leaf step that computes or copies, as `shardc.costs.kernels.kernel_model` takes it."""
     moved = _moved(step, plan)
     if isinstance(step, KernelStep):
         return instruction_work(step.instruction, moved)
-    return Work(read=moved.read, written=moved.written)
+    return KernelWork(read=moved.read, written=moved.written)
 
 
 def _moved(step: Step, plan: BufferPlan | None) -> Traffic:

@@ -11,7 +11,7 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter, Reducers
 from shardc.partitioner.emit.layout import AxisTable
-from shardc.partitioner.emit.names import Names
+from shardc.partitioner.emit.names import NameSupply
 
 __all__ = ["DecomposeRings"]
 
@@ -39,7 +39,7 @@ class DecomposeRings:
             return module
         pairs: list[AxisPairs] = [i.attrs["source_target_pairs"] for i in rings]
         table = AxisTable(pairs[0].mesh, [Sharding(p.mesh, (DimSharding(p.axes),)) for p in pairs])
-        names = Names(i.name for i in module.instructions())
+        names = NameSupply(i.name for i in module.instructions())
         reducers = Reducers()
         called = Rebuilt()
         for c in module.computations:

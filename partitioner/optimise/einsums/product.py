@@ -10,41 +10,41 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES
 from shardc.partitioner.emit.emitter import Emitter
 
-__all__ = ["Cut", "cut_of_operand", "cut_of_result", "multiply_parts"]
+__all__ = ["EinsumIndex", "cut_of_operand", "cut_of_result", "multiply_parts"]
 
 _SIDES = ("lhs", "rhs")
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class EinsumIndex:
     """One index of a product: its dimension of the left and right operand and of the result, None where it has none."""
 
     dims: tuple[int | None, int | None]
     result: int | None
 
 
-def _cuts(dot: Instruction) -> list[Cut]:
+def _cuts(dot: Instruction) -> list[EinsumIndex]:
     """All indices: batch, free on the left, free on the right, contracted."""
     attrs: dict[str, tuple[int, ...]] = {
         f"{side}_{kind}": dot.attrs.get(f"{side}_{kind}_dims") or ()
         for side in _SIDES
         for kind in ("batch", "contracting")
     }
-    out = [Cut((a, b), n) for n, (a, b) in enumerate(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True))]
+    out = [EinsumIndex((a, b), n) for n, (a, b) in enumerate(zip(attrs["lhs_batch"], attrs["rhs_batch"], strict=True))]
     for k, side in enumerate(_SIDES):
         for d in range(dot.operands[k].shape.rank):
             if d not in attrs[f"{side}_batch"] and d not in attrs[f"{side}_contracting"]:
-                out.append(Cut((d, None) if k == 0 else (None, d), len(out)))
+                out.append(EinsumIndex((d, None) if k == 0 else (None, d), len(out)))
     pairs = zip(attrs["lhs_contracting"], attrs["rhs_contracting"], strict=True)
-    return out + [Cut((a, b), None) for a, b in pairs]
+    return out + [EinsumIndex((a, b), None) for a, b in pairs]
 
 
-def cut_of_operand(dot: Instruction, side: int, dim: int) -> Cut:
+def cut_of_operand(dot: Instruction, side: int, dim: int) -> EinsumIndex:
     """The index that is dimension ``dim`` of operand ``side`` (0 left, 1 right)."""
     return next(c for c in _cuts(dot) if c.dims[side] == dim)
 
 
-def cut_of_result(dot: Instruction, dim: int) -> Cut:
+def cut_of_result(dot: Instruction, dim: int) -> EinsumIndex:
     """The index that is dimension ``dim`` of the result."""
     return next(c for c in _cuts(dot) if c.result == dim)
 
@@ -52,7 +52,7 @@ def cut_of_result(dot: Instruction, dim: int) -> Cut:
 def multiply_parts(
     e: Emitter,
     dot: Instruction,
-    cut: Cut,
+    cut: EinsumIndex,
     operands: list[Instruction],
     start: Instruction,
     size: int,

@@ -14,9 +14,9 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.optimise.einsums.product import Cut, multiply_parts
+from shardc.partitioner.optimise.einsums.product import EinsumIndex, multiply_parts
 
-__all__ = ["Reader", "Ring", "gather_ring", "scatter_ring"]
+__all__ = ["Ring", "RingReader", "gather_ring", "scatter_ring"]
 
 _INDEX = array_shape(DTYPES["s32"])
 #: (emitter, carried values, fixed values, number of the step) -> carried values
@@ -54,7 +54,7 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RingReader:
     """What reads a gathered array: a product ``dot`` whose operand ``side`` it is, ``other`` being the second one; or
     with no ``dot`` the array itself, put together along ``dim``."""
 
@@ -62,7 +62,7 @@ class Reader:
     dim: int
     dot: Instruction | None = None
     side: int = 0
-    cut: Cut | None = None
+    cut: EinsumIndex | None = None
     other: Instruction | None = None
 
     def begin(self, e: Emitter) -> Instruction:
@@ -97,7 +97,7 @@ def _written(e: Emitter, total: Instruction, part: Instruction, dim: int, start:
     return e.add("dynamic-update-slice", total.shape, total, part, *starts)
 
 
-def gather_ring(e: Emitter, ring: Ring, x: Instruction, readers: Sequence[Reader]) -> list[Instruction]:
+def gather_ring(e: Emitter, ring: Ring, x: Instruction, readers: Sequence[RingReader]) -> list[Instruction]:
     """What each reader makes of the parts ``x`` of all members, in place of an all-gather of them."""
     n = ring.members
     fixed = [ring.position(e), *(r.other if r.other is not None else x for r in readers)]

@@ -10,11 +10,11 @@ from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.machine import Machine
-from shardc.costs.ops.op_cost import Product
+from shardc.costs.ops.op_cost import MatrixProduct
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.layout import AxisTable
-from shardc.partitioner.optimise.einsums.product import Cut, cut_of_operand, cut_of_result
+from shardc.partitioner.optimise.einsums.product import EinsumIndex, cut_of_operand, cut_of_result
 from shardc.partitioner.optimise.einsums.ring import Ring
 from shardc.partitioner.options import Choice
 from shardc.partitioner.reshard.price import Seconds
@@ -113,7 +113,7 @@ def _whole_seconds(machine: Machine, dot: Instruction) -> float:
     return kernel_seconds(machine.device, instruction_work(dot, instruction_traffic(dot))).seconds
 
 
-def _part_seconds(machine: Machine, dot: Instruction, cut: Cut, parts: int) -> float:
+def _part_seconds(machine: Machine, dot: Instruction, cut: EinsumIndex, parts: int) -> float:
     """One of ``parts`` products along the index that is ``cut``, its result written or added where it belongs."""
     read = sum(o.shape.nbytes // (parts if d is not None else 1) for o, d in zip(dot.operands, cut.dims, strict=True))
     if cut.result is None:
@@ -126,7 +126,7 @@ def _part_seconds(machine: Machine, dot: Instruction, cut: Cut, parts: int) -> f
     return kernel_seconds(machine.device, replace(work, products=products, read=read, written=written)).seconds
 
 
-def _part_of(product: Product, cut: Cut, parts: int) -> Product:
+def _part_of(product: MatrixProduct, cut: EinsumIndex, parts: int) -> MatrixProduct:
     """A product whose index ``cut`` runs over one of ``parts``."""
     left, right = cut.dims
     if cut.result is None:

@@ -23,9 +23,9 @@ from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.emit.emitter import Emitter, Reducers
 from shardc.partitioner.emit.layout import AxisTable
-from shardc.partitioner.emit.names import Names
+from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.optimise.einsums.product import cut_of_operand, cut_of_result, multiply_parts
-from shardc.partitioner.optimise.einsums.ring import Reader, Ring, gather_ring, scatter_ring
+from shardc.partitioner.optimise.einsums.ring import Ring, RingReader, gather_ring, scatter_ring
 from shardc.partitioner.optimise.einsums.ring_time import ring_of_gather, ring_of_scatter
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.loops.prefetch_gathers import computed_from, known_early
@@ -57,7 +57,7 @@ class WindowEinsums:
         if self.choice == "never" or (self.choice == "auto" and self.machine is None) or not groups:
             return module
         table = AxisTable(groups[0].mesh, [Sharding(g.mesh, (DimSharding(g.axes),)) for g in groups])
-        work = _Work(table, self.choice, self.machine, Names(i.name for i in module.instructions()))
+        work = _Work(table, self.choice, self.machine, NameSupply(i.name for i in module.instructions()))
         bodies = {i.attrs["body"] for i in module.instructions() if i.opcode == "while"}
         after = rebuild_computations(
             module, lambda c, called: work.windowed(rebuild_computation(c, None, called), loops=c in bodies)
@@ -124,7 +124,7 @@ class _Work:
     table: AxisTable
     choice: Choice
     machine: Machine | None
-    names: Names
+    names: NameSupply
     reducers: Reducers = field(default_factory=Reducers)
 
     def windowed(self, computation: Computation, *, loops: bool) -> Computation:
@@ -213,9 +213,9 @@ class _Work:
         for dot in dots:
             side = dot.operands.index(gather)
             other = new[dot.operands[1 - side]]
-            readers.append(Reader(dot, dim, dot, side, cut_of_operand(dot, side, dim), other))
+            readers.append(RingReader(dot, dim, dot, side, cut_of_operand(dot, side, dim), other))
         if whole:
-            readers.append(Reader(gather, dim))
+            readers.append(RingReader(gather, dim))
         self._describe(e, gather)
         made = gather_ring(e, ring, new[gather.operands[0]], readers)
         found = {r.like: x for r, x in zip(readers, made, strict=True)}

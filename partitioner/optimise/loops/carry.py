@@ -10,7 +10,7 @@ from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation, users_of
 from shardc.hlo.ir.types import tuple_shape
 
-__all__ = ["Carry", "change_loops", "open_loop", "part_of", "retyped", "tuple_of"]
+__all__ = ["Carry", "change_loops", "open_loop", "part_of", "retype", "tuple_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def part_of(whole: Instruction, index: int) -> Instruction:
     return Instruction("get-tuple-element", shape, (whole,), {"index": index}, metadata=whole.metadata)
 
 
-def retyped(
+def retype(
     computation: Computation,
     parameter: Instruction,
     change: Callable[[Instruction, tuple[Instruction, ...]], Instruction | None] = lambda old, operands: None,

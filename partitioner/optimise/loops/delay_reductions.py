@@ -11,8 +11,8 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
-from shardc.partitioner.optimise.loops.stages import Worth, cheap, copied, counting, splittable
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retype
+from shardc.partitioner.optimise.loops.stages import Worth, cheap, copy_instructions, counting, splittable
 from shardc.partitioner.options import Choice
 
 __all__ = ["DelayReductions"]
@@ -119,10 +119,12 @@ def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
     body, size = carry.body, len(carry.initial)
     heads: dict[Instruction, Instruction] = {}
     rest = [k for k in range(size) if k not in tail.elements]
-    ahead = dict(zip(rest, copied((body.root.operands[k] for k in rest), body, carry.initial, heads), strict=True))
+    ahead = dict(
+        zip(rest, copy_instructions((body.root.operands[k] for k in rest), body, carry.initial, heads), strict=True)
+    )
     start = [ahead.get(k, x) for k, x in enumerate(carry.initial)]
     start[count.index] = _later(carry.initial[count.index], count)
-    held = copied(tail.held, body, carry.initial, heads)
+    held = copy_instructions(tail.held, body, carry.initial, heads)
     shape = tuple_shape(*(x.shape.plain for x in body.root.operands), *(i.shape.plain for i in tail.held))
     place = {i: size + n for n, i in enumerate(tail.held)}
     parameter = body.parameters[0].replace(shape=shape)
@@ -133,7 +135,11 @@ def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
         state = [part_of(parameter, k) for k in range(size)]
         done = {i: part_of(parameter, k) for i, k in place.items()}
         made = dict(
-            zip(tail.elements, copied((old.operands[k] for k in tail.elements), body, state, done), strict=True)
+            zip(
+                tail.elements,
+                copy_instructions((old.operands[k] for k in tail.elements), body, state, done),
+                strict=True,
+            )
         )
         values = (made.get(k, x) for k, x in enumerate(operands))
         return old.replace(operands=(*values, *(now[i] for i in tail.held)), shape=shape)
@@ -145,12 +151,16 @@ def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
         now[old] = made if made is not None else _kept(old, operands, body, parameter)
         return now[old]
 
-    condition = retyped(carry.condition, carry.condition.parameters[0].replace(shape=shape))
-    loop = carry.rebuilt([*start, *held], condition, retyped(body, parameter, remember))
+    condition = retype(carry.condition, carry.condition.parameters[0].replace(shape=shape))
+    loop = carry.rebuilt([*start, *held], condition, retype(body, parameter, remember))
     state = [part_of(loop, k) for k in range(size)]
     done = {i: part_of(loop, k) for i, k in place.items()}
     last = dict(
-        zip(tail.elements, copied((body.root.operands[k] for k in tail.elements), body, state, done), strict=True)
+        zip(
+            tail.elements,
+            copy_instructions((body.root.operands[k] for k in tail.elements), body, state, done),
+            strict=True,
+        )
     )
     return [last.get(k, state[k]) for k in range(size)]
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations, has_side_effect, topological
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, part_of, retyped
+from shardc.partitioner.optimise.loops.carry import Carry, part_of, retype
 
 __all__ = ["hoist", "invariant", "needs"]
 
@@ -35,8 +35,8 @@ def hoist(carry: Carry, moved: Collection[Instruction]) -> Sequence[Instruction]
 
     copies: dict[Instruction, Instruction] = {}
     start = [*carry.initial, *(_outside(i, carry, copies) for i in outer)]
-    condition = retyped(carry.condition, carry.condition.parameters[0].replace(shape=shape))
-    loop = carry.rebuilt(start, condition, retyped(carry.body, parameter, change))
+    condition = retype(carry.condition, carry.condition.parameters[0].replace(shape=shape))
+    loop = carry.rebuilt(start, condition, retype(carry.body, parameter, change))
     return [part_of(loop, k) for k in range(count)]
 
 

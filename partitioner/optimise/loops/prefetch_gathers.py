@@ -11,8 +11,8 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import tuple_shape
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
-from shardc.partitioner.optimise.loops.stages import Worth, cheap, copied, counting, splittable
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retype
+from shardc.partitioner.optimise.loops.stages import Worth, cheap, copy_instructions, counting, splittable
 from shardc.partitioner.options import Choice
 
 __all__ = ["PrefetchGathers", "computed_from", "known_early"]
@@ -101,25 +101,25 @@ def _rotated(carry: Carry, count: Count, fetched: list[Instruction]) -> list[Ins
     size = len(carry.initial)
     shape = tuple_shape(*(x.shape.plain for x in body.root.operands), *(i.shape.plain for i in fetched))
     place = {i: size + n for n, i in enumerate(fetched)}
-    start = [*carry.initial, *copied(fetched, body, carry.initial, {})]
+    start = [*carry.initial, *copy_instructions(fetched, body, carry.initial, {})]
     parameter = body.parameters[0].replace(shape=shape)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         if old in place:
             return part_of(parameter, place[old])
         if old is body.root:
-            following = copied(fetched, body, operands, {})
+            following = copy_instructions(fetched, body, operands, {})
             return old.replace(operands=(*operands, *map(_noted, following)), shape=shape)
         return None
 
-    condition = retyped(
+    condition = retype(
         carry.condition,
         carry.condition.parameters[0].replace(shape=shape),
         lambda old, operands: _sooner(old, count) if old is count.bound else None,
     )
-    loop = carry.rebuilt(start, condition, retyped(body, parameter, change))
+    loop = carry.rebuilt(start, condition, retype(body, parameter, change))
     done = {i: part_of(loop, k) for i, k in place.items()}
-    return copied(body.root.operands, body, [part_of(loop, k) for k in range(size)], done)
+    return copy_instructions(body.root.operands, body, [part_of(loop, k) for k in range(size)], done)
 
 
 def _sooner(bound: Instruction, count: Count) -> Instruction:

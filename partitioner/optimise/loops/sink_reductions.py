@@ -12,7 +12,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import identity_of
-from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retyped
+from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retype
 from shardc.partitioner.optimise.reduction import again, kind, reducer
 
 __all__ = ["SinkReductions"]
@@ -114,8 +114,8 @@ def _without(carry: Carry, found: list[_Accumulator]) -> list[Instruction]:
         return None
 
     start = [_identity(x, by_index[k]) if k in by_index else x for k, x in enumerate(carry.initial)]
-    condition = retyped(carry.condition, carry.condition.parameters[0].replace(shape=shape))
-    body = retyped(carry.body, carry.body.parameters[0].replace(shape=shape), change)
+    condition = retype(carry.condition, carry.condition.parameters[0].replace(shape=shape))
+    body = retype(carry.body, carry.body.parameters[0].replace(shape=shape), change)
     loop = carry.rebuilt(start, condition, body)
     values = [part_of(loop, k) for k in range(len(start))]
     for a in found:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
-from shardc.costs.kernels.trips import Count, carried_element, counted
+from shardc.costs.kernels.trips import Count, carried_element, find_counter
 from shardc.costs.kernels.work import compute_seconds
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
@@ -18,7 +18,7 @@ from shardc.partitioner.optimise.loops.carry import Carry
 from shardc.partitioner.options import Choice
 from shardc.partitioner.reshard.price import Seconds
 
-__all__ = ["Worth", "cheap", "copied", "counting", "splittable"]
+__all__ = ["Worth", "cheap", "copy_instructions", "counting", "splittable"]
 
 _LIGHT = ("elementwise", "shape", "indexing")
 #: The part of a loop's time that pipelining has to save, and the seconds of an iteration: below that the schedule keeps
@@ -43,10 +43,10 @@ def splittable(carry: Carry) -> bool:
 def counting(carry: Carry) -> Count | None:
     """How the loop counts, if the count is in its own instructions."""
     told = "known_trip_count" in str(carry.loop.attrs.get("backend_config", ""))
-    return None if told else counted(carry.rebuilt(carry.initial, carry.condition, carry.body))
+    return None if told else find_counter(carry.rebuilt(carry.initial, carry.condition, carry.body))
 
 
-def copied(
+def copy_instructions(
     wanted: Iterable[Instruction], body: Computation, state: Sequence[Instruction], done: dict[Instruction, Instruction]
 ) -> list[Instruction]:
     """``wanted`` of the body computed from other elements of its state; ``done`` has and gets what is copied."""

@@ -22,7 +22,7 @@ from shardc.analysis.calibrate.products import convolution_loops, product_loops
 from shardc.analysis.calibrate.programs import arguments_of, module_text
 from shardc.cli.app import main
 from shardc.costs.machines.machine import load_machine
-from shardc.costs.machines.measured import RANKS, VIRTUAL, Measured, at, read_measured_table
+from shardc.costs.machines.measured import RANKS, VIRTUAL, Measured, interpolate, read_measured_table
 from shardc.hlo.errors import InputError
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
@@ -112,8 +112,8 @@ def test_this_computer_is_found_where_it_was_kept(
 
 def test_lines_in_logarithms() -> None:
     points = ((1.0, 2.0), (100.0, 20.0))
-    assert at(points, 10.0) == pytest.approx(40**0.5)
-    assert (at(points, 0.1), at(points, 1e9)) == (2.0, 20.0)
+    assert interpolate(points, 10.0) == pytest.approx(40**0.5)
+    assert (interpolate(points, 0.1), interpolate(points, 1e9)) == (2.0, 20.0)
 
 
 def test_every_loop_is_a_program() -> None:
