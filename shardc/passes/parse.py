@@ -36,8 +36,8 @@ Value = str | Mapping[str, "Value"]
 def parse_passes(text: str) -> tuple[Asked, ...]:
     """What ``text`` asks for, in order. Raises `InputError` for text of another form.
 
-    >>> [a.name for a in parse_passes("fuse{limit=8},order")]
-    ['fuse', 'order']
+    >>> [a.name for a in parse_passes("fuse{limit=8},schedule")]
+    ['fuse', 'schedule']
     """
     return _Reader(text).passes()
 

@@ -28,7 +28,7 @@ from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
-from shardc.compiler.lower.schedule.order import OrderForMemory
+from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory
 from shardc.compiler.lower.schedule.schedule import Schedule
 from shardc.compiler.lower.simplify.count_trips import CountTrips
 from shardc.compiler.lower.simplify.relabel_convolutions import RelabelConvolutions

@@ -122,7 +122,7 @@ WRONG = {
     "fuse{limt=3}": "did you mean limit?",
     "fuse{limit=x}": "option limit is an integer, not 'x'",
     "fuse{limit={x=1}}": "option limit is an integer",
-    "order{on=1}": "order has no option 'on'",
+    "order-for-memory{on=1}": "order-for-memory has no option 'on'",
     "inline-calls{on=1}": "inline-calls has no options",
     "remove-markers{barriers=yes}": "true or false, not 'yes'",
     "window-einsums{choice=some}": "never or auto or always, not 'some'",
@@ -130,11 +130,11 @@ WRONG = {
     "convert-async{overlap=h100-dgx}": "not 'h100-dgx'",
     "convert-async{overlap={transfers=1}}": "needs a value for machine",
     "lower-gpu-pipeline{arch=sm_12}": "no architecture 'sm_12'",
-    "fuse,,order": "column 6",
+    "fuse,,schedule": "column 6",
     "fuse{limit}": "option 'limit' has no value",
     "fuse{limit=1": "a closing brace is missing",
     "fuse{limit=1,limit=2}": "given twice",
-    "fuse order": "'o' is not expected",
+    "fuse schedule": "'s' is not expected",
     "partition": "the module has no mesh",
 }
 

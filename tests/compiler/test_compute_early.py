@@ -7,7 +7,7 @@ import pytest
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
-from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
+from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory, peak_bytes_of
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.simplify.simplify import Simplify
 from tests.compiler.checking import SUM, check, program

@@ -8,7 +8,7 @@ import pytest
 
 from shardc.compiler.lower.buffers.liveness import runs_of
 from shardc.compiler.lower.fuse.fuse import Fuse
-from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
+from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory, peak_bytes_of
 from shardc.compiler.lower.schedule.orders import ORDERS, Facts
 from shardc.hlo.ir.ir import Computation, Module
 from tests.compiler.checking import check, program

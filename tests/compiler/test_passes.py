@@ -12,7 +12,7 @@ from shardc.compiler.lower.expand.inline_calls import InlineCalls
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.schedule.order import OrderForMemory, peak_bytes_of
+from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory, peak_bytes_of
 from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate import evaluate, evaluate_spmd

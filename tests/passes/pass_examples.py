@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from shardc.cli.options import given_annotations
+from shardc.frontends.load import load_program
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir.ir import Module
 from shardc.launcher.run.random_inputs import random_arguments
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
 from shardc.passes.opt import passes_of, prepared, run_passes
-from shardc.stages.programs import program_of
 
 __all__ = ["FOLDER", "Case", "cases_of", "of_all_devices", "results"]
 
@@ -61,7 +61,7 @@ class Case:
     def modules(self) -> tuple[Module, Module]:
         """The program before and after the last pass."""
         specs, mesh = given_annotations(self.mesh, self.annotate, None)
-        given = prepared(program_of(self.text.encode(), self.name).module, specs, mesh)
+        given = prepared(load_program(self.text.encode(), self.name).module, specs, mesh)
         *others, last = passes_of(self.passes)
         before = run_passes(given, others, Config())
         return before, run_passes(before, [last], Config())

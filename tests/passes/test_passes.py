@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardc.frontends.load import load_program
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.text.carried import state_text
 from shardc.passes.opt import prepared, run_passes
 from shardc.passes.options import options_of
 from shardc.passes.table import PASSES
-from shardc.stages.programs import program_of
 from tests.file_check import file_check
 from tests.passes.pass_examples import FOLDER, Case, cases_of, of_all_devices, results
 
@@ -32,21 +32,17 @@ NOT_IN_TEXT = {
 }
 
 
-def file_of(name: str) -> Path:
-    """Where the examples of a pass are: as its class lies in the tree."""
-    module = type(PASSES[name]).__module__.removeprefix("shardc.")
-    return FOLDER.joinpath(*module.split(".")).with_suffix(".hlo")
-
-
-FILES = {name: file_of(name) for name in PASSES}
-CASES = [case for file in FILES.values() if file.exists() for case in cases_of(file)]
+FILES = {file.stem.replace("_", "-"): file for file in sorted(FOLDER.rglob("*.hlo"))}
+CASES = [case for file in FILES.values() for case in cases_of(file)]
 
 
 def test_every_pass_has_its_file_and_every_file_its_pass() -> None:
-    there = set(FOLDER.rglob("*.hlo"))
-    wanted = set(FILES.values())
-    assert not wanted - there, f"passes without examples: {sorted(map(str, wanted - there))}"
-    assert not there - wanted, f"examples of no pass: {sorted(map(str, there - wanted))}"
+    assert not PASSES.keys() - FILES.keys(), "passes without examples"
+    assert not FILES.keys() - PASSES.keys(), "examples of no pass"
+    for name, given in PASSES.items():
+        module = type(given).__module__.removeprefix("shardc.")
+        wanted = FOLDER.joinpath(*module.split(".")).with_suffix(".hlo")
+        assert FILES[name] == wanted, f"git mv {FILES[name].relative_to(FOLDER)} {wanted.relative_to(FOLDER)}"
 
 
 def pass_classes(repository: Path) -> set[tuple[str, str]]:
@@ -129,7 +125,7 @@ def test_text_carries_what_a_pass_leaves(case: Case) -> None:
         case.about_devices or before.replica_count > 1
     ):  # what asks for its device, or says which meet, reads as partitioned
         return
-    read = prepared(program_of(state_text(after).encode(), "").module, {}, None)
+    read = prepared(load_program(state_text(after).encode(), "").module, {}, None)
     assert numbered(state_text(read)) == numbered(state_text(prepared(after, {}, None)))
     assert (read.mesh, read.partitioned, read.arg_names) == (after.mesh, after.partitioned, after.arg_names)
     for key in ("global_parameters", "global_results", "device_orders"):

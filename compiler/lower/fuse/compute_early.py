@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.assign_buffers import Peak
 from shardc.compiler.lower.fuse.fusion_rules import is_pointwise
-from shardc.compiler.lower.schedule.order import Judged, OrderForMemory, loop_bodies
+from shardc.compiler.lower.schedule.order_for_memory import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 

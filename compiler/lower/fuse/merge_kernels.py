@@ -17,7 +17,7 @@ from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_block
 from shardc.compiler.lower.fuse.merged import body_of, make_merged_kernel, source_of, value_of
 from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, roots_of, spots_in
 from shardc.compiler.lower.schedule.delays import Delays
-from shardc.compiler.lower.schedule.order import Judged, OrderForMemory, loop_bodies
+from shardc.compiler.lower.schedule.order_for_memory import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardc.compiler.lower.buffers.assign_buffers import assign_buffers, peak_of
 from shardc.compiler.lower.buffers.linearise import linearise, linearise_part
 from shardc.compiler.lower.schedule.kernel_costs import KernelCosts
-from shardc.compiler.lower.schedule.order import loop_bodies
+from shardc.compiler.lower.schedule.order_for_memory import loop_bodies
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, joined, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module

@@ -36,7 +36,7 @@ class OrderForMemory:
     than ``limit`` instructions only the first.
     """
 
-    name: str = "order"
+    name: str = "order-for-memory"
     why: str = "values are made late and freed early"
     limit: int = 20_000
 
