@@ -17,7 +17,8 @@ from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
 from shardc.sharding.notations.tile_assignments import with_axis_shardings
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
-from shardc.sharding.prepare.split_uses import Copies, split_calls, split_constants
+from shardc.sharding.prepare.split_calls import Copies, split_calls
+from shardc.sharding.prepare.split_constants import split_constants
 from shardc.sharding.propagation.constraints import apply_constraints
 from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.export import PropagationOutcome

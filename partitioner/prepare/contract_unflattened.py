@@ -21,7 +21,7 @@ class ContractUnflattened:
     """Dots whose operands are reshapes that merge split dimensions into contracted ones, equally on both sides."""
 
     name: str = "contract-unflattened"
-    why: str = "a split dimension that is flattened below another would have to be gathered"
+    why: str = "a product of flattened arrays need not gather the split dimensions that it contracts"
 
     def run(self, module: Module) -> Module:
         return rebuild_module(module, _unflattened, {"dot"})

@@ -28,7 +28,7 @@ class ReduceUnflattened:
     """
 
     name: str = "reduce-unflattened"
-    why: str = "a split dimension that is flattened below another would have to be gathered"
+    why: str = "a reduction of a flattened array need not gather the split dimensions that it runs over"
 
     def run(self, module: Module) -> Module:
         found = _Found()

@@ -24,7 +24,7 @@ class SearchUnflattened:
     """Top-k whose searched dimension was merged from several, where the merging would cost a split."""
 
     name: str = "search-unflattened"
-    why: str = "a split dimension that is flattened below another would have to be gathered"
+    why: str = "the best of all are among the best of each line, which need not be gathered"
 
     def run(self, module: Module) -> Module:
         return rebuild_module(module, _line_by_line, {"topk"})

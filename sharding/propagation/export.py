@@ -11,7 +11,7 @@ from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.writer import FunctionVersion
 from shardc.sharding.axes.sub_axes import minus
 from shardc.sharding.prepare.markers import enters_manual, is_constraint, is_edge, is_reshard
-from shardc.sharding.prepare.split_uses import Copies
+from shardc.sharding.prepare.split_calls import Copies
 from shardc.sharding.propagation.graph import PropagationGraph, leaf_annotations
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.propagation.options import PropagationOptions

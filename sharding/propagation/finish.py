@@ -14,7 +14,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.sharding.axes.sub_axes import prefix_of_size
 from shardc.sharding.prepare.markers import is_spent
-from shardc.sharding.prepare.split_uses import Copies
+from shardc.sharding.prepare.split_calls import Copies
 from shardc.sharding.propagation.graph import PropagationGraph
 
 __all__ = ["attach_shardings", "even_interface"]
