@@ -18,7 +18,7 @@ from shardc.partitioner.program import SourceProgram
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
 
-__all__ = ["Candidate", "Outcome", "Settings", "assess"]
+__all__ = ["Candidate", "Outcome", "SweepSettings", "assess"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SweepSettings:
     """How candidates are judged: on which ``machine``, with mesh axes lying as ``mapping`` says; may parts be
     ``uneven``, may a program be larger than memory (``ignore_memory``), and is it partitioned for the machine
     (``for_machine``, which takes longer) or for the fewest bytes?"""
@@ -94,7 +94,7 @@ class Outcome:
         return {name: out[name] for name in known}
 
 
-def assess(program: SourceProgram, candidate: Candidate, settings: Settings) -> Outcome:
+def assess(program: SourceProgram, candidate: Candidate, settings: SweepSettings) -> Outcome:
     """The candidate's outcome; errors of ours become its reason."""
     name = candidate.name
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)
@@ -113,7 +113,7 @@ def assess(program: SourceProgram, candidate: Candidate, settings: Settings) -> 
     return _with_figures(outcome, found, settings)
 
 
-def _with_figures(outcome: Outcome, found: Simulation, settings: Settings) -> Outcome:
+def _with_figures(outcome: Outcome, found: Simulation, settings: SweepSettings) -> Outcome:
     reason = ""
     if not found.fits and not settings.ignore_memory:
         reason = f"needs {bytes_text(found.peak_bytes)} of {bytes_text(found.capacity_bytes)} memory"

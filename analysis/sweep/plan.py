@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardc.analysis.sweep.assess import Outcome, Settings
+from shardc.analysis.sweep.assess import Outcome, SweepSettings
 from shardc.analysis.sweep.meshes import Limit, Sizes, factorisations, parse_limit
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.result_cache import KeptOutcomes
@@ -42,7 +42,7 @@ class Plan:
 
     name: str
     weak: bool
-    settings: Settings
+    settings: SweepSettings
     groups: tuple[Group, ...]
     sets: tuple[str, ...]
     refine: int
@@ -74,7 +74,7 @@ def plan(
     *,
     counts: Sequence[int],
     weak: bool,
-    settings: Settings,
+    settings: SweepSettings,
     sets: SetFile,
     axes: Mapping[str, Any] | Sequence[str] | None,
     meshes: bool,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.sweep.assess import Settings
+from shardc.analysis.sweep.assess import SweepSettings
 from shardc.analysis.sweep.inputs import Given
 from shardc.analysis.sweep.meshes import device_counts
 from shardc.analysis.sweep.plan import in_words, plan
@@ -82,7 +82,7 @@ def sweep(
         [p.seen for p in programs],
         counts=counts,
         weak=weak,
-        settings=Settings(str(machine), mapping, uneven, ignore_memory),
+        settings=SweepSettings(str(machine), mapping, uneven, ignore_memory),
         sets=in_words(sets if isinstance(sets, SetFile) else sets_of(sets)),
         axes=axes,
         meshes=meshes,

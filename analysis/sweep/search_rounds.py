@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, Settings
+from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings
 from shardc.analysis.sweep.meshes import MeshSearch, Sizes
 from shardc.analysis.sweep.result_cache import KeptOutcomes
 from shardc.analysis.sweep.sets import AnnotationSet
@@ -55,7 +55,7 @@ class Rounds:
     assessor: Assessor
     kept: KeptOutcomes
     groups: Sequence[Group]
-    settings: Settings
+    settings: SweepSettings
     progress: Progress
     refine: int
     most: int
@@ -82,7 +82,7 @@ class Rounds:
             every.setdefault(g.devices, []).extend(runs)
         return [(g, mesh) for rows in every.values() for _, _, mesh, g in sorted(rows, key=_order)[: self.refine]]
 
-    def _assess(self, wave: Sequence[tuple[Group, Sizes]], settings: Settings) -> None:
+    def _assess(self, wave: Sequence[tuple[Group, Sizes]], settings: SweepSettings) -> None:
         tasks = [Task(g.program, g.candidate(mesh), settings) for g, mesh in wave]
         new = []
         for number, outcome in enumerate(self.kept.find(tasks)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, Settings, assess
+from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings, assess
 from shardc.analysis.sweep.settings import Surroundings
 from shardc.frontends.load import load_program
 from shardc.hlo.codec import plain
@@ -69,7 +69,7 @@ class Task:
 
     digest: str
     candidate: Candidate
-    settings: Settings
+    settings: SweepSettings
 
 
 #: Hears of each task that is done, by its number, and of what came of it: why, where its worker failed.
@@ -86,7 +86,7 @@ class _Asked:
     name: str
     mesh: tuple[tuple[str, int], ...]
     candidate: Candidate
-    settings: Settings
+    settings: SweepSettings
     surroundings: Surroundings
 
 

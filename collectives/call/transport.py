@@ -105,10 +105,10 @@ class Transport(Protocol):
         """
         ...
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
         """Everybody's ``value``, by process; for small things such as hashes.
 
-        ``patience`` multiplies the time that is waited for the others, for example while they compile.
+        ``timeout_factor`` multiplies the time that is waited for the others, for example while they compile.
         """
         ...
 

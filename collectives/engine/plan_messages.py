@@ -29,7 +29,7 @@ from shardc.collectives.engine.ranges import OperandRange, own_ranges, stand_ins
 from shardc.collectives.engine.steps import (
     HEADER_BYTES,
     ArriveStep,
-    AwaitStep,
+    AwaitArrivalStep,
     BeginStep,
     BringBackStep,
     CheckHeaderStep,
@@ -336,7 +336,7 @@ class _MessagePlanner:
     def steps(self, together: bool) -> Iterator[MessageStep]:
         yield BeginStep()
         if together:
-            yield from (PublishStep(), ArriveStep(False), AwaitStep(False), ImportStep())
+            yield from (PublishStep(), ArriveStep(False), AwaitArrivalStep(False), ImportStep())
         yield from self.before
         yield from self._announced(self.first)
         for make in self.between:
@@ -347,7 +347,7 @@ class _MessagePlanner:
             yield WaitStep(_bytes_of(self.second.outgoing, self.second.incoming))
         yield from self.after
         if together:
-            yield from (ArriveStep(True), AwaitStep(True), BringBackStep())
+            yield from (ArriveStep(True), AwaitArrivalStep(True), BringBackStep())
 
     def _announced(self, mail: _Mail) -> Iterator[MessageStep]:
         """An exchange of messages that say what they belong to: few bytes at once, more when all have been heard."""

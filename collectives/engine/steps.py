@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 __all__ = [
     "HEADER_BYTES",
     "ArriveStep",
-    "AwaitStep",
+    "AwaitArrivalStep",
     "BeginStep",
     "BringBackStep",
     "CheckHeaderStep",
@@ -135,7 +135,7 @@ class ArriveStep:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitStep:
+class AwaitArrivalStep:
     """Go on when all processes of this node have arrived there."""
 
     last: bool
@@ -163,7 +163,7 @@ MessageStep = (
     | ZeroStep
     | PublishStep
     | ArriveStep
-    | AwaitStep
+    | AwaitArrivalStep
     | ImportStep
     | BringBackStep
 )

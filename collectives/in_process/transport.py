@@ -53,7 +53,7 @@ class LocalTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return private_pages(nbytes) if nbytes >= _PAGES else aligned_bytes(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
         return [value]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:

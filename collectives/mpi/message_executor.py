@@ -21,7 +21,7 @@ from shardc.collectives.engine.engine_calls import WorkCode, cell_of
 from shardc.collectives.engine.plan_messages import MessagePlan
 from shardc.collectives.engine.steps import (
     ArriveStep,
-    AwaitStep,
+    AwaitArrivalStep,
     BeginStep,
     BringBackStep,
     CheckHeaderStep,
@@ -309,7 +309,7 @@ class MessageExecutor:
     def _fill_near(self, row: native.Step, step: MessageStep, p: PlannedCollective, imports: tuple[int, int]) -> None:
         """The steps that have to do with the node."""
         match step:
-            case ArriveStep(last) | AwaitStep(last):
+            case ArriveStep(last) | AwaitArrivalStep(last):
                 row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, ArriveStep) else native.Op.AWAIT, int(last)
             case ImportStep():
                 row.op = native.Op.IMPORT

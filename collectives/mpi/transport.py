@@ -185,7 +185,7 @@ class MpiTransport:
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
         import pickle
 
         data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
@@ -193,7 +193,7 @@ class MpiTransport:
         with self._showing(doing):
             request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
             # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
-            self._wait([request], _Doing(doing), patience=patience, alone=True)
+            self._wait([request], _Doing(doing), timeout_factor=timeout_factor, alone=True)
             blocks = self._concatenated(data, sizes.tolist(), _Doing(doing))
         ends = np.cumsum(sizes)
         found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
@@ -235,7 +235,7 @@ class MpiTransport:
         return out
 
     def _wait(
-        self, requests: list[Any], doing: _Doing, moved: int = 0, patience: float = 1.0, *, alone: bool = False
+        self, requests: list[Any], doing: _Doing, moved: int = 0, timeout_factor: float = 1.0, *, alone: bool = False
     ) -> None:
         """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
 
@@ -245,7 +245,7 @@ class MpiTransport:
         if not requests:
             return
         start = time.monotonic()
-        limit, looked = self._timeout * patience, 0.0
+        limit, looked = self._timeout * timeout_factor, 0.0
         busy = self._spin + moved / _SLOWEST
         try:
             while not requests[0].Testall(requests):

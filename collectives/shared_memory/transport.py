@@ -64,9 +64,9 @@ class SharedTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
         with self.control.exchanging(doing):
-            return self._messages.exchange_objects(value, doing=doing, patience=patience)
+            return self._messages.exchange_objects(value, doing=doing, timeout_factor=timeout_factor)
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
         with self.control.exchanging("a gather of values"):

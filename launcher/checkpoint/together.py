@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 #: Disks are waited for: so many times longer than usual, and one more time for so many bytes.
-_PATIENCE, _BYTES = 5.0, 1 << 30
+_FACTOR, _BYTES = 5.0, 1 << 30
 
 
 class Together:
@@ -22,7 +22,7 @@ class Together:
 
     def __init__(self, transport: Transport, nbytes: int = 0) -> None:
         self._transport = transport
-        self._patience = _PATIENCE + nbytes / _BYTES
+        self._timeout_factor = _FACTOR + nbytes / _BYTES
         self.rank, self.ranks = transport.process_index, transport.process_count
 
     def do(self, what: str, action: Callable[[], T]) -> list[T]:
@@ -34,7 +34,7 @@ class Together:
             result = action()
         except Exception as e:  # whatever it is, the others must hear of it
             failure = _ours(e, what)
-        answers = self._transport.exchange_objects((_text(failure), result), patience=self._patience)
+        answers = self._transport.exchange_objects((_text(failure), result), timeout_factor=self._timeout_factor)
         if failure is not None:
             raise failure
         failed = next((rank for rank, (text, _) in enumerate(answers) if text is not None), None)

@@ -130,7 +130,7 @@ class StepCheck:
                 need_agreement(self.executable.name, self.program.compare(arguments, values))
             except ShardcError as e:
                 found = e
-        errors = self.transport.exchange_objects(found, patience=COMPILE_WAIT)
+        errors = self.transport.exchange_objects(found, timeout_factor=COMPILE_WAIT)
         first = next((e for e in errors if e is not None), None)
         if first is not None:
             raise first

@@ -176,7 +176,7 @@ def share_executable(compilation: Compilation, transport: Transport) -> Built:
     from shardc.native.llvm.target import common_target, host_target
 
     host, doing = host_target(), f"making {compilation.title()}"
-    exchange = partial(transport.exchange_objects, doing=doing, patience=COMPILE_WAIT)
+    exchange = partial(transport.exchange_objects, doing=doing, timeout_factor=COMPILE_WAIT)
     asked = exchange((compilation.key(), host))
     first, leader = asked[0]
     shares = [key == first and common_target([leader, target]) is not None for key, target in asked]

@@ -256,7 +256,7 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
         return "0"
     # The others may still be compiling.
     mine = program_parts(executable)
-    everybody = transport.exchange_objects(mine, doing="loading a program", patience=COMPILE_WAIT)
+    everybody = transport.exchange_objects(mine, doing="loading a program", timeout_factor=COMPILE_WAIT)
     for name in mine:
         groups: dict[str, list[int]] = {}
         for rank, parts in enumerate(everybody):

@@ -249,7 +249,7 @@ def run_in_job(
         except ShardcError as e:
             made = e
     # Compiling may take longer than ranks usually wait for each other.
-    first = transport.exchange_objects(made, patience=20.0)[0]
+    first = transport.exchange_objects(made, timeout_factor=20.0)[0]
     if isinstance(first, ShardcError):
         raise SharedFailureError(first)
     return run_task(read_bytes(first), task, config, source if transport.process_index == 0 else None)

@@ -86,7 +86,7 @@ class RemoteCompilation:
         the service gives none."""
         self.ticket = None
         try:
-            if _standing(self.config.server).is_away:
+            if _service_state(self.config.server).is_away:
                 return None
             with self._client() as client:
                 order, programs = self._order(client, machine)
@@ -102,7 +102,7 @@ class RemoteCompilation:
     def fetch(self, ticket: Ticket) -> Executable | None:
         """The executable that ``ticket`` is for, fetched by its key and verified; None, where that fails."""
         try:
-            with Requests(Address.of(self.config), timeout=15.0, patient=False) as requests:
+            with Requests(Address.of(self.config), timeout=15.0, retry=False) as requests:
                 kept = requests.kept(ticket.key, FILE)
                 return None if kept is None else read_executable(kept[1], ticket.order)
         except ShardcError as e:
@@ -124,18 +124,18 @@ class RemoteCompilation:
 
     def _tell(self, error: ShardcError) -> None:
         launcher = detect_launcher()
-        standing = _standing(self.config.server)
+        state = _service_state(self.config.server)
         if isinstance(error, ServiceAway):
-            standing.away_until = time.monotonic() + _AWAY
-        if standing.told or (launcher is not None and launcher.rank > 0):
+            state.away_until = time.monotonic() + _AWAY
+        if state.told or (launcher is not None and launcher.rank > 0):
             return
-        standing.told = True
+        state.told = True
         place = "" if error.where is None else f" ({error.where})"
         log.warning("the compile service is not used: %s%s; programs are compiled here", error.what, place)
 
 
 @dataclass(slots=True)
-class _Standing:
+class _ServiceState:
     """What this process knows of a service: until when it is taken to be away, and whether that was told."""
 
     away_until: float = 0.0
@@ -147,6 +147,6 @@ class _Standing:
 
 
 @cache
-def _standing(server: str) -> _Standing:
+def _service_state(server: str) -> _ServiceState:
     """One per service and process."""
-    return _Standing()
+    return _ServiceState()

@@ -44,16 +44,16 @@ class Unknown(ShardcError):
 class Connection:
     """Asks the service at ``address``; ``timeout`` are the seconds that connecting, and silence, may take.
 
-    ``patient``: what fails is asked for again. To be closed, by ``with`` or `close`; the next question opens it again.
+    ``retry``: what fails is asked for again. To be closed, by ``with`` or `close`; the next question opens it again.
     Questions raise `EnvironmentProblem` where urllib3 is missing.
     """
 
-    def __init__(self, address: Address, *, timeout: float = 30.0, patient: bool = True) -> None:
+    def __init__(self, address: Address, *, timeout: float = 30.0, retry: bool = True) -> None:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "shardc"}
         if address.token:
             headers["Authorization"] = f"Bearer {address.token}"
         self.address = address
-        self._patient, self._met = patient, False
+        self._retry, self._met = retry, False
         self._timeout = timeout
         # Nobody between is to hear of what stays on this computer.
         self._transport = HttpTransport(address.url, _latin(headers), direct=address.loopback)
@@ -127,7 +127,7 @@ class Connection:
 
     def _pause(self, tries: int) -> float | None:
         """Seconds to wait after so many tries; None: that was the last."""
-        pauses = () if not self._patient else _PAUSES if self._met else _FIRST
+        pauses = () if not self._retry else _PAUSES if self._met else _FIRST
         return pauses[tries] if tries < len(pauses) else None
 
     def events(self, path: str) -> Iterator[tuple[str, Any]]:

@@ -42,16 +42,16 @@ _LARGEST = 1 << 31
 class Requests:
     """What a service can be asked for; `shardc.service.client.client.Client` speaks of programs.
 
-    ``hear`` hears of jobs as they change. To be closed, by ``with`` or `close`. ``timeout`` and ``patient`` as
+    ``hear`` hears of jobs as they change. To be closed, by ``with`` or `close`. ``timeout`` and ``retry`` as
     `Connection` has them.
     """
 
     def __init__(
-        self, address: Address, *, hear: Hear | None = None, timeout: float = 30.0, patient: bool = True
+        self, address: Address, *, hear: Hear | None = None, timeout: float = 30.0, retry: bool = True
     ) -> None:
         self.address = address
         self._hear = hear
-        self._connection = Connection(address, timeout=timeout, patient=patient)
+        self._connection = Connection(address, timeout=timeout, retry=retry)
 
     def __enter__(self) -> Self:
         return self

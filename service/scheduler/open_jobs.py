@@ -22,7 +22,7 @@ from shardc.service.scheduler.refusals import Closing
 from shardc.service.scheduler.shared_orders import SharedOrder
 from shardc.service.scheduler.statistics import Counters, SchedulerStatistics
 from shardc.service.scheduler.watchers import Watchers
-from shardc.service.workers.pieces import Piece
+from shardc.service.workers.pieces import OrderPiece
 
 __all__ = ["OpenJobs", "TaskOutcome"]
 
@@ -116,7 +116,7 @@ class OpenJobs:
                 self._save_later([job], e)
             self.counters.add_ended(job)
 
-    def next(self) -> TaskInFlight | tuple[SharedOrder, Piece] | None:
+    def next(self) -> TaskInFlight | tuple[SharedOrder, OrderPiece] | None:
         """Wait for work of a worker thread: the first task of the queue, or else a piece of the shared order that the
         fewest threads work on. None when the server ends."""
         with self.changed:

@@ -18,7 +18,7 @@ from shardc.service.scheduler.run_task import payload_of
 from shardc.service.scheduler.shared_orders import TRANSIENT_ERRORS, SharedOrder
 from shardc.service.store.store import Store
 from shardc.service.workers.package import unpack
-from shardc.service.workers.pieces import PIECE_FILE, Found, Part, Piece, Pieces, Spent
+from shardc.service.workers.pieces import PIECE_FILE, OrderPart, OrderPiece, PieceResult, Spent, WantedPieces
 
 __all__ = ["OrderRunner"]
 
@@ -37,28 +37,28 @@ class OrderRunner:
         finds the queue empty.
         """
         shared = SharedOrder(task, order, time.monotonic() + self._limits.seconds)
-        part = Part(workers=self._workers.count)
+        part = OrderPart(workers=self._workers.count)
         hear = partial(self._jobs.note_progress, task)
         files, facts = unpack(self._ask(shared, part, task.programs, self._limits, hear))
-        wanted = Pieces.wanted_by(files)
+        wanted = WantedPieces.wanted_by(files)
         if wanted is None:
             return files, facts
         with self._jobs.share_pieces(shared):
             while wanted is not None:
                 found = {**part.found, **self._run_pieces(shared, wanted)}
-                part = Part(notes=wanted.notes, found=found, spent=wanted.spent)
+                part = OrderPart(notes=wanted.notes, found=found, spent=wanted.spent)
                 files, facts = unpack(self._ask_again(shared, part))
-                wanted = Pieces.wanted_by(files)
+                wanted = WantedPieces.wanted_by(files)
         return files, facts
 
-    def run_piece(self, shared: SharedOrder, piece: Piece) -> None:
+    def run_piece(self, shared: SharedOrder, piece: OrderPiece) -> None:
         """Have a ``piece`` done that was taken, and record its result in ``shared``."""
         task = shared.task
         try:
-            answer = self._ask(shared, Part(piece=piece.text), [piece.program], self._limits_left(shared))
+            answer = self._ask(shared, OrderPart(piece=piece.text), [piece.program], self._limits_left(shared))
             files, facts = unpack(answer)
             spent = Spent(facts["seconds"], tuple(facts["warnings"]))
-            put = partial(shared.put, piece, Found(files[PIECE_FILE].decode(), spent=spent))
+            put = partial(shared.put, piece, PieceResult(files[PIECE_FILE].decode(), spent=spent))
         except Exception as e:
             put = partial(shared.fail, piece, e)
         with self._jobs.changed:
@@ -72,7 +72,7 @@ class OrderRunner:
         for running in others:
             running.stop()
 
-    def _run_pieces(self, shared: SharedOrder, wanted: Pieces) -> dict[str, Found]:
+    def _run_pieces(self, shared: SharedOrder, wanted: WantedPieces) -> dict[str, PieceResult]:
         """Have all ``wanted`` pieces done; returns their results."""
         changed = self._jobs.changed
         with changed:
@@ -87,14 +87,14 @@ class OrderRunner:
             raise stopped("order")
         return shared.found(wanted)
 
-    def _take(self, shared: SharedOrder) -> Piece | None:
+    def _take(self, shared: SharedOrder) -> OrderPiece | None:
         """The next piece; None when all are done. One that fails in another thread may come back."""
         with self._jobs.changed:
             while (piece := shared.take()) is None and shared.in_progress:
                 self._jobs.changed.wait()
             return piece
 
-    def _ask_again(self, shared: SharedOrder, part: Part) -> bytes:
+    def _ask_again(self, shared: SharedOrder, part: OrderPart) -> bytes:
         """Ask the order's task again with the results, twice if need be: a worker that is killed must not cost them."""
         try:
             return self._ask(shared, part, (), self._limits_left(shared))
@@ -113,7 +113,7 @@ class OrderRunner:
     def _ask(
         self,
         shared: SharedOrder,
-        part: Part,
+        part: OrderPart,
         programs: Iterable[str],
         limits: TaskLimits,
         progress: Progress | None = None,

@@ -13,7 +13,7 @@ from shardc.service.orders import ORDERS, Order, SweepOrder
 from shardc.service.scheduler.refusals import MissingPrograms
 from shardc.service.store.store import NotStored, Store
 from shardc.service.workers.package import ORDER_FILE, pack, program_file
-from shardc.service.workers.pieces import PART_FILE, Part
+from shardc.service.workers.pieces import PART_FILE, OrderPart
 
 __all__ = ["failure_of", "kind_of", "payload_of", "programs_of"]
 
@@ -31,11 +31,11 @@ def programs_of(order: Order) -> tuple[str, ...]:
     return tuple(dict.fromkeys((order.program, *further)))
 
 
-def payload_of(order: str, programs: Iterable[str], store: Store, part: Part) -> bytes:
+def payload_of(order: str, programs: Iterable[str], store: Store, part: OrderPart) -> bytes:
     """The payload of the task "order": the order's text, the part of it that is to be done, and its programs.
     Raises `MissingPrograms`."""
     files = {ORDER_FILE: order.encode()}
-    if part != Part():
+    if part != OrderPart():
         files[PART_FILE] = plain.to_json(part).encode()
     for program in programs:
         try:

@@ -35,7 +35,7 @@ from shardc.service.workers.compile_program import compile_program, partition_pr
 from shardc.service.workers.explain_program import explain_program
 from shardc.service.workers.inspect_program import inspect_program
 from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
-from shardc.service.workers.pieces import PART_FILE, PIECES_FILE, Part, Pieces, Spent
+from shardc.service.workers.pieces import PART_FILE, PIECES_FILE, OrderPart, Spent, WantedPieces
 from shardc.service.workers.simulate_program import report_program, simulate_program
 from shardc.service.workers.workbench import Workbench
 
@@ -43,17 +43,17 @@ __all__ = ["carry_out", "carry_out_task"]
 
 
 #: All of an order, by one worker.
-_ALL = Part()
+_ALL = OrderPart()
 
 
-def _sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Pieces:
+def _sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | WantedPieces:
     """Loads the compiler, which a child that waits for its first order need not have in memory."""
     from shardc.service.workers.sweep_program import sweep_program
 
     return sweep_program(bench, order)
 
 
-_WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | Pieces]] = MappingProxyType(
+_WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | WantedPieces]] = MappingProxyType(
     {
         InspectOrder: inspect_program,
         PartitionOrder: partition_program,
@@ -69,19 +69,19 @@ _WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | Pieces
 def carry_out_task(payload: bytes, progress: Progress) -> bytes:
     """The task ``order``: a package of the order and its programs comes in, one of files and facts goes out."""
     files, _ = unpack(payload)
-    order, part = from_json(files.pop(ORDER_FILE, b"")), plain.from_json(Part, files.pop(PART_FILE, b"{}"), "part")
+    order, part = from_json(files.pop(ORDER_FILE, b"")), plain.from_json(OrderPart, files.pop(PART_FILE, b"{}"), "part")
     programs = {name.removeprefix(program_file("")): data for name, data in files.items()}
     return pack(*carry_out(order, programs, progress, part))
 
 
 def carry_out(
-    order: Order, programs: Mapping[str, bytes], progress: Progress, part: Part = _ALL
+    order: Order, programs: Mapping[str, bytes], progress: Progress, part: OrderPart = _ALL
 ) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The files that ``order`` asks for, by name, and facts about making them: ``kind``, ``name`` (the order's),
     ``version`` of shardc, ``seconds`` by stage, ``warnings`` that were said on the way.
 
     ``programs`` are the uploaded bytes by digest; ``progress`` hears of stages. Raises what the local stages raise.
-    Where other workers could help, there may be one file that says with what (`Pieces`).
+    Where other workers could help, there may be one file that says with what (`WantedPieces`).
     """
     from shardc.hlo.version import VERSION
 
@@ -92,7 +92,7 @@ def carry_out(
         except ShardcError as e:
             raise _without(folder, e) from None
     spent = Spent.together([part.spent, Spent(bench.seconds, tuple(said))])
-    if isinstance(made, Pieces):
+    if isinstance(made, WantedPieces):
         return {PIECES_FILE: plain.to_json(replace(made, spent=spent)).encode()}, {}
     spent = Spent.together([spent, *(found.spent for found in part.found.values())])
     facts: dict[str, Any] = {"kind": getattr(order, "kind", ""), "name": order.name, "version": VERSION}

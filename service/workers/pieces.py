@@ -1,8 +1,8 @@
 """Orders in pieces: how the task of an order that is worth several workers asks for them, and hears what they found.
 
-Such a task answers with `Pieces` in place of files. Each piece is done by itself, by the same task in whatever worker
-is free; then the order's task is asked again, with all that came of them, until it answers with files, or fails. What a
-piece says concerns nobody else, and neither does what is found: both are text of the task's own.
+Such a task answers with `WantedPieces` in place of files. Each piece is done by itself, by the same task in whatever
+worker is free; then the order's task is asked again, with all that came of them, until it answers with files, or fails.
+What a piece says concerns nobody else, and neither does what is found: both are text of the task's own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
 
-__all__ = ["PART_FILE", "PIECES_FILE", "PIECE_FILE", "Found", "Part", "Piece", "Pieces", "Spent"]
+__all__ = ["PART_FILE", "PIECES_FILE", "PIECE_FILE", "OrderPart", "OrderPiece", "PieceResult", "Spent", "WantedPieces"]
 
-#: What files are called in packages: a `Part`, `Pieces`, and what the task makes of a piece.
+#: What files are called in packages: a `OrderPart`, `WantedPieces`, and what the task makes of a piece.
 PART_FILE, PIECES_FILE, PIECE_FILE = "part.json", "pieces.json", "piece.json"
 
 
@@ -39,7 +39,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class OrderPiece:
     """A part of an order that one worker does by itself; it needs one ``program`` of the order's, by digest."""
 
     program: str
@@ -47,7 +47,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PieceResult:
     """What came of a piece: ``text``, or the ``problem`` that its worker had."""
 
     text: str = ""
@@ -56,12 +56,12 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class WantedPieces:
     """What an order's task wants done before it goes on: ``done`` of the ``of`` in its ``stage`` are done. ``notes``
     are what it wants to be told again beside what was found, in place of programs; ``spent`` is up to now, without the
     pieces."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[OrderPiece, ...]
     notes: str
     stage: str
     done: int
@@ -69,24 +69,24 @@ class Pieces:
     spent: Spent = field(default_factory=Spent)
 
     @staticmethod
-    def wanted_by(files: Mapping[str, bytes]) -> Pieces | None:
+    def wanted_by(files: Mapping[str, bytes]) -> WantedPieces | None:
         """Those that a task which answers with ``files`` wants; None when it is through. Raises `RunError` for what is
         damaged."""
         if PIECES_FILE not in files:
             return None
         try:
-            return plain.from_json(Pieces, files[PIECES_FILE], "pieces")
+            return plain.from_json(WantedPieces, files[PIECES_FILE], "pieces")
         except InputError as e:
             raise RunError(f"a worker's message is damaged: {e.what}", where=e.where) from None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OrderPart:
     """What of its order a task does: the ``piece``, or (empty) the order, with the help of ``workers`` if there are
     several. ``found`` is what came of pieces, by their text; with ``notes`` come no programs."""
 
     workers: int = 1
     piece: str = ""
     notes: str = ""
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, PieceResult] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, Settings, assess
+from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings, assess
 from shardc.analysis.sweep.inputs import Given
 from shardc.analysis.sweep.meshes import device_counts, parse_limit
 from shardc.analysis.sweep.plan import Plan, Seen, in_words, plan
@@ -25,7 +25,7 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.launcher.executors.problems import from_problem
 from shardc.partitioner.program import SourceProgram
 from shardc.service.orders import SweepOrder
-from shardc.service.workers.pieces import PIECE_FILE, Found, Piece, Pieces
+from shardc.service.workers.pieces import PIECE_FILE, OrderPiece, PieceResult, WantedPieces
 from shardc.service.workers.workbench import Workbench, mesh_of
 
 __all__ = ["sweep_program"]
@@ -50,14 +50,14 @@ class _Which:
         return _Which(c.source, c.devices, c.mesh, c.name, task.settings.for_machine)
 
 
-class _Wanted(Exception):
+class _MissingOutcomes(Exception):
     """Candidates whose outcomes are not known: how a sweep is left that others have to help with."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks = tasks
 
 
-def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Pieces:
+def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | WantedPieces:
     """``sweep.json``; or, where several workers are worth it, the candidates that they should assess."""
     part = bench.part
     if part.piece:
@@ -82,15 +82,15 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Pie
     with bench.stage("sweep"):
         try:
             found = planned.find(assessor, KeptOutcomes(bench.config(), planned.settings.machine), heard)
-        except _Wanted as e:
+        except _MissingOutcomes as e:
             digests, notes = _digests(order), plain.to_json(seen, tuple[Seen, ...])
-            wanted = (Piece(digests[task.candidate.source], plain.to_json(_Which.of(task))) for task in e.tasks)
-            return Pieces(tuple(wanted), notes, "sweep", done, most)
+            wanted = (OrderPiece(digests[task.candidate.source], plain.to_json(_Which.of(task))) for task in e.tasks)
+            return WantedPieces(tuple(wanted), notes, "sweep", done, most)
     return {"sweep.json": plain.to_json(replace(found, machine=bench.shown_machine)).encode()}
 
 
-def _found_by(workers: Mapping[str, Found]) -> Assessor:
-    """Takes outcomes from what ``workers`` found; raises `_Wanted` when some are missing."""
+def _found_by(workers: Mapping[str, PieceResult]) -> Assessor:
+    """Takes outcomes from what ``workers`` found; raises `_MissingOutcomes` when some are missing."""
 
     def look_up(tasks: Sequence[Task], done: Done) -> None:
         wanted = []
@@ -101,12 +101,12 @@ def _found_by(workers: Mapping[str, Found]) -> Assessor:
             else:
                 done(number, _outcome(found))
         if wanted:
-            raise _Wanted(wanted[:_MOST_PIECES])
+            raise _MissingOutcomes(wanted[:_MOST_PIECES])
 
     return look_up
 
 
-def _outcome(found: Found) -> Outcome | RunError:
+def _outcome(found: PieceResult) -> Outcome | RunError:
     if found.problem is None:
         return plain.from_json(Outcome, found.text, "outcome")
     problem = from_problem(found.problem)
@@ -143,8 +143,8 @@ def _planned(bench: Workbench, order: SweepOrder, seen: Sequence[Seen]) -> Plan:
     )
 
 
-def _settings(bench: Workbench, order: SweepOrder) -> Settings:
-    return Settings(bench.need_machine(), order.mapping, order.uneven, order.ignore_memory)
+def _settings(bench: Workbench, order: SweepOrder) -> SweepSettings:
+    return SweepSettings(bench.need_machine(), order.mapping, order.uneven, order.ignore_memory)
 
 
 def _sets(order: SweepOrder) -> SetFile:

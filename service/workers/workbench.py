@@ -25,7 +25,7 @@ from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.service.orders import Order
 from shardc.service.results import StagesFacts
-from shardc.service.workers.pieces import Part
+from shardc.service.workers.pieces import OrderPart
 
 __all__ = ["Workbench", "mesh_of"]
 
@@ -51,7 +51,7 @@ class Workbench:
     programs: Mapping[str, bytes]
     folder: Path
     progress: Progress
-    part: Part = field(default_factory=Part)
+    part: OrderPart = field(default_factory=OrderPart)
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager

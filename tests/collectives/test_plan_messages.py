@@ -15,7 +15,7 @@ from shardc.collectives.call.membership import Ownership, members_of
 from shardc.collectives.engine.plan_messages import MessageLimits, MessagePlan, Topology, plan_messages
 from shardc.collectives.engine.steps import (
     ArriveStep,
-    AwaitStep,
+    AwaitArrivalStep,
     CheckHeaderStep,
     CopyBytesStep,
     HeaderStep,
@@ -85,7 +85,7 @@ class Machine:
                     assert len(data) <= r.nbytes
                     self.bytes(me, r.place, len(data))[:] = np.frombuffer(data, np.uint8)
                 posted = []
-            elif isinstance(step, AwaitStep):
+            elif isinstance(step, AwaitArrivalStep):
                 mates = [p for p, n in enumerate(self.topology.node) if n == self.topology.node[me]]
                 while not all(self.arrived[p][step.last] for p in mates):
                     yield False

@@ -43,7 +43,9 @@ class Meeting:
         class Rank:
             process_index, process_count = number, RANKS
 
-            def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+            def exchange_objects(
+                self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0
+            ) -> list[Any]:
                 meeting._said[number] = pickle.dumps(value)
                 meeting._barrier.wait()
                 heard = [pickle.loads(s) for s in meeting._said]

@@ -216,11 +216,11 @@ def _told(answer: httpx.Response) -> dict[str, Any]:
     return said
 
 
-def eventually(ask: Any, what: str, patience: float = DEADLINE) -> Any:
+def eventually(ask: Any, what: str, seconds: float = DEADLINE) -> Any:
     """What ``ask()`` answers as soon as that is true; an `AssertionError` after a while."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + seconds
     while not (answer := ask()):
-        assert time.monotonic() < end, f"waited {patience:g} s in vain for {what}"
+        assert time.monotonic() < end, f"waited {seconds:g} s in vain for {what}"
         time.sleep(0.02)
     return answer
 

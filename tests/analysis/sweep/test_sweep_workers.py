@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shardc.analysis.sweep.assess import Candidate, Settings, assess
+from shardc.analysis.sweep.assess import Candidate, SweepSettings, assess
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.run import sweep
 from shardc.analysis.sweep.settings import Described, Surroundings
@@ -166,7 +166,7 @@ def test_this_computer_is_no_machine_for_workers_elsewhere(monkeypatch: pytest.M
 
 def test_the_task_is_the_same_as_the_function(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = Candidate(8, {"data": 4, "model": 2}, "columns", {"x": "data", "w": "None,model"})
-    settings = Settings("h100-dgx")
+    settings = SweepSettings("h100-dgx")
     program = load(file)
     surroundings = Surroundings.of("h100-dgx", program.config, elsewhere=True)
     asked = {

@@ -76,7 +76,7 @@ class Transport:
     def __init__(self, world: World, rank: int) -> None:
         self._world, self.process_index, self.process_count = world, rank, world.ranks
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", patience: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
         self._world.said[self.process_index] = value
         self._world.barrier.wait()
         found = list(self._world.said)

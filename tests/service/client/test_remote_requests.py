@@ -321,7 +321,7 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
     with serving(tls=context) as service:
         assert service.url.startswith("https://")
         with (
-            Connection(Address(service.url), patient=False) as there,
+            Connection(Address(service.url), retry=False) as there,
             pytest.raises(ServiceAway, match="CERTIFICATE"),
         ):
             there.json("GET", "/v1/info")

@@ -23,7 +23,7 @@ from shardc.service.scheduler.journal import Journal
 from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.store.store import Store
 from shardc.service.workers.package import ORDER_FILE, pack, unpack
-from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Part, Piece, Pieces, Spent
+from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, OrderPart, OrderPiece, Spent, WantedPieces
 
 PROGRAM = b"HloModule tiny\n\nENTRY main {\n  ROOT x = f32[8,4] parameter(0)\n}\n"
 
@@ -35,7 +35,7 @@ class Task:
     """An order that workers were given, or a part of one, and how a test ends it."""
 
     order: Order
-    part: Part
+    part: OrderPart
     files: Mapping[str, bytes]
     progress: Progress | None
     limits: TaskLimits = field(default_factory=TaskLimits)
@@ -46,8 +46,8 @@ class Task:
 
     def want(self, *pieces: str, notes: str = "notes", done: int = 0, of: int = 0) -> None:
         """Pieces first; all of them need the order's program."""
-        asked = tuple(Piece(self.order.program, text) for text in pieces)
-        wanted = Pieces(asked, notes, "trying", done, of or len(pieces), Spent({"read": 1.0}))
+        asked = tuple(OrderPiece(self.order.program, text) for text in pieces)
+        wanted = WantedPieces(asked, notes, "trying", done, of or len(pieces), Spent({"read": 1.0}))
         self.running.future.set_result(pack({PIECES_FILE: plain.to_json(wanted).encode()}, {}))
 
     def find(self, text: str = "") -> None:
@@ -72,7 +72,7 @@ class ManualWorkers:
     def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         assert task == "order"
         files, _ = unpack(payload)
-        part = plain.from_json(Part, files.pop(PART_FILE, b"{}"))
+        part = plain.from_json(OrderPart, files.pop(PART_FILE, b"{}"))
         given = Task(from_json(files.pop(ORDER_FILE)), part, files, progress, limits)
         with self._turn:
             self.tasks.append(given)

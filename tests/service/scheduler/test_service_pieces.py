@@ -19,7 +19,16 @@ from shardc.service.orders import SweepOrder, SweepSet, to_json
 from shardc.service.workers import sweep_program
 from shardc.service.workers.carry_out import carry_out_task
 from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
-from shardc.service.workers.pieces import PART_FILE, PIECE_FILE, PIECES_FILE, Found, Part, Piece, Pieces, Spent
+from shardc.service.workers.pieces import (
+    PART_FILE,
+    PIECE_FILE,
+    PIECES_FILE,
+    OrderPart,
+    OrderPiece,
+    PieceResult,
+    Spent,
+    WantedPieces,
+)
 
 LAYER = b"""HloModule layer
 ENTRY e {
@@ -58,33 +67,33 @@ def order_of(**fields: Any) -> SweepOrder:
     return SweepOrder(**{"program": digest(LAYER), "name": "layer.hlo", "machine": "h100-dgx", **given, **fields})
 
 
-def ask(order: SweepOrder, part: Part, *programs: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+def ask(order: SweepOrder, part: OrderPart, *programs: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     """What the task answers."""
     files = {ORDER_FILE: to_json(order).encode(), PART_FILE: plain.to_json(part).encode()}
     return unpack(carry_out_task(pack(files | {program_file(digest(p)): p for p in programs}, {}), lambda news: None))
 
 
-def done(order: SweepOrder, piece: Piece, *programs: bytes) -> Found:
+def done(order: SweepOrder, piece: OrderPiece, *programs: bytes) -> PieceResult:
     """What a worker of another machine finds, which has the piece's program and no other."""
     needed = next(p for p in programs if digest(p) == piece.program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHARDC_CACHE_DIR", os.environ["SHARDC_CACHE_DIR"] + "-there")
-        files, facts = ask(order, Part(piece=piece.text), needed)
-    return Found(files[PIECE_FILE].decode(), spent=Spent(facts["seconds"], tuple(facts["warnings"])))
+        files, facts = ask(order, OrderPart(piece=piece.text), needed)
+    return PieceResult(files[PIECE_FILE].decode(), spent=Spent(facts["seconds"], tuple(facts["warnings"])))
 
 
-def rounds(order: SweepOrder, *programs: bytes) -> Iterator[Pieces]:
+def rounds(order: SweepOrder, *programs: bytes) -> Iterator[WantedPieces]:
     """All that is asked for until the order is done; its files and facts at the end."""
-    files, facts = ask(order, Part(workers=3), *programs)
-    found: dict[str, Found] = {}
-    while (wanted := Pieces.wanted_by(files)) is not None:
+    files, facts = ask(order, OrderPart(workers=3), *programs)
+    found: dict[str, PieceResult] = {}
+    while (wanted := WantedPieces.wanted_by(files)) is not None:
         yield wanted
         found |= {p.text: done(order, p, *programs) for p in reversed(wanted.pieces)}
-        files, facts = ask(order, Part(notes=wanted.notes, found=found, spent=wanted.spent))
+        files, facts = ask(order, OrderPart(notes=wanted.notes, found=found, spent=wanted.spent))
     return files, facts
 
 
-def together(order: SweepOrder, *programs: bytes) -> tuple[list[Pieces], dict[str, bytes], Mapping[str, Any]]:
+def together(order: SweepOrder, *programs: bytes) -> tuple[list[WantedPieces], dict[str, bytes], Mapping[str, Any]]:
     asked, going = [], rounds(order, *programs)
     while True:
         try:
@@ -108,7 +117,7 @@ def test_pieces_and_one_worker_make_the_same_bytes(
 ) -> None:
     asked, files, _ = together(order, *programs)
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path_factory.mktemp("other")))
-    assert files == ask(order, Part(), *programs)[0]
+    assert files == ask(order, OrderPart(), *programs)[0]
     assert [p.done for p in asked] == sorted(p.done for p in asked)
     assert {p.of for p in asked} == {asked[0].of}
     texts = [piece.text for wanted in asked for piece in wanted.pieces]
@@ -121,7 +130,7 @@ def test_many_pieces_are_asked_for_some_at_a_time(monkeypatch: pytest.MonkeyPatc
     asked, files, _ = together(order_of(), LAYER)
     assert [len(wanted.pieces) for wanted in asked] == [7, 7, 7, 4]
     assert [wanted.done for wanted in asked] == [0, 7, 14, 21]
-    assert files == ask(order_of(), Part(), LAYER)[0]
+    assert files == ask(order_of(), OrderPart(), LAYER)[0]
 
 
 def test_all_warnings_are_in_the_facts() -> None:
@@ -154,11 +163,11 @@ def test_what_earlier_sweeps_found_is_not_asked_for_again() -> None:
 
 def test_what_was_found_before_the_server_went_down_is_known() -> None:
     order = order_of()
-    wanted = Pieces.wanted_by(ask(order, Part(workers=2), LAYER)[0])
+    wanted = WantedPieces.wanted_by(ask(order, OrderPart(workers=2), LAYER)[0])
     assert wanted is not None
     for piece in wanted.pieces[:5]:
-        ask(order, Part(piece=piece.text), LAYER)
-    again = Pieces.wanted_by(ask(order, Part(workers=2), LAYER)[0])
+        ask(order, OrderPart(piece=piece.text), LAYER)
+    again = WantedPieces.wanted_by(ask(order, OrderPart(workers=2), LAYER)[0])
     assert again is not None
     assert again.pieces == wanted.pieces[5:]
     assert (again.done, again.of) == (5, wanted.of)
@@ -178,20 +187,20 @@ def test_another_worker_may_know_nothing_of_them(
 
 
 def test_few_candidates_and_one_worker_need_no_pieces() -> None:
-    assert list(ask(order_of(), Part(workers=2), LAYER)[0]) == [PIECES_FILE]
-    assert "sweep.json" in ask(order_of(devices=(4,), sets=SETS[:1]), Part(workers=8), LAYER)[0]
-    assert "sweep.json" in ask(order_of(), Part(workers=1), LAYER)[0]
+    assert list(ask(order_of(), OrderPart(workers=2), LAYER)[0]) == [PIECES_FILE]
+    assert "sweep.json" in ask(order_of(devices=(4,), sets=SETS[:1]), OrderPart(workers=8), LAYER)[0]
+    assert "sweep.json" in ask(order_of(), OrderPart(workers=1), LAYER)[0]
 
 
 def test_a_candidate_whose_worker_failed_is_a_failed_one_and_not_kept() -> None:
     order = order_of(refine=0)
-    files, _ = ask(order, Part(workers=2), LAYER)
-    wanted = Pieces.wanted_by(files)
+    files, _ = ask(order, OrderPart(workers=2), LAYER)
+    wanted = WantedPieces.wanted_by(files)
     assert wanted is not None
-    crash = Found(problem=to_problem(RunError("the process crashed", where="it last said: oh")))
+    crash = PieceResult(problem=to_problem(RunError("the process crashed", where="it last said: oh")))
     last, *others = wanted.pieces[::-1]
     found = {p.text: done(order, p, LAYER) for p in others} | {last.text: crash}
-    files, _ = ask(order, Part(notes=wanted.notes, found=found))
+    files, _ = ask(order, OrderPart(notes=wanted.notes, found=found))
     result = plain.from_json(SweepResult, files["sweep.json"])
     assert "the process crashed (it last said: oh)" in [o.reason for o in result.failed]
     asked, _, _ = together(order, LAYER)
@@ -200,36 +209,36 @@ def test_a_candidate_whose_worker_failed_is_a_failed_one_and_not_kept() -> None:
 
 def test_seconds_of_all_workers_are_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     order = order_of()
-    files, facts = ask(order, Part(workers=2), LAYER)
-    wanted = Pieces.wanted_by(files)
+    files, facts = ask(order, OrderPart(workers=2), LAYER)
+    wanted = WantedPieces.wanted_by(files)
     assert wanted is not None
     assert (facts, list(wanted.spent.seconds)) == ({}, ["read", "sweep"])
     found = {p.text: replace(done(order, p, LAYER), spent=Spent({"sweep": 10.0}, ("oh", "ah"))) for p in wanted.pieces}
-    files, facts = ask(order, Part(notes=wanted.notes, found=found, spent=Spent({"read": 1.0}, ("ah",))))
-    second = Pieces.wanted_by(files)
+    files, facts = ask(order, OrderPart(notes=wanted.notes, found=found, spent=Spent({"read": 1.0}, ("ah",))))
+    second = WantedPieces.wanted_by(files)
     assert second is not None
     assert second.spent.seconds["read"] == 1.0
     assert second.spent.seconds["sweep"] < 10
     found |= {p.text: done(order, p, LAYER) for p in second.pieces}
-    _, facts = ask(order, Part(notes=second.notes, found=found, spent=second.spent))
+    _, facts = ask(order, OrderPart(notes=second.notes, found=found, spent=second.spent))
     assert facts["seconds"]["sweep"] > 10.0 * len(wanted.pieces)
     assert facts["warnings"] == ("ah", "oh")
 
 
 def test_what_is_wrong_with_an_order_is_told_before_its_pieces() -> None:
     with pytest.raises(AnnotationError, match="two annotation sets are called 'rows'"):
-        ask(order_of(sets=(*SETS, SETS[0])), Part(workers=4), LAYER)
+        ask(order_of(sets=(*SETS, SETS[0])), OrderPart(workers=4), LAYER)
     with pytest.raises(InputError, match="no number of devices"):
-        ask(order_of(devices=(), mesh={}), Part(workers=4), LAYER)
+        ask(order_of(devices=(), mesh={}), OrderPart(workers=4), LAYER)
     with pytest.raises(InputError, match="2 programs for 1 numbers of devices"):
-        ask(order_of(devices=(4,), programs=(digest(LAYER), digest(TWICE))), Part(workers=4), LAYER, TWICE)
+        ask(order_of(devices=(4,), programs=(digest(LAYER), digest(TWICE))), OrderPart(workers=4), LAYER, TWICE)
     with pytest.raises(InputError, match="piece"):
-        ask(order_of(), Part(piece="{}"), LAYER)
+        ask(order_of(), OrderPart(piece="{}"), LAYER)
     with pytest.raises(RunError, match="did not come with the order"):
-        ask(order_of(), Part(workers=4), TWICE)
+        ask(order_of(), OrderPart(workers=4), TWICE)
 
 
 def test_damaged_pieces_are_told() -> None:
     with pytest.raises(RunError, match="a worker's message is damaged"):
-        Pieces.wanted_by({PIECES_FILE: b'{"pieces": 3}'})
-    assert Pieces.wanted_by({"sweep.json": b""}) is None
+        WantedPieces.wanted_by({PIECES_FILE: b'{"pieces": 3}'})
+    assert WantedPieces.wanted_by({"sweep.json": b""}) is None

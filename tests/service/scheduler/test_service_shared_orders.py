@@ -19,7 +19,7 @@ from shardc.service.jobs import Job
 from shardc.service.scheduler import run_order
 from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.workers.package import program_file
-from shardc.service.workers.pieces import Part
+from shardc.service.workers.pieces import OrderPart
 
 
 def busy(workers: ManualWorkers) -> list[Task]:
@@ -48,7 +48,7 @@ def in_pieces(folder: Path, count: int, *pieces: str, limits: TaskLimits | None 
     with a_scheduler(folder, workers, limits=limits) as scheduler:
         job = scheduler.submit(an_order())
         first = workers.task(0)
-        assert first.part == Part(workers=count)
+        assert first.part == OrderPart(workers=count)
         first.want(*pieces)
         yield scheduler, workers, job
 
@@ -303,7 +303,7 @@ def test_another_server_that_takes_it_over_starts_again(tmp_path: Path) -> None:
 
 def begin_again(scheduler: Scheduler, workers: ManualWorkers, job: Job) -> None:
     first = workers.task(0)
-    assert first.part == Part(workers=2)
+    assert first.part == OrderPart(workers=2)
     assert list(first.files) == [program_file(first.order.program)]
     first.want("a")
     at_work(workers, "a")["a"].find()

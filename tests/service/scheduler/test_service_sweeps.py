@@ -30,7 +30,7 @@ from shardc.service.orders import SweepOrder, SweepSet, to_json
 from shardc.service.scheduler.scheduler import Scheduler
 from shardc.service.store.store import Store
 from shardc.service.workers.package import unpack
-from shardc.service.workers.pieces import PART_FILE, Part
+from shardc.service.workers.pieces import PART_FILE, OrderPart
 from tests.service.service_harness import ROOT, TOKEN, Service, children, eventually
 
 LAYER = """HloModule layer
@@ -59,14 +59,14 @@ class Watched:
 
     def __init__(self, workers: Workers) -> None:
         self._workers, self._lock = workers, threading.Lock()
-        self.parts, self.going, self.most, self.kind = list[Part](), 0, 0, workers.kind
+        self.parts, self.going, self.most, self.kind = list[OrderPart](), 0, 0, workers.kind
 
     @property
     def count(self) -> int:
         return self._workers.count
 
     def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Any = None) -> Running:
-        self.parts.append(plain.from_json(Part, unpack(payload)[0].get(PART_FILE, b"{}")))
+        self.parts.append(plain.from_json(OrderPart, unpack(payload)[0].get(PART_FILE, b"{}")))
         self._count(1)
         running = self._workers.submit(task, payload, limits, progress)
         running.future.add_done_callback(lambda _: self._count(-1))
