@@ -112,7 +112,7 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
     from shardc.compiler.cache.serialize import to_bytes
     from shardc.launcher.driver.compiled import job_config
     from shardc.native.llvm.target import host_target
-    from shardc.service.client.executables import compiled_by
+    from shardc.service.client.executables import fetch_or_compile
 
     rows = []
     path, config = folder / "program.hlo", job_config()
@@ -124,13 +124,13 @@ def cached_rows(folder: Path) -> list[Sequence[str]]:
             anew = seconds(shardc.load(path).compile)
             remote = client.program(path)
             order = remote.partition().compile_order("cpu", host_target(), page=False)
-            executable, _ = compiled_by(client, order, {remote.digest: remote.data})
+            executable, _ = fetch_or_compile(client, order, {remote.digest: remote.data})
             key = remote.digest
             fetch_or_build(key, config, lambda executable=executable: executable)
             files = beside(lambda: shardc.load(path).compile(), lambda: client.compile(path))
             keys = beside(
                 lambda key=key: find_cached(key, config),
-                lambda order=order, remote=remote: compiled_by(client, order, {remote.digest: remote.data}),
+                lambda order=order, remote=remote: fetch_or_compile(client, order, {remote.digest: remote.data}),
             )
             rows.append((name, f"{len(to_bytes(executable)) / 1024:.0f} KiB", _ms(anew), *files, *keys))
     return rows

@@ -34,6 +34,7 @@ __all__ = [
     "PropagatedProgram",
     "SourceProgram",
     "history_of",
+    "schedule_config",
     "seconds_since",
 ]
 

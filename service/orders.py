@@ -32,7 +32,7 @@ __all__ = [
     "from_json",
     "order_key",
     "order_of",
-    "resolved",
+    "resolve_order",
     "to_json",
 ]
 
@@ -266,7 +266,7 @@ def order_of(data: Any) -> Order:
     return order
 
 
-def resolved(order: Order) -> Order:
+def resolve_order(order: Order) -> Order:
     """The order with what it leaves to the server: the processor that code is made for. A worker on another machine,
     with another processor, then makes the same."""
     if not isinstance(order, CompileOrder) or order.cpu is not None:
@@ -278,8 +278,8 @@ def resolved(order: Order) -> Order:
 
 
 def order_key(order: Order) -> str:
-    """What the order's result is kept under, 64 hexadecimal digits: of the order as `resolved` has it, of shardc's own
-    sources and of LLVM's binding."""
+    """What the order's result is kept under, 64 hexadecimal digits: a digest of the order as `resolve_order`
+    has it, of shardc's own sources and of LLVM's binding."""
     from shardc.compiler.cache.cache import content_key
 
-    return content_key("order", to_json(resolved(order)))
+    return content_key("order", to_json(resolve_order(order)))

@@ -21,7 +21,7 @@ from shardc.native.gpu.cuda.nccl import Communicator, new_unique_id, together
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Memory, Runtime, Stream
 
-__all__ = ["NcclCollectives", "reduced_by_nccl"]
+__all__ = ["NcclCollectives", "nccl_reduces"]
 
 #: Element types that NCCL adds and multiplies.
 _TYPES = frozenset({"s8", "u8", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64"})
@@ -29,7 +29,7 @@ _TYPES = frozenset({"s8", "u8", "s32", "u32", "s64", "u64", "f16", "bf16", "f32"
 _LONG = 64 << 10
 
 
-def reduced_by_nccl(call: CollectiveCall, operand: CollectiveOperand) -> bool:
+def nccl_reduces(call: CollectiveCall, operand: CollectiveOperand) -> bool:
     """Does NCCL itself make this sum or product?"""
     plain = call.reduction in ("add", "multiply") and operand.dtype.name in _TYPES
     return plain and operand.operand.nbytes >= _LONG
@@ -191,5 +191,5 @@ def _own_kernels(call: CollectiveCall, members: Sequence[Sequence[int]]) -> dict
     return {
         n: GroupKernel("reduce", size, call.reduction, o.dtype, o.count // cuts)
         for n, o in enumerate(call.operands)
-        if o.count and not reduced_by_nccl(call, o)
+        if o.count and not nccl_reduces(call, o)
     }

@@ -46,7 +46,7 @@ from shardc.native.llvm.jit import Loaded
 from shardc.native.threads.meeting import meeting_ir, meeting_object
 from shardc.native.threads.pool import PARALLEL, Pool, Row
 
-__all__ = ["MessageChannel", "MessageExecutor", "PlannedCollective", "described"]
+__all__ = ["MessageChannel", "MessageExecutor", "PlannedCollective", "describe_call"]
 
 
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
@@ -145,7 +145,7 @@ class MessageExecutor:
             self._state.heap, self._state.heap_bytes = node.heap.address, node.heap.size
             self._state.watch, self._state.cores = node.spin, node.cores
             self._state.row = node.control.address + row_offset("state")
-        self._loaded = _loaded(code)
+        self._loaded = _load_code(code)
         self._keep.append(table)
         self.function = self._loaded.address(native.MESSAGES_SYMBOL)
         self.state = ctypes.addressof(self._state)
@@ -205,24 +205,24 @@ class MessageExecutor:
             if state.seen_stamp_program != call.stamp_program:
                 there = self.told.place(state.seen_stamp_program, state.seen_index)
                 return RunError(
-                    f"rank {peer} is in {there}, step {state.seen_step}, rank {me} in {described(p.call)} of "
+                    f"rank {peer} is in {there}, step {state.seen_step}, rank {me} in {describe_call(p.call)} of "
                     f"{self.told.program}, step {call.step}",
                     where=place_of(p.call),
                     fix=SAME_CALLS,
                 )
             seen = self._planned.get(state.seen_index)
-            other = described(seen.call) if seen else f"collective {state.seen_index}"
+            other = describe_call(seen.call) if seen else f"collective {state.seen_index}"
             return RunError(
                 f"rank {peer} is in {other}, its exchange {state.seen_sequence}, rank {me} in "
-                f"{described(p.call)}, its exchange {self._calls[index].sequence}",
+                f"{describe_call(p.call)}, its exchange {self._calls[index].sequence}",
                 where=place_of(p.call),
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )
         if code == native.STARTED_TWICE:
-            return RunError(f"{described(p.call)} starts before its last run is done", where=place_of(p.call))
+            return RunError(f"{describe_call(p.call)} starts before its last run is done", where=place_of(p.call))
         text = self._functions.mpi.Get_error_string(state.code)
         return RunError(
-            f"MPI failed on rank {me} in {described(p.call)}: {text}{self._missing_text(p)}",
+            f"MPI failed on rank {me} in {describe_call(p.call)}: {text}{self._missing_text(p)}",
             where=place_of(p.call),
             fix="another rank died, or took a different branch and sent something else",
         )
@@ -394,7 +394,7 @@ class MessageExecutor:
 
     def _late(self, p: PlannedCollective, waited: float) -> RunError:
         return RunError(
-            f"rank {self._me(p)} waited {waited:.0f} s in {described(p.call)} (exchange "
+            f"rank {self._me(p)} waited {waited:.0f} s in {describe_call(p.call)} (exchange "
             f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
             where=place_of(p.call),
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
@@ -406,7 +406,7 @@ class MessageExecutor:
         return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
 
 
-def _loaded(code: WorkCode) -> Loaded:
+def _load_code(code: WorkCode) -> Loaded:
     """The native function, from where ``code`` keeps objects."""
     target = code.target
     texts = {
@@ -457,7 +457,7 @@ def _dismiss(state: native.State, thread: threading.Thread) -> None:
         thread.join(1.0)
 
 
-def described(call: CollectiveCall) -> str:
+def describe_call(call: CollectiveCall) -> str:
     return f"{call.op} %{call.name} (collective {call.index})"
 
 

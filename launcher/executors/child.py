@@ -20,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.launcher.executors.ends import died, last_lines, stopped, too_slow
 from shardc.launcher.executors.environment import child_environment
+from shardc.launcher.executors.failures import crash_error, last_lines, stopped_error, timeout_error
 from shardc.launcher.executors.frames import FrameError, FrameReader, MessageFrame, to_bytes
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.pipes import Pipes
@@ -107,7 +107,7 @@ class Child:
         while not (stop is not None and stop()):
             piece = self._pipes.turn(_LOOK)
             if piece == b"":
-                raise self._gone(task, limits, began)
+                raise self._lost_child(task, limits, began)
             for frame in _frames(reader, piece or b"", task):
                 said = frame.header.get("said")
                 if said == "began":
@@ -117,8 +117,8 @@ class Child:
                 elif said in ("answer", "problem"):
                     return self._finish(frame)
             if time.monotonic() > until:
-                raise too_slow(task, limits) if began else self._gone(task, limits, began)
-        raise stopped(task)
+                raise timeout_error(task, limits) if began else self._lost_child(task, limits, began)
+        raise stopped_error(task)
 
     def end(self) -> None:
         """Kill it, and whatever it started; its folder goes too."""
@@ -141,13 +141,13 @@ class Child:
             raise from_problem(frame.header["problem"])
         return frame.body
 
-    def _gone(self, task: str, limits: TaskLimits, began: bool) -> Exception:
+    def _lost_child(self, task: str, limits: TaskLimits, began: bool) -> Exception:
         """Why there will be no answer."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
         self.end()
         if began:
-            return died(task, self._process.returncode, self._pipes.said, limits)
+            return crash_error(task, self._process.returncode, self._pipes.said, limits)
         if self._tasks:
             return DiedBeforeError()
         return EnvironmentProblem("a process for tasks does not start", where=last_lines(self._pipes.said.splitlines()))

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from shardc.hlo.errors import RunError, ShardcError
-from shardc.launcher.executors.confine import confined, resident_bytes
-from shardc.launcher.executors.ends import no_room, too_large, too_much_memory
+from shardc.launcher.executors.confine import confine, resident_bytes
+from shardc.launcher.executors.failures import disk_full_error, memory_error, size_error
 from shardc.launcher.executors.frames import MessageFrame, read_frame, to_bytes
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.problems import to_problem
@@ -75,24 +75,24 @@ class _Child:
     def _answer(self, request: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         name, limits = str(request["task"]), TaskLimits(**request["limits"])
         try:
-            with confined(limits):
+            with confine(limits):
                 answer = find_task(name, self._tasks)(payload, self._progress)
             if len(answer) > limits.answer_bytes:
-                return _failed(too_large(name, limits))
+                return _problem_answer(size_error(name, limits))
             return {"said": "answer"}, answer
         except ShardcError as e:
-            return _failed(e)
+            return _problem_answer(e)
         except MemoryError:
-            return _failed(too_much_memory(name, limits), worn=True)
+            return _problem_answer(memory_error(name, limits), worn=True)
         except OSError as e:
             if e.errno in (errno.ENOSPC, errno.EDQUOT):
-                return _failed(no_room(name, e))
-            return _failed(too_large(name, limits) if e.errno == errno.EFBIG else _unexpected(name, e))
+                return _problem_answer(disk_full_error(name, e))
+            return _problem_answer(size_error(name, limits) if e.errno == errno.EFBIG else _internal_error(name, e))
         except RecursionError:
             what = f"the input of {name!r} is nested too deeply"
-            return _failed(RunError(what, fix="a program with less nesting"))
+            return _problem_answer(RunError(what, fix="a program with less nesting"))
         except Exception as e:
-            return _failed(_unexpected(name, e))
+            return _problem_answer(_internal_error(name, e))
 
     def _progress(self, news: Mapping[str, Any]) -> None:
         self._say({"said": "progress", "news": dict(news)})
@@ -103,13 +103,13 @@ class _Child:
             self._answers.flush()
 
 
-def _failed(error: ShardcError, *, worn: bool = False) -> tuple[dict[str, Any], bytes]:
+def _problem_answer(error: ShardcError, *, worn: bool = False) -> tuple[dict[str, Any], bytes]:
     """``worn``: the process should do no further task. An error may quote its input, which may be large."""
     problem = {k: v[:_LONGEST] if isinstance(v, str) else v for k, v in to_problem(error).items()}
     return {"said": "problem", "problem": problem, "worn": worn}, b""
 
 
-def _unexpected(name: str, error: Exception) -> RunError:
+def _internal_error(name: str, error: Exception) -> RunError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     return RunError(

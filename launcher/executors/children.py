@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from shardc.launcher.executors.child import Child, DiedBeforeError, Stop
-from shardc.launcher.executors.ends import stopped
+from shardc.launcher.executors.failures import stopped_error
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.tasks import TASKS, Progress
 
@@ -51,7 +51,7 @@ class Children:
                 continue
             finally:
                 self._keep(child)
-        raise stopped(task)
+        raise stopped_error(task)
 
     def close(self) -> None:
         """End the idle ones now, the others as soon as their calls notice."""

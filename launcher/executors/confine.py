@@ -11,14 +11,14 @@ from pathlib import Path
 
 from shardc.launcher.executors.limits import TaskLimits
 
-__all__ = ["confined", "resident_bytes"]
+__all__ = ["confine", "resident_bytes"]
 
 #: Seconds of processor time over what the clock allows: the parent's clock is the one that counts.
 _GRACE = 10
 
 
 @contextmanager
-def confined(limits: TaskLimits) -> Iterator[None]:
+def confine(limits: TaskLimits) -> Iterator[None]:
     """Within the block this process has no more than ``limits``: memory for data (`MemoryError`, or the end of the
     process, beyond it), processor time on all its cores, and bytes per file. Without a parent that could end it, a
     process that never ends is ended by its processor time."""

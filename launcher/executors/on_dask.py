@@ -98,17 +98,17 @@ class _Cluster:
         self._errands.submit(self._send, running, number, payload, limits, progress is not None)
         return running
 
-    def heard(self, event: tuple[float, Mapping[str, Any]]) -> None:
+    def receive(self, event: tuple[float, Mapping[str, Any]]) -> None:
         """A worker says how far a task is."""
         _, news = event
-        self.unfinished.heard(news["number"], news["news"])
+        self.unfinished.report_progress(news["number"], news["news"])
 
     def _count_workers(self) -> None:
         self._count = max(1, sum(self._client.nthreads().values()))
         self._counted = time.monotonic()
 
     def _send(self, running: Running, number: int, payload: bytes, limits: TaskLimits, tell: bool) -> None:
-        if running.stopping():
+        if running.is_stopped():
             return
         try:
             data = payload if len(payload) < _LARGE else self._client.scatter(payload)
@@ -135,7 +135,7 @@ def on_dask(address: str, environment: Mapping[str, str], tasks: Mapping[str, st
     try:
         client.register_plugin(_Lender(name, environment, tasks))
         cluster = _Cluster(client, name, errands)
-        client.subscribe_topic(name, cluster.heard)
+        client.subscribe_topic(name, cluster.receive)
         try:
             yield cluster
         finally:

@@ -45,7 +45,7 @@ def on_mpi(
     world, notes = mpi.COMM_WORLD.Dup(), Notes(mpi, mpi.COMM_WORLD.Dup())
     if world.Get_rank() == 0:
         leader = _Leader(ranks - 1, notes)
-        listening = threading.Thread(target=notes.listen, args=(leader.heard,), name="shardc-notes")
+        listening = threading.Thread(target=notes.listen, args=(leader.receive,), name="shardc-notes")
         try:
             with MPICommExecutor(world, backoff=_BACKOFF) as executor:
                 leader.executor = executor
@@ -60,7 +60,7 @@ def on_mpi(
             notes.close()
             world.Free()
     else:
-        with _working(Children(environment, tasks, prepare), notes, bool(prepare)), MPICommExecutor(world):
+        with _serving_tasks(Children(environment, tasks, prepare), notes, bool(prepare)), MPICommExecutor(world):
             pass
         notes.listen(_too_late)
         notes.tell(last=True)
@@ -91,8 +91,8 @@ class _Leader:
         running.follow(call, lambda: self.notes.tell(number))
         return running
 
-    def heard(self, number: int, data: bytes) -> None:
-        self.unfinished.heard(number, json.loads(data))
+    def receive(self, number: int, data: bytes) -> None:
+        self.unfinished.report_progress(number, json.loads(data))
 
 
 def _too_late(number: int, data: bytes) -> None:
@@ -129,7 +129,7 @@ def _on_this_rank(*call: Any) -> Outcome:
 
 
 @contextmanager
-def _working(children: Children, notes: Notes, prepare: bool) -> Iterator[None]:
+def _serving_tasks(children: Children, notes: Notes, prepare: bool) -> Iterator[None]:
     """While this rank works; rank 0 alone hears signals, and says when it is over."""
     main = threading.current_thread() is threading.main_thread()
     before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)} if main else {}

@@ -25,7 +25,7 @@ class _Processes:
     def submit(self, task: str, payload: bytes, limits: TaskLimits, progress: Progress | None = None) -> Running:
         running = Running(task)
         self.unfinished.add(running)
-        call = partial(self._children.call, task, payload, limits, progress, running.stopping)
+        call = partial(self._children.call, task, payload, limits, progress, running.is_stopped)
         running.follow(self._threads.submit(outcome_of, call))
         return running
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from shardc.hlo.errors import RunError, ShardcError
-from shardc.launcher.executors.ends import stopped
+from shardc.launcher.executors.failures import stopped_error
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.problems import from_problem, to_problem
 from shardc.launcher.executors.tasks import Progress
@@ -46,10 +46,10 @@ class Running:
         """Nobody wants the answer: the future gets a `RunError` now, and the task is ended where it runs."""
         if not self._unwanted.is_set() and not self.future.done():
             self._unwanted.set()
-            self.fail(stopped(self.task))
+            self.fail(stopped_error(self.task))
             self._end()
 
-    def stopping(self) -> bool:
+    def is_stopped(self) -> bool:
         """Was it stopped?"""
         return self._unwanted.is_set()
 
@@ -57,7 +57,7 @@ class Running:
         """``inner`` is what an executor makes of it; ``end`` is called when it is stopped."""
         self._ends.extend([inner.cancel] if end is None else [inner.cancel, end])
         inner.add_done_callback(self._done)
-        if self.stopping():  # meanwhile
+        if self.is_stopped():  # meanwhile
             self._end()
 
     def fail(self, error: BaseException) -> None:
@@ -100,7 +100,7 @@ class Unfinished:
         running.future.add_done_callback(lambda _: self._found.pop(number, None))
         return number
 
-    def heard(self, number: int, news: Mapping[str, Any]) -> None:
+    def report_progress(self, number: int, news: Mapping[str, Any]) -> None:
         """Somebody says how far a task is, which may be over."""
         _, progress = self._found.get(number, (None, None))
         if progress is not None:

@@ -108,7 +108,7 @@ def _entry(context: ApiContext, key: str) -> StoreEntry:
 
 def _read(context: ApiContext, key: str, name: str, request: Request) -> tuple[StoreEntry, Artifact, bytes | None]:
     """The manifest, a file's line in it, and its bytes; None for those that whoever asks has already."""
-    with context.store.using(key):
+    with context.store.lease(key):
         entry = _entry(context, key)
         artifact = next((a for a in entry.artifacts if a.name == name), None)
         if artifact is None:

@@ -20,7 +20,7 @@ from shardc.native.llvm.target import Target, host_target
 from shardc.service.client.address import Address
 from shardc.service.client.client import Client
 from shardc.service.client.connection import ServiceAway
-from shardc.service.client.executables import FILE, compiled_by, read_executable, repeat_warnings
+from shardc.service.client.executables import FILE, fetch_or_compile, read_executable, repeat_warnings
 from shardc.service.client.requests import Requests
 from shardc.service.client.terms import need_none_of
 from shardc.service.orders import CompileOrder, order_key
@@ -90,7 +90,7 @@ class RemoteCompilation:
                 return None
             with self._client() as client:
                 order, programs = self._order(client, machine)
-                made, result = compiled_by(client, order, programs)
+                made, result = fetch_or_compile(client, order, programs)
         except ShardcError as e:
             self._tell(e)
             return None
@@ -103,7 +103,7 @@ class RemoteCompilation:
         """The executable that ``ticket`` is for, fetched by its key and verified; None, where that fails."""
         try:
             with Requests(Address.of(self.config), timeout=15.0, retry=False) as requests:
-                kept = requests.kept(ticket.key, FILE)
+                kept = requests.fetch_stored(ticket.key, FILE)
                 return None if kept is None else read_executable(kept[1], ticket.order)
         except ShardcError as e:
             log.info("%s is not to be had from %s: %s", ticket.key, self.config.server, e.what)

@@ -18,19 +18,21 @@ from shardc.service.orders import CompileOrder, order_key
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
 
-__all__ = ["FILE", "compiled_by", "read_executable", "repeat_warnings"]
+__all__ = ["FILE", "fetch_or_compile", "read_executable", "repeat_warnings"]
 
 #: The executable among the files of a result.
 FILE = "executable.shardc"
 
 
-def compiled_by(requests: Requests, order: CompileOrder, programs: Mapping[str, bytes]) -> tuple[Executable, Result]:
+def fetch_or_compile(
+    requests: Requests, order: CompileOrder, programs: Mapping[str, bytes]
+) -> tuple[Executable, Result]:
     """The executable that ``order`` makes at the service, and all that it makes. One that is there takes one question.
 
     Raises `EnvironmentProblem` where the service runs another version of shardc, and what went wrong.
     """
     key = order_key(order)
-    kept = requests.kept(key, FILE)
+    kept = requests.fetch_stored(key, FILE)
     if kept is not None:
         entry, data = kept
         return read_executable(data, order), Result(requests, entry, order, programs)

@@ -13,7 +13,7 @@ from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.targets import check_target, find_target, name_of
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.launcher.driver.compiled import Compiled
-from shardc.service.client.executables import FILE, compiled_by, repeat_warnings
+from shardc.service.client.executables import FILE, fetch_or_compile, repeat_warnings
 from shardc.service.client.requests import Result
 from shardc.service.client.terms import cpu_of, machine_terms, mapping_text, need_none_of
 from shardc.service.orders import (
@@ -178,7 +178,7 @@ class RemotePartitioned(Reported):
         self._check_use()
         start = time.perf_counter()
         order = self.compile_order(target, host_target(), profile=profile, page=False)
-        executable, result = compiled_by(program.requests, order, {program.digest: program.data})
+        executable, result = fetch_or_compile(program.requests, order, {program.digest: program.data})
         repeat_warnings(result)
         seconds = {**result.facts.get("seconds", {}), "service": time.perf_counter() - start}
         # Only functions have pytrees; other programs are not read here for that.

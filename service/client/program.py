@@ -15,12 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardc.hlo.config import OVERLAPS, Config
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.config import Config
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.options import Choice
+from shardc.partitioner.program import schedule_config
 from shardc.service.bounds import LONGEST_LINE
 from shardc.service.client.executables import repeat_warnings
 from shardc.service.client.partitioned import RemotePartitioned
@@ -148,15 +149,7 @@ class RemoteProgram:
         measured: str | Path | None = None,
     ) -> RemoteProgram:
         """As `Program.scheduled`."""
-        if overlap is not None and overlap not in OVERLAPS:
-            raise InputError(f"overlap is {overlap!r}", fix=f"use one of {', '.join(OVERLAPS)}")
-        changes: dict[str, Any] = {
-            "overlap": overlap,
-            "machine": None if machine is None else str(machine),
-            "profile": None if measured is None else Path(measured),
-        }
-        changes = {k: v for k, v in changes.items() if v is not None}
-        return replace(self, config=replace(self.config, **changes)) if changes else self
+        return replace(self, config=schedule_config(self.config, overlap, machine, measured))
 
     def tuned(self, seconds: float) -> RemoteProgram:
         """Refused: tuning is for the computer that it runs on."""

@@ -93,7 +93,7 @@ class Requests:
         body = to_json(order).encode()
         for more in reversed(range(_AGAIN + 1)):  # what was sent may have had to make room again
             try:
-                return self._told("POST", "/v1/jobs", content=body, media_type="application/json")
+                return self._ask_job("POST", "/v1/jobs", content=body, media_type="application/json")
             except Unknown as e:
                 if not more or not e.missing or any(digest not in given for digest in e.missing):
                     raise
@@ -113,11 +113,11 @@ class Requests:
     def job(self, number: str, wait: float = 0.0) -> Job:
         """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60)."""
         path = f"/v1/jobs/{quote(number, safe='')}" + (f"?wait={wait:g}" if wait else "")
-        return self._told("GET", path, wait=wait)
+        return self._ask_job("GET", path, wait=wait)
 
     def cancel(self, number: str) -> Job:
         """End a job; one that is over stays as it is."""
-        return self._told("DELETE", f"/v1/jobs/{quote(number, safe='')}")
+        return self._ask_job("DELETE", f"/v1/jobs/{quote(number, safe='')}")
 
     def wait(self, job: Job, hear: Hear | None = None) -> Job:
         """``job`` when it is over; when this is interrupted it is cancelled. ``hear`` hears of it, too."""
@@ -125,7 +125,7 @@ class Requests:
         try:
             if hears and not job.over:
                 with contextlib.suppress(ServiceAway):  # it is asked for again
-                    job = self._followed(job, hears)
+                    job = self._follow(job, hears)
             while not job.over:
                 job = self.job(job.id, _WAIT)
                 for told in hears:
@@ -136,7 +136,7 @@ class Requests:
             raise
         return job
 
-    def _followed(self, job: Job, hears: Sequence[Hear]) -> Job:
+    def _follow(self, job: Job, hears: Sequence[Hear]) -> Job:
         for name, data in self._connection.events(f"/v1/jobs/{quote(job.id, safe='')}/events"):
             if name == "job":
                 job = _job(data)
@@ -170,7 +170,7 @@ class Requests:
             raise RunError("the job was cancelled", where=f"job {job.id} at {self.address.url}")
         if job.entry.key != job.key:
             raise RunError("the service gives another result than the one asked for", where=f"job {job.id}")
-        return Result(self, self.checked(job.entry), order, programs)
+        return Result(self, self.check_entry(job.entry), order, programs)
 
     def _another_build(self, job: Job) -> NoReturn:
         """Refuse a job with another key than the same shardc gives it."""
@@ -193,9 +193,9 @@ class Requests:
         found = _entry(_object(self._connection.json("GET", f"/v1/artifacts/{quote(key, safe='')}")))
         if found.key != key:
             raise RunError(f"asked for {key}, the service gives {found.key}", where=self.address.url)
-        return self.checked(found)
+        return self.check_entry(found)
 
-    def checked(self, entry: StoreEntry) -> StoreEntry:
+    def check_entry(self, entry: StoreEntry) -> StoreEntry:
         """``entry``; `RunError` unless this service signed it."""
         from shardc.service.store.signature import check_signature
 
@@ -212,21 +212,21 @@ class Requests:
         if found is None:
             names = ", ".join(a.name for a in entry.artifacts)
             raise InputError(f"the result has no file {name!r}", where=f"result {entry.key}", fix=f"it has {names}")
-        return _sound(entry, found, self._connection.read("GET", _path(entry.key, name), limit=found.bytes))
+        return _check_file(entry, found, self._connection.read("GET", _path(entry.key, name), limit=found.bytes))
 
-    def kept(self, key: str, name: str) -> tuple[StoreEntry, bytes] | None:
+    def fetch_stored(self, key: str, name: str) -> tuple[StoreEntry, bytes] | None:
         """The result called ``key`` and its file ``name``, both verified, by one question; None where the service does
         not have them."""
         try:
             data, headers = self._connection.ask("GET", _path(key, name), limit=_LARGEST)
             text = headers.get(MANIFEST, "")
-            entry = self.checked(_entry(_decoded(text))) if text else self.entry(key)
+            entry = self.check_entry(_entry(_decode_manifest(text))) if text else self.entry(key)
         except Unknown:
             return None
         found = next((a for a in entry.artifacts if a.name == name), None)
         if entry.key != key or found is None:
             raise RunError(f"asked for {name} of {key}, the service gives another result", where=self.address.url)
-        return entry, _sound(entry, found, data)
+        return entry, _check_file(entry, found, data)
 
     @cached_property
     def _key(self) -> bytes:
@@ -240,7 +240,7 @@ class Requests:
             raise RunError("the service's key is none", where=f"{self.address.url}/v1/key")
         return key
 
-    def _told(self, method: str, path: str, **options: Any) -> Job:
+    def _ask_job(self, method: str, path: str, **options: Any) -> Job:
         return _job(self._connection.json(method, path, **options))
 
 
@@ -277,7 +277,7 @@ def _path(key: str, name: str) -> str:
     return f"/v1/artifacts/{quote(key, safe='')}/{quote(name, safe='')}"
 
 
-def _sound(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
+def _check_file(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
     """``data``, if it is the ``artifact`` of ``entry``."""
     if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise RunError(
@@ -286,7 +286,7 @@ def _sound(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
     return data
 
 
-def _decoded(text: str) -> Any:
+def _decode_manifest(text: str) -> Any:
     """The manifest in a header."""
     try:
         return json.loads(base64.b64decode(text, validate=True))
@@ -300,20 +300,20 @@ def _object(data: Any) -> Mapping[str, Any]:
     return data
 
 
-def _known(kind: Any, data: Any) -> dict[str, Any]:
+def _known_fields(kind: Any, data: Any) -> dict[str, Any]:
     """The members of ``data`` that are fields of ``kind``: later versions may tell more."""
     names = {f.name for f in fields(kind)}
     return {k: v for k, v in _object(data).items() if k in names}
 
 
 def _entry(data: Any) -> StoreEntry:
-    told = _known(StoreEntry, data)
-    told["artifacts"] = [_known(Artifact, a) for a in told.get("artifacts") or ()]
+    told = _known_fields(StoreEntry, data)
+    told["artifacts"] = [_known_fields(Artifact, a) for a in told.get("artifacts") or ()]
     return _read(StoreEntry, told)
 
 
 def _job(data: Any) -> Job:
-    told = _known(Job, data)
+    told = _known_fields(Job, data)
     entry = told.pop("entry", None)
     return replace(_read(Job, told), entry=None if entry is None else _entry(entry))
 

@@ -75,7 +75,7 @@ class Housekeeping:
             raise RunError(what, fix="submit it again if the service was ended by something else")
         with ExitStack() as leases:
             programs = programs_of(order)
-            leases.enter_context(self._store.using(*programs))
+            leases.enter_context(self._store.lease(*programs))
             # Another version of shardc may have written the order; the key has to be this version's.
             job = replace(adopted.job, key=order_key(order))
             self._journal.note([job])
@@ -102,10 +102,10 @@ class Housekeeping:
 
     def _follow_others(self) -> None:
         """Stop jobs that other servers have cancelled; tell watchers of the progress of other servers' jobs."""
-        if not self._journal.changed():
+        if not self._journal.has_changed():
             return
         since, self._followed = self._followed, time.time()
-        for job in self._journal.cancelled(since - _CLOCK_SKEW):
+        for job in self._journal.cancelled_jobs(since - _CLOCK_SKEW):
             if self._jobs.task_of(job.id) is not None:
                 _, abandoned = self._jobs.cancel(job.id)
                 if abandoned is not None:
@@ -121,7 +121,7 @@ class Housekeeping:
         with self._jobs.lock:
             waiting = [task for task in self._jobs.queue if task.stage == "other_server"]
         for task in waiting:
-            if time.monotonic() < task.waits_until and self._journal.claimed_elsewhere(task.key):
+            if time.monotonic() < task.waits_until and self._journal.is_claimed_by_other(task.key):
                 continue
             entry = self._store.find(task.key)
             problem = None if entry else self._journal.failure(task.key, task.arrived)

@@ -47,7 +47,7 @@ class Journal:
         self.path = state / "journal.sqlite"
         self._lock = threading.RLock()
         self._seen, self._closed = -1, False
-        with _told(self.path), ExitStack() as opened:
+        with _storage_errors(self.path), ExitStack() as opened:
             state.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._live_servers = opened.enter_context(closing(LiveServers(state / "servers")))
             self._database = opened.enter_context(closing(open_database(self.path)))
@@ -91,7 +91,7 @@ class Journal:
             rows = database.execute("SELECT job FROM jobs ORDER BY seq DESC LIMIT ?", (limit,)).fetchall()
         return [plain.from_json(Job, text) for (text,) in rows]
 
-    def cancelled(self, since: float) -> list[Job]:
+    def cancelled_jobs(self, since: float) -> list[Job]:
         """The jobs of this server that somebody, maybe another server, has cancelled after ``since``."""
         with self._reading() as database:
             rows = database.execute(
@@ -116,7 +116,7 @@ class Journal:
             ).fetchone()
         return None if row is None else plain.from_json(Job, row[0]).problem
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether another server has written since the last call. (Nearly free.)"""
         with self._reading() as database:
             seen, self._seen = self._seen, database.execute("PRAGMA data_version").fetchone()[0]
@@ -128,7 +128,7 @@ class Journal:
             database.execute("INSERT OR IGNORE INTO claims (key, server) VALUES (?, ?)", (key, self.server))
             return _claimant(database, key) == self.server
 
-    def claimed_elsewhere(self, key: str) -> bool:
+    def is_claimed_by_other(self, key: str) -> bool:
         with self._reading() as database:
             return _claimant(database, key) not in (None, self.server)
 
@@ -149,7 +149,7 @@ class Journal:
         if left:
             yield from self._take("")
         for name in self.others():
-            with _told(self.path), self._live_servers.take_over(name) as gone:
+            with _storage_errors(self.path), self._live_servers.take_over(name) as gone:
                 if gone:
                     yield from self._take(name)
 
@@ -188,13 +188,13 @@ class Journal:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, _told(self.path):
+        with self._lock, _storage_errors(self.path):
             yield self._usable()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """All of the block or nothing of it, and no other server in between."""
-        with self._lock, _told(self.path), transaction(self._usable()) as database:
+        with self._lock, _storage_errors(self.path), transaction(self._usable()) as database:
             yield database
 
     def _usable(self) -> sqlite3.Connection:
@@ -241,7 +241,7 @@ def _forget_server(database: sqlite3.Connection, server: str) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _storage_errors(path: Path) -> Iterator[None]:
     """What the disk or SQLite refuse, as an error of the family."""
     try:
         yield

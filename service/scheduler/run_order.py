@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shardc.launcher.executors.ends import stopped, too_slow
+from shardc.launcher.executors.failures import stopped_error, timeout_error
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Workers
 from shardc.launcher.executors.tasks import Progress
@@ -40,7 +40,7 @@ class OrderRunner:
         part = OrderPart(workers=self._workers.count)
         hear = partial(self._jobs.note_progress, task)
         files, facts = unpack(self._ask(shared, part, task.programs, self._limits, hear))
-        wanted = WantedPieces.wanted_by(files)
+        wanted = WantedPieces.read_from(files)
         if wanted is None:
             return files, facts
         with self._jobs.share_pieces(shared):
@@ -48,7 +48,7 @@ class OrderRunner:
                 found = {**part.found, **self._run_pieces(shared, wanted)}
                 part = OrderPart(notes=wanted.notes, found=found, spent=wanted.spent)
                 files, facts = unpack(self._ask_again(shared, part))
-                wanted = WantedPieces.wanted_by(files)
+                wanted = WantedPieces.read_from(files)
         return files, facts
 
     def run_piece(self, shared: SharedOrder, piece: OrderPiece) -> None:
@@ -63,7 +63,7 @@ class OrderRunner:
             put = partial(shared.fail, piece, e)
         with self._jobs.changed:
             if time.monotonic() >= shared.until:
-                shared.give_up(too_slow("order", self._limits))
+                shared.give_up(timeout_error("order", self._limits))
             else:
                 put()
                 self._jobs.note_progress(task, shared.progress)
@@ -84,8 +84,8 @@ class OrderRunner:
         if shared.error is not None:
             raise shared.error
         if shared.task.unwanted:
-            raise stopped("order")
-        return shared.found(wanted)
+            raise stopped_error("order")
+        return shared.results(wanted)
 
     def _take(self, shared: SharedOrder) -> OrderPiece | None:
         """The next piece; None when all are done. One that fails in another thread may come back."""
@@ -107,7 +107,7 @@ class OrderRunner:
         """The limits with the seconds that are left of the order. Raises `RunError` when none are."""
         seconds = shared.until - time.monotonic()
         if seconds <= 0:
-            raise too_slow("order", self._limits)
+            raise timeout_error("order", self._limits)
         return replace(self._limits, seconds=seconds)
 
     def _ask(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.running import Workers
 from shardc.service.jobs import Job
-from shardc.service.orders import Order, order_key, resolved, to_json
+from shardc.service.orders import Order, order_key, resolve_order, to_json
 from shardc.service.scheduler.housekeeping import Housekeeping, Retention
 from shardc.service.scheduler.journal import Journal
 from shardc.service.scheduler.open_jobs import OpenJobs
@@ -67,7 +67,7 @@ class Scheduler:
         self._housekeeping.start()
         self._worker_threads.start_missing()
 
-    def missing(self, order: Order) -> list[str]:
+    def missing_programs(self, order: Order) -> list[str]:
         """The programs that ``order`` names and the store does not have."""
         return [program for program in programs_of(order) if not self._store.has_program(program)]
 
@@ -78,7 +78,7 @@ class Scheduler:
         Raises `MissingPrograms`, `QueueFull`, `Closing`, and `EnvironmentProblem` when it cannot be written down.
         """
         self._check_open()
-        order = resolved(order)
+        order = resolve_order(order)
         key, now = order_key(order), time.time()
         job = Job(secrets.token_hex(16), key, kind_of(order), order.name, "queued", now)
         entry = self._store.find(key)
@@ -88,8 +88,8 @@ class Scheduler:
             return job
         with ExitStack() as leases:
             programs = programs_of(order)
-            leases.enter_context(self._store.using(*programs))
-            missing = self.missing(order)
+            leases.enter_context(self._store.lease(*programs))
+            missing = self.missing_programs(order)
             if missing:
                 raise MissingPrograms(missing)
             text = to_json(order)

@@ -73,6 +73,6 @@ class SharedOrder:
         self.in_progress -= 1
         self.error = self.error or error
 
-    def found(self, wanted: WantedPieces) -> dict[str, PieceResult]:
+    def results(self, wanted: WantedPieces) -> dict[str, PieceResult]:
         """The results of pieces that are done, in their order."""
         return {piece.text: self._found[piece.text] for piece in wanted.pieces}

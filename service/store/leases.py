@@ -84,11 +84,11 @@ class Leases:
             return held.since if held and held.count and held.expiry > time.time() else None
 
     @contextmanager
-    def evicting(self, wanted: Collection[str]) -> Iterator[Callable[[str], bool]]:
+    def announce_eviction(self, wanted: Collection[str]) -> Iterator[Callable[[str], bool]]:
         """Warn that ``wanted`` are about to go. Gives a function that says of each whether it may go now: nobody uses
         it, and nobody begins to before the block ends."""
         until = time.time() + _WARNING
-        warned = {key for key in wanted if self._warn(key, until)}
+        warned = {key for key in wanted if self._put_warning(key, until)}
         try:
             free = warned - self.in_use(warned, end=True)
             yield lambda key: key in free and time.time() < until - _WARNING / 4
@@ -120,7 +120,7 @@ class Leases:
         with self._lock:
             return sum(held.count > 0 for held in self._held.values())
 
-    def keep(self) -> None:
+    def renew(self) -> None:
         """Renew what is used, drop what is no longer; to be called every few seconds."""
         with self._lock:
             late = [k for k, h in self._held.items() if h.count and h.expiry - time.time() < _SECONDS / 2]
@@ -143,21 +143,21 @@ class Leases:
         expiry = time.time() + _SECONDS
         name = f"{key}.{self._server}.{next(self._numbers)}.{int(1000 * expiry)}"
         self._backend.mark(f"leases/{name}")
-        while self._warned(key):
+        while self._has_warning(key):
             time.sleep(_POLL)
         return _HeldLease(name, expiry, time.monotonic())
 
-    def _warn(self, key: str, until: float) -> bool:
+    def _put_warning(self, key: str, until: float) -> bool:
         """Put up a warning; False where another server's stands. One of a dead server is replaced."""
         path, text = f"evicting/{key}", str(int(1000 * until)).encode()
         if self._backend.create(path, text):
             return True
-        if self._warned(key):
+        if self._has_warning(key):
             return False
         self._backend.remove(path)
         return self._backend.create(path, text)
 
-    def _warned(self, key: str) -> bool:
+    def _has_warning(self, key: str) -> bool:
         try:
             until = self._backend.read(f"evicting/{key}")
         except FileNotFoundError:

@@ -71,7 +71,7 @@ class ObjectTable:
         if not seen or not self._is_unchanged(seen):
             seen = self._load(place)
         if seen:
-            self._quota.used(place)
+            self._quota.note_use(place)
         return seen.manifest if seen else None
 
     def find_cached(self, key: str, name: str) -> tuple[StoreEntry, Artifact, bytes] | None:
@@ -83,7 +83,7 @@ class ObjectTable:
         data = self._files.get(part[0].sha256) if part else None
         if seen is None or part is None or data is None:
             return None
-        self._quota.used(place)
+        self._quota.note_use(place)
         return seen.manifest.entry, part[0], data
 
     def read(self, key: str, name: str) -> bytes:
@@ -144,7 +144,7 @@ class ObjectTable:
                 self._backend.remove(manifest.files_path)
                 self._quota.release(place)
             raise
-        self._quota.added(place, size)
+        self._quota.confirm(place, size)
         return manifest
 
     def _write_files(self, manifest: Manifest, pieces: list[bytes]) -> None:

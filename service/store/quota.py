@@ -52,12 +52,12 @@ class Quota:
         self._used: dict[str, float] = {}
         self._used_lock = threading.Lock()
 
-    def used(self, place: str) -> None:
-        """Note the use of an object; `note` writes it into the index."""
+    def note_use(self, place: str) -> None:
+        """Note the use of an object; `flush_uses` writes it into the index."""
         with self._used_lock:
             self._used[place] = self._index.now()
 
-    def note(self) -> None:
+    def flush_uses(self) -> None:
         """Write noted uses into the index."""
         with self._used_lock:
             used, self._used = self._used, {}
@@ -76,7 +76,7 @@ class Quota:
                     raise self._full(size)
             self._index.add(place, size)
 
-    def added(self, place: str, size: int) -> None:
+    def confirm(self, place: str, size: int) -> None:
         """The object that was reserved is there now; a listing in between may have missed it."""
         with suppress(EnvironmentProblem):  # the next listing puts it right
             self._index.add(place, size)
@@ -125,10 +125,10 @@ class Quota:
         busy = self._leases.in_use([_key(place) for place in left])
         for place, paths in left.items():
             if _key(place) not in busy:
-                for path in set(paths) - self._wanted(place):
+                for path in set(paths) - self._named_files(place):
                     self._backend.remove(path)
 
-    def _wanted(self, place: str) -> set[str]:
+    def _named_files(self, place: str) -> set[str]:
         """The files that the manifest at ``place`` names, and itself."""
         path = manifest_path(place)
         try:
@@ -139,7 +139,7 @@ class Quota:
 
     def _evict(self, target: int) -> None:
         """Evict until at most ``target`` bytes are left, or only what is in use."""
-        self.note()
+        self.flush_uses()
         if self._index.fresh:
             self.rescan()
         tried: set[str] = set()
@@ -154,7 +154,7 @@ class Quota:
             if not victims:
                 return
             tried.update(victims)
-            with self._leases.evicting([_key(place) for place in victims]) as may_go:
+            with self._leases.announce_eviction([_key(place) for place in victims]) as may_go:
                 for place, size in victims.items():
                     if may_go(_key(place)):
                         self._remove(place, size)

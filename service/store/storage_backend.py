@@ -136,7 +136,7 @@ class StorageBackend:
         with self._problems("read"):
             found: dict[str, Any] = self._fs.find(self._at(folder), detail=True)
             for path, about in found.items():
-                yield str(path).removeprefix(self._root).lstrip("/"), int(about["size"] or 0), _changed(about)
+                yield str(path).removeprefix(self._root).lstrip("/"), int(about["size"] or 0), _change_time(about)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -174,7 +174,7 @@ def _create(path: Path, data: bytes) -> None:
         whole.unlink(missing_ok=True)
 
 
-def _changed(about: Mapping[str, Any]) -> float:
+def _change_time(about: Mapping[str, Any]) -> float:
     """The time of the last change; each kind of storage has its own field for it."""
     for word in ("mtime", "LastModified", "last_modified", "updated", "created"):
         value = about.get(word)

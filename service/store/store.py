@@ -68,7 +68,7 @@ class Store:
     be used. To be closed. Example:
 
         with Store("store", Path("state"), 10**9, server_key(Path("state"))) as store:
-            with store.using(key):
+            with store.lease(key):
                 entry = store.find(key) or store.put(key, {"report.json": b"{}"}, {})
                 store.read(key, "report.json")
     """
@@ -148,7 +148,7 @@ class Store:
         return found
 
     @contextmanager
-    def using(self, *keys: str) -> Iterator[None]:
+    def lease(self, *keys: str) -> Iterator[None]:
         """While this lasts no server evicts what is under ``keys`` (entries, programs; there already or not yet)."""
         with ExitStack() as stack:
             for key in keys:
@@ -184,7 +184,7 @@ class Store:
         self._closed.set()
         self._housekeeping.join()
         with suppress(EnvironmentProblem):  # last uses are worth no failure
-            self._quota.note()
+            self._quota.flush_uses()
         self._leases.close()
         self._index.close()
 
@@ -198,8 +198,8 @@ class Store:
         scanned = float("-inf")
         while not self._closed.is_set():
             try:
-                self._leases.keep()
-                self._quota.note()
+                self._leases.renew()
+                self._quota.flush_uses()
                 if self._index.fresh or time.monotonic() - scanned > _RESCAN:
                     self._quota.rescan()
                     scanned = time.monotonic()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError
 from shardc.hlo.passes import collector_paused
-from shardc.service.orders import CompileOrder, Cpu, PartitionOrder, resolved
+from shardc.service.orders import CompileOrder, Cpu, PartitionOrder, resolve_order
 from shardc.service.results import AheadFacts
 from shardc.service.workers.workbench import Workbench
 
@@ -25,7 +25,7 @@ _ARCHITECTURES = ("x86_64", "aarch64", "arm64")
 
 def partition_program(bench: Workbench, order: PartitionOrder) -> dict[str, bytes]:
     """``report.json``, ``partitioned.hlo``, ``stages.json``."""
-    return bench.partition_files(bench.partitioned())
+    return bench.partition_files(bench.partition())
 
 
 def compile_program(bench: Workbench, order: CompileOrder) -> dict[str, bytes]:
@@ -34,7 +34,7 @@ def compile_program(bench: Workbench, order: CompileOrder) -> dict[str, bytes]:
     from shardc.compiler.cache.serialize import to_bytes
 
     machine = _target(order)
-    partitioned = bench.partitioned()
+    partitioned = bench.partition()
     files = bench.partition_files(partitioned)
     with bench.stage("compile"), collector_paused():
         if order.ahead and order.target == "cpu":
@@ -72,7 +72,7 @@ def _target(order: CompileOrder) -> Target:
     """The processor that the order names, else this one. Raises `InputError` for what is not made code for."""
     from shardc.native.llvm.target import CPUS, Target
 
-    found = resolved(order)
+    found = resolve_order(order)
     assert isinstance(found, CompileOrder)
     assert found.cpu is not None
     triple, cpu, features = found.cpu.triple, found.cpu.cpu, found.cpu.features.split(",")

@@ -22,7 +22,7 @@ def explain_program(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
     from shardc.analysis.explain.explain import explain
     from shardc.analysis.explain.remedies import Limits
 
-    partitioned = bench.partitioned()
+    partitioned = bench.partition()
     with bench.stage("explain"):
         limits = Limits(order.remedies, order.tries, order.seconds)
         told = explain(partitioned, bench.machine() or None, limits, thresholds_of(order.thresholds))
@@ -31,7 +31,7 @@ def explain_program(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
 
 
 def _stories(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
-    propagated = bench.propagated(bench.opened())
+    propagated = bench.propagate(bench.open_program())
     with bench.stage("explain"):
         return {"stories.json": bench.json({name: propagated.explain(name) for name in order.values})}
 
@@ -39,10 +39,10 @@ def _stories(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
 def _difference(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
     from shardc.analysis.explain.difference import difference
 
-    program = bench.read()
-    before = bench.partitioned(bench.annotated(program, order.annotations, order.mesh))
+    program = bench.read_program()
+    before = bench.partition(bench.annotate(program, order.annotations, order.mesh))
     others = order.annotations if order.other_annotations is None else order.other_annotations
-    after = bench.partitioned(bench.annotated(program, others, order.other_mesh or order.mesh))
+    after = bench.partition(bench.annotate(program, others, order.other_mesh or order.mesh))
     with bench.stage("explain"):
         found = difference(before, after, bench.machine() or None)
     return {**bench.partition_files(before), "difference.json": plain.to_json(found).encode()}

@@ -30,7 +30,7 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
     from shardc.sharding.notations.annotate import nameable
     from shardc.sharding.notations.tile_assignments import device_count, with_axis_shardings
 
-    program = bench.opened()
+    program = bench.open_program()
     with bench.stage("inspect"):
         module = program.module
         partitioned, scheduled = is_partitioned(module), is_scheduled(module)

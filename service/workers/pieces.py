@@ -69,7 +69,7 @@ class WantedPieces:
     spent: Spent = field(default_factory=Spent)
 
     @staticmethod
-    def wanted_by(files: Mapping[str, bytes]) -> WantedPieces | None:
+    def read_from(files: Mapping[str, bytes]) -> WantedPieces | None:
         """Those that a task which answers with ``files`` wants; None when it is through. Raises `RunError` for what is
         damaged."""
         if PIECES_FILE not in files:

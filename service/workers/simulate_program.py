@@ -34,9 +34,9 @@ def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgr
     from shardc.analysis.simulate.simulate_program import simulate_partitioned, simulate_scheduled
     from shardc.compiler.lower.as_scheduled import is_scheduled
 
-    machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read()
+    machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read_program()
     if not is_scheduled(program.module):
-        partitioned = bench.partitioned(bench.annotated(program, order.annotations, order.mesh))
+        partitioned = bench.partition(bench.annotate(program, order.annotations, order.mesh))
         with bench.stage("simulate"):
             return partitioned, simulate_partitioned(
                 partitioned, machine, mapping=mapping, ignore_memory=order.ignore_memory
@@ -46,7 +46,7 @@ def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgr
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
         found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
-    return bench.partitioned(program), found
+    return bench.partition(program), found
 
 
 def _simulation_files(found: Simulation) -> dict[str, bytes]:
@@ -61,7 +61,7 @@ def report_program(bench: Workbench, order: ReportOrder) -> dict[str, bytes]:
     from shardc.analysis.report.write import report_page
     from shardc.analysis.simulate.simulate_program import simulate_partitioned
 
-    machine, mapping, partitioned = bench.machine() or None, order.mapping or None, bench.partitioned()
+    machine, mapping, partitioned = bench.machine() or None, order.mapping or None, bench.partition()
     files, found = bench.partition_files(partitioned), None
     if machine is not None:
         with bench.stage("simulate"):

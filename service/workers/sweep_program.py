@@ -173,7 +173,7 @@ def _read(bench: Workbench, order: SweepOrder) -> list[Given]:
 
 def _source(bench: Workbench, order: SweepOrder, digest: str) -> Source:
     mesh = mesh_of(order.mesh)
-    return Source(bench.uploaded(digest), order.name, () if mesh is None else mesh.axes)
+    return Source(bench.program_data(digest), order.name, () if mesh is None else mesh.axes)
 
 
 def _program(bench: Workbench, source: Source) -> SourceProgram:

@@ -110,40 +110,40 @@ class Workbench:
         )
         return self.order.settings.within(ours)
 
-    def read(self, digest: str = "") -> SourceProgram:
+    def read_program(self, digest: str = "") -> SourceProgram:
         """The program of that digest (default: the order's) as it was uploaded."""
         from shardc.frontends.load import load_program
 
-        data = self.uploaded(digest or self.order.program)
+        data = self.program_data(digest or self.order.program)
         with self.stage("read"):
             return replace(load_program(data, self.order.name), config=self.config())
 
-    def uploaded(self, digest: str) -> bytes:
+    def program_data(self, digest: str) -> bytes:
         """The bytes of that digest that came with the order."""
         data = self.programs.get(digest)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
             raise RunError(f"program {digest[:12]} did not come with the order, or damaged")
         return data
 
-    def annotated(
+    def annotate(
         self, program: SourceProgram, annotations: Mapping[str, str], mesh: Mapping[str, int]
     ) -> SourceProgram:
         """The program with annotations and a mesh, as `SourceProgram.annotate`."""
         wanted = mesh_of(mesh)
         return program.annotate(dict(annotations), mesh=wanted) if annotations or wanted is not None else program
 
-    def opened(self) -> SourceProgram:
+    def open_program(self) -> SourceProgram:
         """The order's program, annotated."""
-        return self.annotated(self.read(), self.order.annotations, self.order.mesh)
+        return self.annotate(self.read_program(), self.order.annotations, self.order.mesh)
 
-    def propagated(self, program: SourceProgram) -> PropagatedProgram:
+    def propagate(self, program: SourceProgram) -> PropagatedProgram:
         with self.stage("propagate"):
             return program.propagate(conservative=self.order.conservative)
 
-    def partitioned(self, program: SourceProgram | None = None) -> PartitionedProgram:
+    def partition(self, program: SourceProgram | None = None) -> PartitionedProgram:
         """The order's program (or another form of it) partitioned as the order says."""
         order, machine = self.order, self.machine()
-        propagated = self.propagated(self.opened() if program is None else program)
+        propagated = self.propagate(self.open_program() if program is None else program)
         with self.stage("partition"):
             return propagated.partition(
                 machine=(machine or None) if order.partitioned_for == "machine" else None,

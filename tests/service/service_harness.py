@@ -150,14 +150,14 @@ class Caller:
         """The digest of a program that is there now."""
         body = program.encode() if isinstance(program, str) else program
         answer = self.http.post("/v1/programs", content=body, headers={"Content-Type": "application/octet-stream"})
-        return str(_told(answer)["program"])
+        return str(_storage_errors(answer)["program"])
 
     def submit(self, kind: str, program: str, **fields: Any) -> dict[str, Any]:
         """The job of an order for the program of this digest."""
-        return _told(self.http.post("/v1/jobs", json={"kind": kind, "program": program, **fields}))
+        return _storage_errors(self.http.post("/v1/jobs", json={"kind": kind, "program": program, **fields}))
 
     def job(self, name: str, wait: float = 0.0) -> dict[str, Any]:
-        return _told(self.http.get(f"/v1/jobs/{name}", params={"wait": wait} if wait else {}))
+        return _storage_errors(self.http.get(f"/v1/jobs/{name}", params={"wait": wait} if wait else {}))
 
     def over(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """The same job, when it has ended in whatever way."""
@@ -174,7 +174,7 @@ class Caller:
         return job
 
     def manifest(self, key: str) -> dict[str, Any]:
-        return _told(self.http.get(f"/v1/artifacts/{key}"))
+        return _storage_errors(self.http.get(f"/v1/artifacts/{key}"))
 
     def file(self, key: str, name: str) -> bytes:
         """The bytes of an artifact, with whatever its response says about them checked."""
@@ -208,7 +208,7 @@ class Problem(AssertionError):
         super().__init__(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:2000]}")
 
 
-def _told(answer: httpx.Response) -> dict[str, Any]:
+def _storage_errors(answer: httpx.Response) -> dict[str, Any]:
     if not answer.is_success:
         raise Problem(answer)
     said = answer.json()

@@ -24,7 +24,7 @@ from shardc.service.orders import (
     from_json,
     order_key,
     order_of,
-    resolved,
+    resolve_order,
     to_json,
 )
 from shardc.service.workers.package import pack, unpack
@@ -218,12 +218,12 @@ def test_keys_tell_orders_apart_and_leave_equal_ones_alike() -> None:
 
 def test_an_order_without_a_processor_is_for_the_server_s() -> None:
     order = CompileOrder(program=_A)
-    found = resolved(order)
+    found = resolve_order(order)
     assert isinstance(found, CompileOrder)
     assert found.cpu is not None
     assert order_key(order) == order_key(found)
     assert from_json(to_json(found)) == found
-    assert resolved(found) is found
+    assert resolve_order(found) is found
     assert order_key(replace(found, cpu=replace(found.cpu, cpu="other"))) != order_key(found)
 
 

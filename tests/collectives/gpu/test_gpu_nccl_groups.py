@@ -10,7 +10,7 @@ import pytest
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.gpu import nccl
-from shardc.collectives.gpu.nccl import NcclCollectives, reduced_by_nccl
+from shardc.collectives.gpu.nccl import NcclCollectives, nccl_reduces
 from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.routes import choose_routes
 from shardc.native.gpu.emulated.runtime import EmulatedRuntime
@@ -79,7 +79,7 @@ def test_long_sums_are_nccls_own(monkeypatch: pytest.MonkeyPatch, op: str, reduc
 def test_which_reductions_are_nccls_own() -> None:
     def by_nccl(dtype: str, n: int, reduction: str = "add") -> bool:
         call: CollectiveCall = make_case(0, "all-reduce", 7, (dtype,), n, reduction).call
-        return reduced_by_nccl(call, call.operands[0])
+        return nccl_reduces(call, call.operands[0])
 
     assert by_nccl("f32", 1 << 20)
     assert not by_nccl("f32", 100)

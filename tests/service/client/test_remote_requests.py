@@ -207,7 +207,7 @@ def test_events_that_break_off(service: FakeService) -> None:
 
 def test_what_is_not_signed_is_not_believed(service: FakeService, client: Client) -> None:
     entry = client.carry_out(ORDER, {ORDER.program: PROGRAM}).entry
-    client.checked(entry)
+    client.check_entry(entry)
     wrong = [
         replace(entry, signature=""),
         replace(entry, facts={"kind": "other"}),
@@ -218,7 +218,7 @@ def test_what_is_not_signed_is_not_believed(service: FakeService, client: Client
     ]
     for changed in wrong:
         with pytest.raises(RunError, match="signature"):
-            client.checked(changed)
+            client.check_entry(changed)
         service.entries[entry.key] = changed
         with pytest.raises(RunError):
             client.fetch(entry.key, "program.json")
@@ -244,10 +244,10 @@ def test_another_result_than_the_one_asked_for(service: FakeService, client: Cli
 
 
 def test_a_file_comes_with_its_manifest(service: FakeService, client: Client) -> None:
-    assert client.kept("0" * 64, "program.json") is None
+    assert client.fetch_stored("0" * 64, "program.json") is None
     key = client.carry_out(ORDER, {ORDER.program: PROGRAM}).entry.key
     genuine, asked = service.manifest, service.asked["GET /v1/artifacts"]
-    entry, data = client.kept(key, "program.json") or (None, b"")
+    entry, data = client.fetch_stored(key, "program.json") or (None, b"")
     assert (
         entry is not None
         and entry.signature == service.entries[key].signature
@@ -255,18 +255,18 @@ def test_a_file_comes_with_its_manifest(service: FakeService, client: Client) ->
     )
     assert service.asked["GET /v1/artifacts"] == asked + 1
     service.manifest = lambda parts: ""  # type: ignore[method-assign]
-    assert client.kept(key, "program.json") == (entry, data), "the manifest was too long for a header"
+    assert client.fetch_stored(key, "program.json") == (entry, data), "the manifest was too long for a header"
     service.manifest = lambda parts: "not base64"  # type: ignore[method-assign]
     with pytest.raises(RunError, match="cannot be read"):
-        client.kept(key, "program.json")
+        client.fetch_stored(key, "program.json")
     other = client.carry_out(replace(ORDER, name="other"), {}).entry.key
     service.manifest = lambda parts: genuine([other, parts[1]])  # type: ignore[method-assign]
     with pytest.raises(RunError, match="another result"):
-        client.kept(key, "program.json")
+        client.fetch_stored(key, "program.json")
     service.manifest = genuine  # type: ignore[method-assign]
     service.entries[key] = replace(service.entries[key], facts={"kind": "forged"})
     with pytest.raises(RunError, match="signature"):
-        client.kept(key, "program.json")
+        client.fetch_stored(key, "program.json")
 
 
 def test_events_are_heard(service: FakeService) -> None:

@@ -93,8 +93,8 @@ def test_only_one_server_claims_a_key(tmp_path: Path) -> None:
     assert one.claim("key")
     assert one.claim("key")
     assert not two.claim("key")
-    assert two.claimed_elsewhere("key")
-    assert not one.claimed_elsewhere("key")
+    assert two.is_claimed_by_other("key")
+    assert not one.is_claimed_by_other("key")
     two.release("key")
     assert not two.claim("key")
     one.close()
@@ -158,6 +158,6 @@ def test_a_claim_that_could_not_be_given_back_is_later(tmp_path: Path, monkeypat
         job = scheduler.submit(an_order())
         workers.task(0).succeed()
         assert over(scheduler, job).state == "done"
-        until(lambda: not other.claimed_elsewhere(job.key))
+        until(lambda: not other.is_claimed_by_other(job.key))
         assert refused == [job.key]
     other.close()

@@ -86,7 +86,7 @@ def rounds(order: SweepOrder, *programs: bytes) -> Iterator[WantedPieces]:
     """All that is asked for until the order is done; its files and facts at the end."""
     files, facts = ask(order, OrderPart(workers=3), *programs)
     found: dict[str, PieceResult] = {}
-    while (wanted := WantedPieces.wanted_by(files)) is not None:
+    while (wanted := WantedPieces.read_from(files)) is not None:
         yield wanted
         found |= {p.text: done(order, p, *programs) for p in reversed(wanted.pieces)}
         files, facts = ask(order, OrderPart(notes=wanted.notes, found=found, spent=wanted.spent))
@@ -163,11 +163,11 @@ def test_what_earlier_sweeps_found_is_not_asked_for_again() -> None:
 
 def test_what_was_found_before_the_server_went_down_is_known() -> None:
     order = order_of()
-    wanted = WantedPieces.wanted_by(ask(order, OrderPart(workers=2), LAYER)[0])
+    wanted = WantedPieces.read_from(ask(order, OrderPart(workers=2), LAYER)[0])
     assert wanted is not None
     for piece in wanted.pieces[:5]:
         ask(order, OrderPart(piece=piece.text), LAYER)
-    again = WantedPieces.wanted_by(ask(order, OrderPart(workers=2), LAYER)[0])
+    again = WantedPieces.read_from(ask(order, OrderPart(workers=2), LAYER)[0])
     assert again is not None
     assert again.pieces == wanted.pieces[5:]
     assert (again.done, again.of) == (5, wanted.of)
@@ -195,7 +195,7 @@ def test_few_candidates_and_one_worker_need_no_pieces() -> None:
 def test_a_candidate_whose_worker_failed_is_a_failed_one_and_not_kept() -> None:
     order = order_of(refine=0)
     files, _ = ask(order, OrderPart(workers=2), LAYER)
-    wanted = WantedPieces.wanted_by(files)
+    wanted = WantedPieces.read_from(files)
     assert wanted is not None
     crash = PieceResult(problem=to_problem(RunError("the process crashed", where="it last said: oh")))
     last, *others = wanted.pieces[::-1]
@@ -210,12 +210,12 @@ def test_a_candidate_whose_worker_failed_is_a_failed_one_and_not_kept() -> None:
 def test_seconds_of_all_workers_are_in_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     order = order_of()
     files, facts = ask(order, OrderPart(workers=2), LAYER)
-    wanted = WantedPieces.wanted_by(files)
+    wanted = WantedPieces.read_from(files)
     assert wanted is not None
     assert (facts, list(wanted.spent.seconds)) == ({}, ["read", "sweep"])
     found = {p.text: replace(done(order, p, LAYER), spent=Spent({"sweep": 10.0}, ("oh", "ah"))) for p in wanted.pieces}
     files, facts = ask(order, OrderPart(notes=wanted.notes, found=found, spent=Spent({"read": 1.0}, ("ah",))))
-    second = WantedPieces.wanted_by(files)
+    second = WantedPieces.read_from(files)
     assert second is not None
     assert second.spent.seconds["read"] == 1.0
     assert second.spent.seconds["sweep"] < 10
@@ -240,5 +240,5 @@ def test_what_is_wrong_with_an_order_is_told_before_its_pieces() -> None:
 
 def test_damaged_pieces_are_told() -> None:
     with pytest.raises(RunError, match="a worker's message is damaged"):
-        WantedPieces.wanted_by({PIECES_FILE: b'{"pieces": 3}'})
-    assert WantedPieces.wanted_by({"sweep.json": b""}) is None
+        WantedPieces.read_from({PIECES_FILE: b'{"pieces": 3}'})
+    assert WantedPieces.read_from({"sweep.json": b""}) is None

@@ -111,10 +111,10 @@ def test_cancelling_stops_the_worker_only_when_nobody_else_waits(tmp_path: Path)
         task = workers.task(0)
         cancelled = scheduler.cancel(one.id)
         assert cancelled is not None
-        assert (cancelled.state, task.running.stopping()) == ("cancelled", False)
+        assert (cancelled.state, task.running.is_stopped()) == ("cancelled", False)
         assert scheduler.job(two.id).state == "running"  # type: ignore[union-attr]
         scheduler.cancel(two.id)
-        assert task.running.stopping()
+        assert task.running.is_stopped()
         assert scheduler.cancel(two.id) == scheduler.job(two.id)
         third = scheduler.submit(an_order())
         workers.task(1).succeed()
@@ -138,7 +138,7 @@ def test_a_cancelled_job_leaves_the_line(tmp_path: Path) -> None:
 def test_programs_that_are_not_there_are_named(tmp_path: Path) -> None:
     with a_scheduler(tmp_path, ManualWorkers()) as scheduler:
         order = an_order(program=b"never uploaded")
-        assert scheduler.missing(order) == [order.program]
+        assert scheduler.missing_programs(order) == [order.program]
         with pytest.raises(MissingPrograms) as caught:
             scheduler.submit(order)
         assert caught.value.missing == (order.program,)
@@ -232,7 +232,7 @@ def test_closing_without_grace_requeues_what_runs(tmp_path: Path) -> None:
             scheduler.close(0)
             closing.join(30)
             assert not closing.is_alive()
-            assert workers.tasks[0].running.stopping()
+            assert workers.tasks[0].running.is_stopped()
             assert heard[-1] == "queued"
             with pytest.raises(Closing):
                 scheduler.jobs()

@@ -162,6 +162,6 @@ def crowd(folder: Path, threads: int, each: int) -> None:
             task.order.name
             for w in workers
             for task in w.tasks
-            if not task.running.stopping() and task.running.future.exception() is None
+            if not task.running.is_stopped() and task.running.future.exception() is None
         ]
         assert len(finished) == len(set(finished))

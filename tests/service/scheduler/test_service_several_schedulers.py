@@ -93,7 +93,7 @@ def test_jobs_of_another_server_are_seen_watched_and_cancelled(tmp_path: Path) -
         cancelled = two.cancel(second.id)
         assert cancelled is not None
         assert cancelled.state == "cancelled"
-        until(task.running.stopping)
+        until(task.running.is_stopped)
         assert over(one, second).state == "cancelled"
         assert one.statistics().ended == {("partition", "done"): 1, ("partition", "cancelled"): 1}
 

@@ -191,8 +191,8 @@ def test_what_is_no_fault_of_a_worker_fails_the_order_and_stops_the_others(tmp_p
         failed = over(scheduler, job)
         assert failed.problem is not None
         assert str(error) in failed.problem["what"]
-        assert found["a"].running.stopping()
-        assert found["c"].running.stopping()
+        assert found["a"].running.is_stopped()
+        assert found["c"].running.is_stopped()
         next_one = scheduler.submit(an_order(1))
         at_work(workers, "program-1")["program-1"].succeed()
         assert over(scheduler, next_one).state == "done"
@@ -204,7 +204,7 @@ def test_cancelling_stops_all_pieces_at_once(tmp_path: Path) -> None:
         found = at_work(workers, "a", "b", "c")
         waiting = scheduler.submit(an_order(1))
         assert scheduler.cancel(job.id).state == "cancelled"
-        assert all(task.running.stopping() for task in found.values())
+        assert all(task.running.is_stopped() for task in found.values())
         at_work(workers, "program-1")["program-1"].succeed()
         assert over(scheduler, waiting).state == "done"
         assert len(workers.tasks) == 5
@@ -215,7 +215,7 @@ def test_cancelling_while_the_order_goes_on_alone(tmp_path: Path) -> None:
         at_work(workers, "a")["a"].find()
         again = at_work(workers, "program-0")["program-0"]
         scheduler.cancel(job.id)
-        assert again.running.stopping()
+        assert again.running.is_stopped()
         same = scheduler.submit(an_order(0))
         at_work(workers, "program-0")["program-0"].succeed()
         assert over(scheduler, same).state == "done"
@@ -228,7 +228,7 @@ def test_a_job_that_joins_hears_how_far_it_is_and_keeps_the_order_alive(tmp_path
         found = at_work(workers, "b", "c")
         second = scheduler.submit(an_order(0))
         scheduler.cancel(job.id)
-        assert not any(task.running.stopping() for task in found.values())
+        assert not any(task.running.is_stopped() for task in found.values())
         found["b"].find()
         until(lambda: scheduler.job(second.id).progress.get("done") == 2)
         found["c"].find()
@@ -251,7 +251,7 @@ def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pyte
         failed = over(scheduler, job)
         assert failed.problem is not None
         assert failed.problem["what"].startswith("'order' took longer than the 60 s")
-        assert found["b"].running.stopping()
+        assert found["b"].running.is_stopped()
         assert len(workers.tasks) == 4
 
 
@@ -286,7 +286,7 @@ def test_closing_without_grace_requeues_it_and_it_starts_again(tmp_path: Path) -
             workers.task(0).want(*"abcde")
             found = at_work(workers, "a", "b", "c")
             scheduler.close(0)
-            assert all(task.running.stopping() for task in found.values())
+            assert all(task.running.is_stopped() for task in found.values())
         workers = ManualWorkers(2)
         with a_scheduler(tmp_path, workers, store) as scheduler:
             begin_again(scheduler, workers, job)

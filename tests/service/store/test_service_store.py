@@ -103,7 +103,7 @@ def test_what_can_be_no_key_is_not_stored(folder: Place, key: str) -> None:
     with folder.open() as store:
         assert store.find(key) is None
         assert not store.has_program(key)
-        with store.using(key), pytest.raises(NotStored):
+        with store.lease(key), pytest.raises(NotStored):
             store.read(key, "report.json")
         with pytest.raises(InputError):
             store.program(key)
@@ -121,7 +121,7 @@ def test_files_are_their_owners_alone(folder: Place) -> None:
     with folder.open() as store:
         store.put(name(1), FILES, {})
         store.put_program(b"x")
-        with store.using(name(1)):
+        with store.lease(name(1)):
             assert len(folder.files()) == 5
             assert {p.stat().st_mode & 0o077 for p in folder.files()} == {0}
             assert (folder.folder / "store").stat().st_mode & 0o077 == 0
@@ -293,7 +293,7 @@ def test_what_a_dead_writer_left_is_removed_in_time(folder: Place, monkeypatch: 
         assert len(folder.files()) == 6, "they may be somebody's who is writing"
         assert store.statistics().entries == 1
         monkeypatch.setattr("shardc.service.store.quota._LEFT_OVER", -1.0)
-        with store.using(name(2)):
+        with store.lease(name(2)):
             store._quota.rescan()
             assert len(folder.files()) == 5
         store._quota.rescan()
@@ -310,7 +310,7 @@ def test_writers_at_the_same_time_agree(folder: Place) -> None:
         def work(number: int) -> None:
             store = (one, other)[number % 2]
             start.wait(30)
-            with store.using(name(1)):
+            with store.lease(name(1)):
                 entry = store.put(name(1), {"report.json": b"%d" % number}, {"n": number})
                 assert store.find(name(1)) == entry
                 assert store.read(name(1), "report.json") == b"%d" % entry.facts["n"]
@@ -390,7 +390,7 @@ def test_a_full_disk_costs_only_what_was_to_be_written(folder: Place, monkeypatc
     with folder.open(limit=10**9) as store:
         store.put(name(1), FILES, {})
         small_disk(folder, 20_000, monkeypatch)
-        with store.using(name(1)):
+        with store.lease(name(1)):
             before = folder.files()
             for attempt in (lambda: store.put(name(2), FILES, {}), lambda: store.put_program(bytes(30_000))):
                 with pytest.raises(EnvironmentProblem, match="disk is full") as caught:
@@ -424,7 +424,7 @@ with Store(str(root / "store"), root / "state", 400_000, bytes(range(32))) as st
     number = 0
     while True:
         key = f"{number % 40:064x}"
-        with store.using(key):
+        with store.lease(key):
             store.put(key, {"report.json": b"%d" % (number % 40) * 9000, "other.json": b"x"}, {"n": number})
         number += 1
 """

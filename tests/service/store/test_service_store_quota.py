@@ -77,16 +77,16 @@ def test_what_another_server_uses_stays(place: Place, states: tuple[str, str]) -
     with place.open(state=states[0]) as other, place.open(limit=25_000, state=states[1]) as store:
         put(other, 0)
         program = other.put_program(bytes(100))
-        with other.using(name(0), program):
+        with other.lease(name(0), program):
             store._quota.rescan()
             put(store, 1)
             put(store, 2)
             assert there(store, range(3)) == [0, 2]
             assert other.read(name(0), "report.json") == bytes(10_000)
             assert other.program(program) == bytes(100)
-            with store.using(name(2)), pytest.raises(EnvironmentProblem, match="are in use"):
+            with store.lease(name(2)), pytest.raises(EnvironmentProblem, match="are in use"):
                 put(store, 3)
-        other._leases.keep()
+        other._leases.renew()
         if place.kind == "far":  # leases linger there, see below
             other._leases.close()
         put(store, 3)
@@ -103,13 +103,13 @@ def test_a_lease_that_lingers_is_used_again_and_ends(tmp_path: Path, monkeypatch
         mark = StorageBackend.mark
         monkeypatch.setattr(StorageBackend, "mark", lambda self, path: (marks.append(path), mark(self, path))[1])
         for _ in range(20):
-            with store.using(name(0)):
+            with store.lease(name(0)):
                 assert store.find(name(0))
         assert marks == [], "the lease of putting it lingers"
         assert len(store._backend.names("leases")) == 1
         assert store.statistics().in_use == 0
         monkeypatch.setattr(leases_module, "_LINGER", 0.0)
-        store._leases.keep()
+        store._leases.renew()
         assert store._backend.names("leases") == []
 
 
@@ -120,7 +120,7 @@ def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypa
     monkeypatch.setattr(StorageBackend, "version", lambda self, path: (asked.append(path), version(self, path))[1])
     with place.open() as store, place.open(state="other", limit=1) as other:
         put(store, 0)
-        with store.using(name(0)):
+        with store.lease(name(0)):
             store.find(name(0))
             asked.clear()
             assert all(store.find(name(0)) for _ in range(5))
@@ -129,7 +129,7 @@ def test_what_is_leased_is_not_asked_for_again_far_away(tmp_path: Path, monkeypa
         other._quota.rescan()
         other.evict()
         assert store.find(name(0)) is None
-        with store.using(name(0)):
+        with store.lease(name(0)):
             assert store.find(name(0)) is None
 
 
@@ -140,17 +140,17 @@ def test_leases_that_lingered_or_ran_out_promise_nothing(tmp_path: Path, monkeyp
         put(store, 0)
         assert store.find(name(0))
         put(store, 1)
-        with store.using(name(0)):
+        with store.lease(name(0)):
             assert store.find(name(0)) is None
-        monkeypatch.setattr(store._leases, "keep", lambda: None)
+        monkeypatch.setattr(store._leases, "renew", lambda: None)
         monkeypatch.setattr(leases_module, "_SECONDS", 0.2)
         store._leases.close()
-        with store.using(name(1)):
+        with store.lease(name(1)):
             assert store.find(name(1))
             time.sleep(0.3)  # as if this computer had slept for minutes
             other._quota.rescan()
             other.evict()
-            with store.using(name(1)):
+            with store.lease(name(1)):
                 assert store.find(name(1)) is None
 
 
@@ -158,11 +158,11 @@ def test_a_lease_is_renewed_while_it_is_used(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(leases_module, "_SECONDS", 0.4)
     with place.open() as store, place.open(limit=1, state="other") as other:
         put(store, 0)
-        with store.using(name(0)):
+        with store.lease(name(0)):
             (first,) = store._backend.names("leases")
             until = time.monotonic() + 0.8
             while time.monotonic() < until:
-                store._leases.keep()
+                store._leases.renew()
                 assert other._leases.in_use([name(0)]) == {name(0)}
                 time.sleep(0.02)
             (last,) = store._backend.names("leases")
@@ -194,7 +194,7 @@ def test_who_takes_a_lease_in_the_last_moment_keeps_it(place: Place, monkeypatch
 
         def hook(path: str, data: bytes) -> bool:
             if path == f"evicting/{name(0)}":
-                uses.enter_context(other.using(name(0)))
+                uses.enter_context(other.lease(name(0)))
                 found.append(other.find(name(0)))
             return create(path, data)
 
@@ -218,7 +218,7 @@ def test_who_is_later_waits_until_it_is_gone(place: Place, monkeypatch: pytest.M
         remove = store._backend.remove
 
         def use() -> None:
-            with other.using(name(0)):
+            with other.lease(name(0)):
                 found.append(other.find(name(0)))
                 put(other, 0)
                 found.append(other.find(name(0)))
@@ -244,7 +244,7 @@ def test_warnings_of_a_dead_server_end(place: Place) -> None:
     with place.open(limit=11_000) as store:
         put(store, 0)
         store._backend.create(f"evicting/{name(0)}", str(int(1000 * time.time()) - 1).encode())
-        with store.using(name(0)):
+        with store.lease(name(0)):
             assert store.find(name(0))
         put(store, 1)
         assert there(store, range(2)) == [1]
@@ -351,7 +351,7 @@ class Servers(RuleBasedStateMachine):
         if (server, number) in self.uses:
             return
         use = self.uses[server, number] = ExitStack()
-        use.enter_context(self.servers[server].using(name(number)))
+        use.enter_context(self.servers[server].lease(name(number)))
         if self.servers[server].find(name(number)):
             self.promised.add(number)
 
@@ -374,7 +374,7 @@ class Servers(RuleBasedStateMachine):
 
     @rule(server=st.integers(0, 1))
     def keep_house(self, server: int) -> None:
-        self.servers[server]._leases.keep()
+        self.servers[server]._leases.renew()
         self.servers[server]._quota.rescan()
         self.servers[server].evict()
 

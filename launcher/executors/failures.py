@@ -10,49 +10,57 @@ from shardc.hlo.errors import EnvironmentProblem, RunError
 from shardc.hlo.units import bytes_text
 from shardc.launcher.executors.limits import TaskLimits
 
-__all__ = ["died", "last_lines", "no_room", "stopped", "too_large", "too_much_memory", "too_slow"]
+__all__ = [
+    "crash_error",
+    "disk_full_error",
+    "last_lines",
+    "memory_error",
+    "size_error",
+    "stopped_error",
+    "timeout_error",
+]
 
 #: What allocators say before they end a process: LLVM's, C++'s, and Python's own.
 _NO_MEMORY = re.compile(r"out of memory|bad_alloc|MemoryError|[Cc]annot allocate memory")
 _LAST_LINES, _LINE_LENGTH = 3, 200
 
 
-def stopped(name: str) -> RunError:
+def stopped_error(name: str) -> RunError:
     """Somebody did not want the result any more, or the work is closed."""
     return RunError(f"{name!r} was stopped")
 
 
-def too_slow(name: str, limits: TaskLimits) -> RunError:
+def timeout_error(name: str, limits: TaskLimits) -> RunError:
     """The time is over."""
     what = f"{name!r} took longer than the {limits.seconds:g} s that it may take, and was ended"
     return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
 
 
-def no_room(name: str, error: OSError) -> EnvironmentProblem:
+def disk_full_error(name: str, error: OSError) -> EnvironmentProblem:
     """The disk is full."""
     return EnvironmentProblem(f"{name!r} has no room: {error.strerror}", fix="space for temporary files (TMPDIR)")
 
 
-def too_large(name: str, limits: TaskLimits) -> RunError:
+def size_error(name: str, limits: TaskLimits) -> RunError:
     """The answer has more bytes than it may have."""
     return RunError(f"the result of {name!r} has more than {bytes_text(limits.answer_bytes)}", fix="ask for less")
 
 
-def too_much_memory(name: str, limits: TaskLimits) -> RunError:
+def memory_error(name: str, limits: TaskLimits) -> RunError:
     """The task needs more memory than it may have, or than the machine has."""
     allowed = f"than the {bytes_text(limits.memory_bytes)} that it may have" if limits.memory_bytes else "than there is"
     fix = "a smaller program, or a larger limit (--memory-limit of shardc serve)"
     return RunError(f"{name!r} needs more memory {allowed}", fix=fix)
 
 
-def died(name: str, code: int, said: str, limits: TaskLimits) -> RunError:
+def crash_error(name: str, code: int, said: str, limits: TaskLimits) -> RunError:
     """The process that did the task ended by itself with exit status ``code`` (negative: a signal); ``said`` is what
     it wrote on standard error."""
     if _NO_MEMORY.search(said):
-        return too_much_memory(name, limits)
+        return memory_error(name, limits)
     words = last_lines(said.splitlines())
     if code == -signal.SIGXCPU:
-        return too_slow(name, limits)
+        return timeout_error(name, limits)
     if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
         fix = "somebody did it: often the system, short of memory; try again, or a smaller program"
         return RunError(f"the process of {name!r} was killed", where=words, fix=fix)
