@@ -13,7 +13,6 @@ SCRIPTS = (
     "jax_jit.py",
     "jax_fsdp_scan.py",
     "mesh_512.py",
-    "numpy_mlp.py",
     "checkpoint_resume.py",
     "find_the_allgather.py",
 )

@@ -29,8 +29,8 @@ def job(ranks: int, *arguments: str, cwd: Path, **environment: str) -> subproces
 @pytest.mark.parametrize(
     ("ranks", "cases", "nodes"),
     [
-        (4, 25, ""),
-        (4, 20, "0,0,1,1"),
+        (4, 12, ""),
+        (4, 10, "0,0,1,1"),
         pytest.param(3, 60, "", marks=pytest.mark.full),
         pytest.param(5, 60, "0,1,0,0,2", marks=pytest.mark.full),
     ],

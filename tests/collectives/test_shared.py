@@ -12,7 +12,10 @@ pytestmark = pytest.mark.mpi
 WORKER = ("-m", "tests.collectives.shared_worker")
 
 
-@pytest.mark.parametrize(("ranks", "programs"), [(4, 60), (3, 20), (2, 20)])
+@pytest.mark.parametrize(
+    ("ranks", "programs"),
+    [(4, 24), (3, 10), *(pytest.param(n, 60, marks=pytest.mark.full) for n in (4, 3, 2))],
+)
 def test_random_programs(ranks: int, programs: int, repository: Path) -> None:
     done = job(ranks, *WORKER, str(programs), cwd=repository)
     assert done.returncode == 0, done.stdout + done.stderr

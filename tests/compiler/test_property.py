@@ -87,10 +87,10 @@ class Program:
 
 
 def prop(examples: int) -> Callable[[Callable[[Program], None]], Any]:
-    """A property of drawn programs: a seeded slice of ``examples``, and 30 times as many with ``--run-full``."""
+    """A property of drawn programs: a seeded slice of ``examples``, and 60 times as many in the full run."""
 
     def decorate(grow: Callable[[Program], None]) -> Any:
-        @pytest.mark.parametrize("count", [examples, pytest.param(30 * examples, marks=pytest.mark.full)])
+        @pytest.mark.parametrize("count", [examples, pytest.param(60 * examples, marks=pytest.mark.full)])
         def test(count: int) -> None:
             @settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
             @given(st.data())
@@ -178,7 +178,7 @@ def defined(dtype: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@prop(80)
+@prop(40)
 def test_elementwise(p: Program) -> None:
     """Some opcodes at once on operands of one type and shape."""
     dtype, dims = p.pick(*TYPES), p.draw(DIMS)
@@ -195,7 +195,7 @@ def test_elementwise(p: Program) -> None:
     p.op("copy", operands[0])
 
 
-@prop(30)
+@prop(15)
 def test_convert(p: Program) -> None:
     """Every type to every other."""
     source = p.pick(*TYPES)
@@ -206,7 +206,7 @@ def test_convert(p: Program) -> None:
     p.op("copy", x)
 
 
-@prop(30)
+@prop(15)
 def test_bitcast_convert(p: Program) -> None:
     """Bits as another type, of the same width, wider or narrower."""
     real = [d for d in map(DTYPES.__getitem__, TYPES) if d.kind not in ("complex", "pred") and d.bits != 6]
@@ -219,7 +219,7 @@ def test_bitcast_convert(p: Program) -> None:
     p.op("bitcast-convert", p.wild(source.name, *dims, *(parts if source is narrow else ())), shape=shape)
 
 
-@prop(15)
+@prop(7)
 def test_stochastic_convert(p: Program) -> None:
     """Floats to integers by random bits of the same width."""
     source = p.pick("f16", "bf16", "f32", "f64")
@@ -228,7 +228,7 @@ def test_stochastic_convert(p: Program) -> None:
     p.op("stochastic-convert", p.wild(source, *dims), p.wild(bits, *dims), shape=array_shape(target, *dims))
 
 
-@prop(10)
+@prop(5)
 def test_map(p: Program) -> None:
     """A computation over scalars, applied to every element."""
     dtype, dims = p.pick(*FLOATS), p.draw(DIMS)
@@ -242,7 +242,7 @@ def test_map(p: Program) -> None:
 # Movement.
 
 
-@prop(60)
+@prop(30)
 def test_movement(p: Program) -> None:
     """Bits arrive where they should and as they were."""
     dtype, dims = p.pick(*TYPES), p.draw(DIMS.filter(bool))
@@ -282,7 +282,7 @@ def reducible(p: Program, dtype: str, opcode: str, *dims: int) -> Instruction:
     return p.wild(dtype, *dims) if exact else p.small(dtype, *dims)
 
 
-@prop(60)
+@prop(30)
 def test_reduce(p: Program) -> None:
     """Over some dimensions, by any of the usual operations."""
     dtype, dims = p.pick(*TYPES), p.draw(DIMS.filter(bool))
@@ -299,7 +299,7 @@ def window_dim(p: Program, size: int, *, dilated: bool = True) -> WindowDim:
     return w if windowed_size(size, w) else WindowDim(1)
 
 
-@prop(50)
+@prop(25)
 def test_reduce_window(p: Program) -> None:
     """Windows with strides, holes, padding and cropping."""
     dtype, dims = p.pick(*TYPES), p.draw(DIMS.filter(bool))
@@ -319,7 +319,7 @@ def order(dtype: str, direction: str, others: Sequence[str] = (), **attrs: Any) 
     return b.build(b.add("compare", x, y, direction=direction, **attrs))
 
 
-@prop(30)
+@prop(15)
 def test_select_and_scatter(p: Program) -> None:
     """The chosen element of every window gets the source's element."""
     dtype, dims = (
@@ -335,7 +335,7 @@ def test_select_and_scatter(p: Program) -> None:
     )  # fmt: skip
 
 
-@prop(40)
+@prop(20)
 def test_sort(p: Program) -> None:
     """Stable, by the first operand; floats in total order."""
     dtype, dims = p.pick(*(t for t in TYPES if not DTYPES[t].is_complex)), p.draw(DIMS.filter(bool))
@@ -360,7 +360,7 @@ def indices(p: Program, *dims: int) -> Instruction:
     return p.argument(values.astype(DTYPES[dtype].numpy), dtype)
 
 
-@prop(50)
+@prop(25)
 def test_gather_and_scatter(p: Program) -> None:
     """Windows of some dimensions at positions along others, the rest whole; indices may lie outside."""
     dtype = p.pick(*TYPES)
@@ -391,7 +391,7 @@ def test_gather_and_scatter(p: Program) -> None:
 # Products.
 
 
-@prop(40)
+@prop(20)
 def test_dot(p: Program) -> None:
     """Any order of batch, free and contracted dimensions, also into a wider type."""
     dtype = p.pick(*TYPES)
@@ -434,7 +434,7 @@ def convolved(p: Program) -> tuple[ConvDims, list[int], list[int], dict[str, Any
     return labels, placed(left, roles[0]), placed(right, roles[1]), fields
 
 
-@prop(40)
+@prop(20)
 def test_convolution(p: Program) -> None:
     """Strides, padding, both dilations, reversal, groups, any order of dimensions."""
     dtype = p.pick(*(t for t in SUMMED if t != "pred"))

@@ -60,6 +60,6 @@ def test_evaluator(stablehlo_case: Path) -> None:
     evaluate(read(stablehlo_case), [])
 
 
-def test_compiled(stablehlo_case: Path) -> None:
-    module, inputs = with_inputs_as_parameters(read(stablehlo_case))
+def test_compiled(compiled_case: Path) -> None:
+    module, inputs = with_inputs_as_parameters(read(compiled_case))
     run_single(build_executable(module, Config(), host_target(), fold=False), inputs)

@@ -20,8 +20,9 @@ def run_seeds(first: int, last: int) -> None:
     run_fuzzer("fuzz_jax.py", first, last, says=f"{last - first} programs, 0 failures")
 
 
-def test_random_programs() -> None:
-    run_seeds(0, 50)
+@pytest.mark.parametrize(("first", "last"), [(0, 25), pytest.param(25, 50, marks=pytest.mark.full)])
+def test_random_programs(first: int, last: int) -> None:
+    run_seeds(first, last)
 
 
 @pytest.mark.full

@@ -23,7 +23,9 @@ def mpiexec(ranks: int, *command: str, cwd: Path, **environment: str) -> subproc
     )
 
 
-@pytest.mark.parametrize(("ranks", "devices"), [(4, 4), (4, 7), (3, 12), (2, 2)])
+@pytest.mark.parametrize(
+    ("ranks", "devices"), [(4, 7), (2, 2), *(pytest.param(*n, marks=pytest.mark.full) for n in ((4, 4), (3, 12)))]
+)
 def test_ranks_own_one_or_several_devices(ranks: int, devices: int, repository: Path) -> None:
     done = mpiexec(ranks, sys.executable, *WORKER, str(devices), cwd=repository)
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def run(ranks: int, steps: int, cwd: Path) -> dict[str, Any]:
 @pytest.mark.mpi
 def test_ranks_repeat_virtual_devices(repository: Path) -> None:
     """Four ranks, also on fewer cores."""
-    virtual, ranks = run(0, 250, repository), run(4, 250, repository)
+    virtual, ranks = run(0, 120, repository), run(4, 120, repository)
     assert ranks["checksum"] == virtual["checksum"]
     assert max(ranks["grew"]) < GROWTH
 

@@ -37,13 +37,13 @@ def run_block(block: int) -> None:
             pytest.fail(explain(seed), pytrace=False)
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(5))
 def test_random_programs(block: int) -> None:
     run_block(block)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("block", range(10, 320))
+@pytest.mark.parametrize("block", range(5, 320))
 def test_many_random_programs(block: int) -> None:
     run_block(block)
 

@@ -177,14 +177,14 @@ def run(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_partitioned_equals_unpartitioned(name: str) -> None:
-    for seed in range(40):
+    for seed in range(20):
         run(name, seed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_partitioned_equals_unpartitioned_at_length(name: str) -> None:
-    for seed in range(40, 1000):
+    for seed in range(20, 1000):
         run(name, seed)
 
 
