@@ -32,10 +32,10 @@ demo: $(RUN)
 	@$(BIN)/python -m shardc demo --jax --svg shardc-demo.svg
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-newest: $(DEV)
-	@sh tools/test_newest.sh $(BIN)/python $(VENV)-newest -n $(JOBS)
+	@sh tools/test_newest.sh $(BIN)/python $(VENV)-newest -n $(JOBS) --dist worksteal
 
 test-full: $(DEV)
 	@JOBS=$(JOBS) $(BIN)/python -m tools.full_run $(PARTS)

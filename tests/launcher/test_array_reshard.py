@@ -115,7 +115,7 @@ def test_donated_arrays_are_gone() -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_ranks(ranks: int, repository: Path) -> None:
     done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.reshard_worker", cwd=repository)
     assert done.returncode == 0, done.stderr

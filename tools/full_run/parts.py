@@ -15,7 +15,8 @@ from tools.full_run.run import Part
 
 __all__ = ["PARTS", "PATHS"]
 
-PYTEST = (sys.executable, "-m", "pytest", "-n", os.environ.get("JOBS", "auto"), "--hypothesis-seed=0")
+WORKERS = ("-n", os.environ.get("JOBS", "auto"), "--dist", "worksteal")
+PYTEST = (sys.executable, "-m", "pytest", *WORKERS, "--hypothesis-seed=0")
 
 #: Where the tests marked ``full`` of a part are.
 PATHS: Mapping[str, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from tests.launcher.test_job import mpiexec
 from tests.service.client.remote_service import FakeService, serving
 
 WORKER = (sys.executable, "-m", "tests.service.client.rank_of_a_job")
-RANKS = 4
+RANKS = 2
 
 
 def job(url: str, folder: Path, root: Path, *words: str) -> tuple[list[str], str]:
@@ -49,7 +49,7 @@ def test_a_rank_without_the_service_has_rank_0s(
 @pytest.mark.mpi
 def test_away_is_one_warning_of_the_job(tmp_path: Path, repository: Path) -> None:
     came, said = job("http://127.0.0.1:9", tmp_path, repository)
-    assert came == ["compile", "rank 0", "rank 0", "rank 0"]
+    assert came == ["compile", *["rank 0"] * (RANKS - 1)]
     assert said.count("programs are compiled here") == 1
 
 
@@ -66,5 +66,5 @@ def test_what_is_damaged_on_its_way_comes_from_rank_0(tmp_path: Path, repository
 
     with serving(spoil=spoil) as service:
         came, said = job(service.url, tmp_path, repository)
-    assert came == ["compile", "rank 0", "rank 0", "rank 0"] and len(sent) == RANKS
+    assert came == ["compile", *["rank 0"] * (RANKS - 1)] and len(sent) == RANKS
     assert said == ""
