@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.gather import gather
 from shardc.launcher.driver.checked import Unpartitioned
 from shardc.launcher.driver.compiled import compile_partitioned
 from shardc.launcher.driver.executables import RemoteCompilers

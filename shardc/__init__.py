@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardc.hlo.ir.custom_calls import CustomCall as CustomCall
     from shardc.hlo.ir.mesh import Mesh as Mesh
     from shardc.launcher.arrays.array import Array as Array
-    from shardc.launcher.arrays.array import gather as gather
+    from shardc.launcher.arrays.gather import gather as gather
     from shardc.launcher.arrays.make_arrays import array as array
     from shardc.launcher.arrays.make_arrays import array_from_callback as array_from_callback
     from shardc.launcher.arrays.make_arrays import array_from_process_local_data as array_from_process_local_data
@@ -64,7 +64,7 @@ _MODULES = {
     "connect": "service.client.client",
     "device_put": "launcher.arrays.make_arrays",
     "from_jax": "stages.programs",
-    "gather": "launcher.arrays.array",
+    "gather": "launcher.arrays.gather",
     "jit": "stages.jit",
     "latest_checkpoint": "launcher.checkpoint.folders",
     "load": "stages.programs",

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.launcher.arrays.array import Array, gather
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.gather import gather
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 

@@ -6,7 +6,7 @@ None of it communicates. Every process says what its own devices hold, from a `S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.types import DType
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.assemble import assemble
 from shardc.launcher.arrays.layout import Layout, Region
-from shardc.launcher.arrays.pieces import Piece, Source, Whole, copy_into, inside, overlap, region_text, volume
+from shardc.launcher.arrays.pieces import Piece, Source, Whole, overlap, region_text
 from shardc.launcher.arrays.placement import as_dtype, as_sharding, is_sharding, layout_of
 from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.launcher.driver.compiled import job_config
@@ -29,13 +30,10 @@ __all__ = [
     "array_from_process_local_data",
     "array_from_shards",
     "array_of",
-    "converted",
     "device_put",
 ]
 
 Block = NDArray[np.uint8]
-#: Where kernels want arguments to begin.
-_ALIGNMENT = 16
 
 
 def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -160,66 +158,7 @@ def array_from_process_local_data(
 
 def array_of(layout: Layout, source: Source, *, copy: bool | None = None, transport: Transport | None = None) -> Array:
     """An `Array` whose shards on this process are read from ``source``; the same shard is read once."""
-    transport = transport or job_transport(job_config())
-    if layout.num_devices < transport.process_count:
-        name = layout.name or f"{layout.dtype}{list(layout.dims)}"
-        raise InputError(
-            f"{name} would lie on {layout.num_devices} devices, the job has {transport.process_count} ranks",
-            fix=f"give a mesh of at least {transport.process_count} devices; (mesh, P()) replicates it",
-        )
-    made: dict[tuple[int, ...], tuple[Block, bool]] = {}
-    blocks: dict[int, Block] = {}
-    for device in transport.ownership(layout.num_devices).devices(transport.process_index):
-        position = layout.positions[device]
-        if position not in made:
-            made[position] = block_of(layout, position, source, transport.empty, copy)
-        blocks[device] = made[position][0]
-    out = Array(layout, blocks, transport)
-    out._shared = any(aliased for _, aliased in made.values())
-    return out
-
-
-def block_of(
-    layout: Layout,
-    position: tuple[int, ...],
-    source: Source,
-    empty: Callable[[int], Block],
-    copy: bool | None = None,
-) -> tuple[Block, bool]:
-    """The shard at ``position`` and whether it is the source's own memory; raises `InputError` for missing elements."""
-    region = layout.region(position)
-    pieces = list(source.pieces(region)) if volume(region) else []
-    if copy is not True and (found := _as_it_lies(layout, region, pieces)) is not None:
-        return found, True
-    if copy is False:
-        raise InputError(
-            f"{_shard_text(layout, region)} does not lie in one aligned piece, and copy=False was given",
-            fix="leave copy= out",
-        )
-    block = empty(layout.local_bytes)
-    if volume(region) != layout.typed(block).size:
-        block[...] = 0
-    written = copy_into(layout.without_padding(block, position), region, pieces)
-    if written != volume(region):
-        raise InputError(
-            f"{volume(region) - written} elements of {_shard_text(layout, region)} are not there",
-            fix="every process needs what its own devices hold",
-        )
-    return block, False
-
-
-def _as_it_lies(layout: Layout, region: Region, pieces: Sequence[Piece]) -> Block | None:
-    """The memory of the one piece that has the region as compiled programs read it."""
-    if volume(region) != np.prod(layout.local_dims, dtype=np.int64) or len(pieces) != 1:
-        return None
-    (piece,) = pieces
-    if overlap(region, piece.region) != region:
-        return None
-    part: tuple[Any, ...] = inside(region, piece.region)
-    data = piece.data[(*part, ...)]
-    if not data.flags.c_contiguous or data.dtype != layout.dtype.numpy or data.ctypes.data % _ALIGNMENT:
-        return None
-    return data.reshape(-1).view(np.uint8)
+    return assemble(Array, layout, source, transport or job_transport(job_config()), copy=copy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,30 +240,11 @@ def _again(value: Array, sharding: Any, mesh: Any, dtype: Any, copy: bool | None
     from shardc.launcher.arrays.reshard import Held, reshard_array
 
     if dtype is not None and as_dtype(dtype).numpy != value.dtype:
-        value = converted(value, dtype)
+        value = value.astype(dtype)
     if sharding is None and mesh is None:
         return array_of(value._layout, Held(value), copy=True, transport=value._transport) if copy else value
     return reshard_array(value, as_sharding(sharding, value.ndim, mesh), copy=copy)
 
 
-def converted(array: Array, dtype: Any) -> Array:
-    """``array`` as another element type: each shard by itself, as NumPy converts."""
-    layout, transport = array._layout, array._transport
-    target = replace(layout, dtype=as_dtype(dtype))
-    made: dict[int, Block] = {}
-    blocks: dict[int, Block] = {}
-    for device, block in array._live().items():
-        if id(block) not in made:
-            made[id(block)] = transport.empty(target.local_bytes)
-            target.typed(made[id(block)])[...] = layout.typed(block).astype(target.dtype.numpy)
-        blocks[device] = made[id(block)]
-    return Array(target, blocks, transport)
-
-
 def _process() -> int:
     return job_transport(job_config()).process_index
-
-
-def _shard_text(layout: Layout, region: Region) -> str:
-    name = f" of {layout.name}" if layout.name else ""
-    return f"the shard {region_text(region)}{name} ({layout.dtype}{list(layout.dims)})"

@@ -23,6 +23,7 @@ from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.assemble import assemble, block_of
 from shardc.launcher.arrays.layout import Layout, Region
 from shardc.launcher.arrays.pieces import Piece, overlap
 from shardc.launcher.arrays.placement import as_sharding, is_sharding, is_spec, layout_of
@@ -64,8 +65,6 @@ def reshard_array(array: Array, sharding: Sharding | None, copy: bool | None = N
 
 def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
     """``array`` in the layout ``target``, which has its dimensions and element type."""
-    from shardc.launcher.arrays.make_arrays import array_of
-
     array._live()
     source, transport = array._layout, array._transport
     if source.same_data(target) and not copy:
@@ -76,7 +75,7 @@ def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
     if _is_at_hand(source, target, transport):
         if copy is not True:
             array._shared = True
-        return array_of(target, Held(array), copy=copy, transport=transport)
+        return assemble(Array, target, Held(array), transport, copy=copy)
     if copy is False:
         raise InputError(f"{array!r} does not lie as {target.sharding}, and copy=False was given")
     return _travelled(array, target)
@@ -84,8 +83,6 @@ def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
 
 def blocks_under(array: Array, target: Layout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
     """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard."""
-    from shardc.launcher.arrays.make_arrays import block_of
-
     log.debug("%r goes to a program that wants %s: it is resharded", array, target.sharding)
     if _is_at_hand(array._layout, target, array._transport):
         made: dict[tuple[int, ...], Block] = {}

@@ -11,7 +11,8 @@ from typing import Any
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.launcher.arrays.make_arrays import array_of, block_of
+from shardc.launcher.arrays.assemble import block_of
+from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.pieces import Whole
 from shardc.launcher.arrays.placement import as_sharding, layout_of
 from shardc.launcher.checkpoint.files import TensorFile

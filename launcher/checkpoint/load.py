@@ -13,8 +13,9 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
+from shardc.launcher.arrays.assemble import block_of
 from shardc.launcher.arrays.layout import Region
-from shardc.launcher.arrays.make_arrays import array_of, block_of
+from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.arrays.pieces import Piece, cut, inside, overlap, region_text, volume
 from shardc.launcher.arrays.placement import as_dtype, as_sharding, is_sharding, is_spec, layout_of

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DType
-from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.buffer_pool import BufferPool
 
 __all__ = ["as_global", "check_global", "place"]
@@ -63,14 +63,12 @@ def place(
     An `Array` in another layout is resharded, in a job by all processes together. ``where`` says which argument it is,
     for errors.
     """
-    if isinstance(value, Array):
+    if isinstance(value, ShardedArray):
         blocks = value._live()
         if value._layout.same_data(layout) and all(d in blocks for d in devices):
             return [blocks[d] for d in devices], False
         check_global(value.shape, value.dtype, layout, where)
-        from shardc.launcher.arrays.reshard import blocks_under
-
-        return blocks_under(value, layout, devices, pool.take), True
+        return value.blocks_under(layout, devices, pool.take), True
     array = as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
     lying = _as_it_lies(array, layout, devices)

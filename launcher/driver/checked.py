@@ -19,8 +19,9 @@ from shardc.hlo.errors import RunError, ShardcError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Module
-from shardc.launcher.arrays.array import Array, gather
+from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.arguments import as_global, check_global
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.partitioner.equivalence import agree, first_difference
@@ -115,13 +116,13 @@ class StepCheck:
     def _whole(self, number: int, value: Any) -> NDArray[Any]:
         spec = self.executable.arguments[number]
         title = partial("argument {} ({})".format, number, spec.name)
-        if isinstance(value, Array):
+        if isinstance(value, ShardedArray):
             return np.asarray(gather(value))
         array = as_global(value, spec.global_shape.dtype, title)
         check_global(array.shape, array.dtype, Layout.of(spec, self.executable.num_devices), title)
         return array
 
-    def compare(self, arguments: Sequence[NDArray[Any]], results: Sequence[Array]) -> None:
+    def compare(self, arguments: Sequence[NDArray[Any]], results: Sequence[ShardedArray]) -> None:
         """Raise `RunError` on all ranks unless ``results`` are what the unpartitioned program gives."""
         values = [np.asarray(gather(r)) for r in results]
         found: ShardcError | None = None

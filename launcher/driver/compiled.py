@@ -18,6 +18,7 @@ from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.callbacks import PURE
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.progress import stage
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.executables import (
     COMPILE_WAIT,
     Compilation,
@@ -129,10 +130,10 @@ class Compiled:
         if executable.gpu is not None:
             from shardc.launcher.gpu.driver import GpuDriver
 
-            return GpuDriver.of(executable, transport, config, check)
+            return GpuDriver.of(executable, transport, config, check, array_type=Array)
         from shardc.launcher.driver.driver import Driver
 
-        return Driver(executable, self.step, transport, config, self.step.pool, check)
+        return Driver(executable, self.step, transport, config, self.step.pool, check, array_type=Array)
 
     def _step_check(self, executable: Executable, transport: Transport) -> StepCheck | None:
         """What compares steps with the unpartitioned program; None, with a warning, where no rank has that."""

@@ -23,7 +23,7 @@ from shardc.compiler.profile import StepRecord
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import groups_grid
-from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.diverging_groups import finish_apart
 from shardc.launcher.driver.host_calls import HostCalls, is_host
 from shardc.launcher.driver.step_driver import StepDriver
@@ -83,7 +83,8 @@ class Driver(StepDriver):
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
     Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
-    devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps.
+    devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps,
+    ``array_type`` is what results are.
     """
 
     def __init__(
@@ -94,11 +95,13 @@ class Driver(StepDriver):
         config: Config,
         pool: Pool | None = None,
         check: StepCheck | None = None,
+        *,
+        array_type: type[ShardedArray],
     ) -> None:
         super().__init__(executable, transport, config, check)
         self._step = step
         masks = _passed_by(executable, self.devices)
-        self._tables = tables = StepTables(executable, self.devices, transport, masks)
+        self._tables = tables = StepTables(executable, self.devices, transport, array_type, masks)
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
@@ -143,7 +146,7 @@ class Driver(StepDriver):
         """Each device's arena, by its number."""
         return {d.number: d.arena for d in self._running}
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+    def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         if self._hosts.calling:
             raise RunError(f"{self.executable.name} is called by Python that it calls", fix="take the inner call out")
         return super().__call__(arguments)

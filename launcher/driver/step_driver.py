@@ -18,7 +18,7 @@ from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
 from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
@@ -69,7 +69,7 @@ class StepDriver(ABC):
     def _step_once(self) -> None:
         """Run the step on what the tables say."""
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+    def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
 
         Raises `InputError` for a wrong count, shape or element type.
@@ -93,7 +93,7 @@ class StepDriver(ABC):
             self._check.compare(whole, results)
         return results
 
-    def put(self, number: int, value: Any) -> Array:
+    def put(self, number: int, value: Any) -> ShardedArray:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
         return self._tables.put(number, value)
 
@@ -177,7 +177,7 @@ class StepDriver(ABC):
             return
         places: dict[int, list[int]] = {}
         for k, a in enumerate(arguments):
-            if isinstance(a, Array):
+            if isinstance(a, ShardedArray):
                 places.setdefault(id(a), []).append(k)
         for number in self.executable.donated:
             same = places.get(id(arguments[number]), ())
@@ -192,7 +192,7 @@ class StepDriver(ABC):
         """Raise `InputError` unless all ranks were given the same global values."""
         tables = self._tables
         beside = self._beside() if self._neighbours is None else None
-        mine = {k: tables.digest(k, a) for k, a in enumerate(arguments) if not isinstance(a, Array)}
+        mine = {k: tables.digest(k, a) for k, a in enumerate(arguments) if not isinstance(a, ShardedArray)}
         sent = (mine, -1 if beside is None else beside.offset)
         met = self.transport.exchange_objects(sent, doing=f"a step of {self.executable.name} (arguments are compared)")
         if beside is not None:

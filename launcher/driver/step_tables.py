@@ -20,8 +20,8 @@ from shardc.collectives.call.memory import NO_MEMORY, out_of_memory
 from shardc.collectives.call.stamp import digest_of
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
-from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, Home, Shards
 from shardc.launcher.driver.arguments import as_global, place
 from shardc.launcher.driver.buffer_pool import BufferPool
@@ -98,9 +98,14 @@ class StepTables:
     home: Home | None = None
 
     def __init__(
-        self, executable: Executable, devices: tuple[int, ...], transport: Transport, passed_by: Sequence[int] = ()
+        self,
+        executable: Executable,
+        devices: tuple[int, ...],
+        transport: Transport,
+        array_type: type[ShardedArray],
+        passed_by: Sequence[int] = (),
     ) -> None:
-        self._devices, self._transport = devices, transport
+        self._devices, self._transport, self._array_type = devices, transport, array_type
         self.pool = BufferPool(transport.empty)
         self.layouts = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
         self.titles = [partial(self._title, n) for n in range(len(self.layouts))]
@@ -167,7 +172,7 @@ class StepTables:
         values = weighted = 0
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
             if (
-                type(value) is Array
+                isinstance(value, ShardedArray)
                 and (value._layout is self._seen[k] or self._same_data(k, value._layout))
                 and value._shards.devices == devices
                 and value._shards.home is home
@@ -177,10 +182,10 @@ class StepTables:
                     ours.add(k)
             else:
                 shards, copied = self._placed(k, value)
-                if self._sampled is not None and not isinstance(value, Array):
+                if self._sampled is not None and not isinstance(value, ShardedArray):
                     digest = self._sample(k, value, self._sampled[k])
                     values, weighted = values + digest, weighted + (k + 1) * digest
-                if copied or (k in donated and type(value) is Array and not value._shared):
+                if copied or (k in donated and isinstance(value, ShardedArray) and not value._shared):
                     ours.add(k)
             held.append(shards)
             if shards.addresses is not last[k]:
@@ -205,14 +210,14 @@ class StepTables:
             return digest_of(as_global(value, self.layouts[k].dtype, self.titles[k]).tobytes())
         return digest_of(value.flat[places].tobytes()) if type(value) is np.ndarray else 0
 
-    def finish(self, arguments: Sequence[Any], made: Sequence[Shards]) -> list[Array]:
+    def finish(self, arguments: Sequence[Any], made: Sequence[Shards]) -> list[ShardedArray]:
         """The results, after the step; donated arrays are gone."""
         self._held = []
         for number, program in self._donated.items():
             value = arguments[number]
-            if isinstance(value, Array):
+            if isinstance(value, ShardedArray):
                 value._donate(program)
-        return [Array(r.layout, s, self._transport) for r, s in zip(self._results, made, strict=True)]
+        return [self._array_type(r.layout, s, self._transport) for r, s in zip(self._results, made, strict=True)]
 
     def _same_data(self, k: int, layout: Layout) -> bool:
         same = layout.same_data(self.layouts[k])
@@ -240,7 +245,7 @@ class StepTables:
                 np.copyto(column, shards.addresses, where=result.told)
         return shards
 
-    def put(self, number: int, value: Any) -> Array:
+    def put(self, number: int, value: Any) -> ShardedArray:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
         layout = self.layouts[number]
         blocks, copied = place(value, layout, self._devices, self.pool, self.titles[number])
@@ -249,7 +254,7 @@ class StepTables:
             for b in blocks:
                 copies[id(b)][:] = b
             blocks = [copies[id(b)] for b in blocks]
-        return Array(layout, dict(zip(self._devices, blocks, strict=True)), self._transport)
+        return self._array_type(layout, dict(zip(self._devices, blocks, strict=True)), self._transport)
 
     def _title(self, number: int) -> str:
         name = self.layouts[number].name

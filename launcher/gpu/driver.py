@@ -28,6 +28,7 @@ from shardc.compiler.load.gpu import host_kernels, images_here, need_device
 from shardc.compiler.profile import StepRecord
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.driver import STEP_TYPE
 from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.gpu.checks import Checks
@@ -68,6 +69,7 @@ class GpuDriver(StepDriver):
         config: Config,
         check: StepCheck | None = None,
         *,
+        array_type: type[ShardedArray],
         nccl: bool = False,
     ) -> None:
         super().__init__(executable, transport, config, check)
@@ -75,7 +77,7 @@ class GpuDriver(StepDriver):
         program: GpuProgram = executable.gpu
         need_device(executable, home.runtime.target)
         self.home = home
-        self._tables: GpuTables = GpuTables(executable, self.devices, transport, home)
+        self._tables: GpuTables = GpuTables(executable, self.devices, transport, home, array_type)
         routes = choose_routes(executable.collectives, transport.ownership(executable.num_devices), nccl)
         with gpu_errors():
             self._places = self._laid_out()
@@ -98,14 +100,21 @@ class GpuDriver(StepDriver):
             self._connect(staged.calls, staged.rows(), address, pool(pool_object()), config)
 
     @staticmethod
-    def of(executable: Executable, transport: Transport, config: Config, check: StepCheck | None = None) -> GpuDriver:
+    def of(
+        executable: Executable,
+        transport: Transport,
+        config: Config,
+        check: StepCheck | None = None,
+        *,
+        array_type: type[ShardedArray],
+    ) -> GpuDriver:
         """``executable`` on the GPU that this process has in its job; in a job all ranks call this together.
 
         `EnvironmentProblem` where there is none that can run it.
         """
         assert executable.gpu is not None
         home, nccl = home_of_process(executable.gpu.target, transport)
-        return GpuDriver(executable, home, transport, config, check, nccl=nccl)
+        return GpuDriver(executable, home, transport, config, check, array_type=array_type, nccl=nccl)
 
     @property
     def collectives_done(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
-from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, Shards
 from shardc.launcher.driver.arguments import place
 from shardc.launcher.driver.step_tables import StepTables
@@ -20,13 +20,20 @@ __all__ = ["GpuTables"]
 class GpuTables(StepTables):
     """Arrays that lie on the GPU as a step takes them are taken as they are, all else is copied there."""
 
-    def __init__(self, executable: Executable, devices: tuple[int, ...], transport: Transport, home: GpuHome) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        devices: tuple[int, ...],
+        transport: Transport,
+        home: GpuHome,
+        array_type: type[ShardedArray],
+    ) -> None:
         self._gpu = self.home = home
-        super().__init__(executable, devices, transport)
+        super().__init__(executable, devices, transport, array_type)
         self._arrangements = [Arrangement.of(layout, devices) for layout in self.layouts]
 
-    def put(self, number: int, value: Any) -> Array:
-        return Array(self.layouts[number], self._copied(number, value), self._transport)
+    def put(self, number: int, value: Any) -> ShardedArray:
+        return self._array_type(self.layouts[number], self._copied(number, value), self._transport)
 
     def _placed(self, k: int, value: Any) -> tuple[Shards, bool]:
         return self._copied(k, value), True

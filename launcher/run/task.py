@@ -21,7 +21,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.files import target_of
 from shardc.hlo.progress import stage
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.meshes import require_devices
 from shardc.launcher.driver.checked import Unpartitioned, need_agreement
 from shardc.launcher.driver.communication import communication_summary, communication_times, counts

@@ -14,6 +14,7 @@ import shardc
 from shardc import Mesh, P
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 
 Arrays = dict[str, np.ndarray]
@@ -43,7 +44,7 @@ def _compiled(function: Any, mesh: Mesh, ins: Any, outs: Any, *arguments: Any) -
 def _without(driver: Driver) -> Driver:
     """The same program, everything done by every device."""
     every = dataclasses.replace(driver.executable, once=(), shared=())
-    return Driver(every, driver._step, driver.transport, Config(), None)
+    return Driver(every, driver._step, driver.transport, Config(), None, array_type=Array)
 
 
 def _steps(driver: Driver, state: Arrays, x: Any, times: int = 3) -> list[Any]:

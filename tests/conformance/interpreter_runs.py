@@ -21,6 +21,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.native.llvm.target import host_target
 
@@ -95,7 +96,7 @@ def _on_devices(grid: Instruction, inputs: list[Any]) -> list[NDArray[Any]]:
     mesh = Mesh({"process": count})
     module = _sharded(program, mesh).with_(replica_count=shape["replicas"], num_partitions=shape["partitions"])
     executable = build_executable(module, Config(), host_target(), fold=False)
-    driver = Driver(executable, load_step(executable), LocalTransport(), Config())
+    driver = Driver(executable, load_step(executable), LocalTransport(), Config(), array_type=Array)
     columns = [np.stack([inputs[d * width + k] for d in range(count)]) for k in range(width)]
     stacked = [np.asarray(a) for a in driver(columns)]
     return [a[d] for d in range(count) for a in stacked]

@@ -19,7 +19,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.hlo.verify import verify
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.gather import gather
 from shardc.partitioner.equivalence import agree, gather_array, gather_results
 from shardc.stages.stages import Program
 

@@ -11,6 +11,7 @@ import numpy as np
 
 import shardc
 from shardc.hlo.config import Config
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.jobs.job import job_transport
 from tests.launcher.fake_program import program
@@ -26,7 +27,7 @@ def main(devices: int, trouble: str) -> None:
     rank = shardc.process_index()
     if trouble == "other-program" and rank == 1:
         executable = replace(executable, name="other")
-    driver = Driver(executable, step, transport, config)
+    driver = Driver(executable, step, transport, config, array_type=Array)
     y, v = driver([X, W])
     assert np.array_equal(shardc.gather({"y": y})["y"], X * 45)
     assert np.array_equal(np.asarray(v), W + 45)

@@ -8,6 +8,7 @@ import numpy as np
 
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.config import Config
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from tests.launcher.fake_program import program
 
@@ -17,7 +18,7 @@ W = np.array([1, 2, 3], np.float32)
 
 def make(devices: int) -> Driver:
     executable, step = program(devices, donated=(0, 1))
-    return Driver(replace(executable, aliases=((0, 0), (1, 1))), step, LocalTransport(), Config())
+    return Driver(replace(executable, aliases=((0, 0), (1, 1))), step, LocalTransport(), Config(), array_type=Array)
 
 
 def addresses(array: object) -> list[int]:

@@ -8,7 +8,8 @@ import pytest
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.gather import gather
 from shardc.launcher.driver.driver import STEP_TYPE, Driver
 from tests.launcher.fake_program import program
 
@@ -18,7 +19,7 @@ W = np.array([1, 2, 3], np.float32)
 
 def make(devices: int = 4, *, donated: tuple[int, ...] = (), threads: int = 0) -> Driver:
     executable, step = program(devices, donated=donated)
-    return Driver(executable, step, LocalTransport(), Config(num_threads=threads))
+    return Driver(executable, step, LocalTransport(), Config(num_threads=threads), array_type=Array)
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 4, 7, 12])
@@ -138,7 +139,7 @@ def test_wrong_arguments(arguments: list[object], message: str) -> None:
 
 def test_donating_an_array_that_is_passed_twice() -> None:
     executable, step = program(4, n=3, donated=(0,))
-    driver = Driver(executable, step, LocalTransport(), Config())
+    driver = Driver(executable, step, LocalTransport(), Config(), array_type=Array)
     _, v = driver([W, W])
     with pytest.raises(InputError, match="donated and passed a second time"):
         driver([v, v])
@@ -148,11 +149,11 @@ def test_devices_that_stop_at_different_places() -> None:
     executable, _ = program(4)
     step = STEP_TYPE(lambda arena, arguments, results, constants, device: 0 if device < 3 else -1)
     with pytest.raises(RunError, match="device 2 is in all-reduce %ar; device 3 is at the end"):
-        Driver(executable, step, LocalTransport(), Config())([X, W])
+        Driver(executable, step, LocalTransport(), Config(), array_type=Array)([X, W])
 
 
 def test_unknown_collective() -> None:
     executable, _ = program(4)
     step = STEP_TYPE(lambda arena, arguments, results, constants, device: 5)
     with pytest.raises(RunError, match="stopped at collective 5"):
-        Driver(executable, step, LocalTransport(), Config())([X, W])
+        Driver(executable, step, LocalTransport(), Config(), array_type=Array)([X, W])

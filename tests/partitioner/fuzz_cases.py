@@ -17,7 +17,7 @@ from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.gather import gather
 from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program
 

@@ -15,7 +15,7 @@ from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
-from shardc.launcher.arrays.array import gather
+from shardc.launcher.arrays.gather import gather
 from shardc.partitioner.partition import partition
 from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program

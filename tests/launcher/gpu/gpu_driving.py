@@ -14,6 +14,7 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import load_step
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.gpu.driver import GpuDriver
 from shardc.launcher.gpu.memory import GpuHome
@@ -67,13 +68,13 @@ def gpu_driver(
     """``program`` on a GPU of its own."""
     executable = program if isinstance(program, Executable) else gpu_executable(program)
     home = GpuHome(runtime or EmulatedRuntime(seed=seed))
-    return GpuDriver(executable, home, LocalTransport(), CONFIG)
+    return GpuDriver(executable, home, LocalTransport(), CONFIG, array_type=Array)
 
 
 def cpu_driver(program: Program | Module) -> Driver:
     executable = compile_module(module_of(program), CONFIG)
     step = load_step(executable)
-    return Driver(executable, step, LocalTransport(), CONFIG, step.pool)
+    return Driver(executable, step, LocalTransport(), CONFIG, step.pool, array_type=Array)
 
 
 def values(results: Sequence[Any]) -> list[np.ndarray]:

@@ -16,6 +16,7 @@ import shardc
 from shardc import Mesh, P, Program, ShapeDtype
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.text.reader import read_hlo
+from shardc.launcher.arrays.array import Array
 from shardc.launcher.gpu.driver import GpuDriver
 from shardc.launcher.gpu.memory import GpuHome
 from shardc.native.gpu.cuda.driver import CudaDriver
@@ -57,7 +58,7 @@ class CudaOverEmulation(CudaRuntime):
 
 
 def driver_of(program: Any, runtime: CudaRuntime) -> GpuDriver:
-    return GpuDriver(gpu_executable(program), GpuHome(runtime), LocalTransport(), CONFIG)
+    return GpuDriver(gpu_executable(program), GpuHome(runtime), LocalTransport(), CONFIG, array_type=Array)
 
 
 def train(devices: int) -> Program:

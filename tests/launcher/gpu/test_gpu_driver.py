@@ -143,7 +143,7 @@ def test_free_memory_is_given_back_before_memory_is_short() -> None:
     home = GpuHome(runtime)
     for n in sizes * 2:  # each fits alone
         executable = gpu_executable(shardc.trace(add, ShapeDtype((n,), "float32")))
-        driver = GpuDriver(executable, home, LocalTransport(), CONFIG)
+        driver = GpuDriver(executable, home, LocalTransport(), CONFIG, array_type=Array)
         x = np.arange(n, dtype=np.float32)
         np.testing.assert_array_equal(np.asarray(driver([x])[0]), x + 1)
         del driver
@@ -157,7 +157,7 @@ def test_steps_are_compared_with_the_unpartitioned_program() -> None:
     def checked(source: Program) -> GpuDriver:
         whole = Unpartitioned.of(source.propagate())
         check = StepCheck(whole, executable, transport)
-        return GpuDriver(executable, GpuHome(EmulatedRuntime(seed=2)), transport, config, check)
+        return GpuDriver(executable, GpuHome(EmulatedRuntime(seed=2)), transport, config, check, array_type=Array)
 
     checked(program)([W, X])
 

@@ -1,0 +1,40 @@
+"""`shardc.gather`: whole values from shards, on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.arrays.trees import map_with_prefix
+
+__all__ = ["gather"]
+
+
+def gather(value: Any) -> Any:
+    """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
+
+    ``value`` is an `Array`, or nested dictionaries, lists, tuples, dataclasses (or, with JAX, any pytree) with arrays
+    in them. Example: ``w = shardc.gather(state["w1"])``, then ``if shardc.process_index() == 0: np.save(...)``.
+    """
+    return map_with_prefix(lambda leaf, _: _gather_array(leaf) if isinstance(leaf, ShardedArray) else leaf, value)
+
+
+def _gather_array(array: ShardedArray) -> NDArray[Any]:
+    transport, layout = array._transport, array._layout
+    blocks = array._live()
+    if transport.process_count == 1 or (layout.whole and not layout.maximal):
+        return np.asarray(array)
+    table = transport.ownership(layout.num_devices).table()
+    # Each distinct shard travels once, from the first device that holds it.
+    holders = sorted(layout.holders.items(), key=lambda item: item[1])
+    mine = [blocks[d][: layout.local_bytes] for _, d in holders if d in blocks]
+    sizes = np.bincount([int(table[d]) for _, d in holders], minlength=transport.process_count) * layout.local_bytes
+    everything = transport.concatenate(np.concatenate(mine) if mine else np.empty(0, np.uint8), sizes.tolist())
+    out = np.empty(layout.dims, layout.dtype.numpy)
+    for number, (position, _) in enumerate(holders):
+        block = everything[number * layout.local_bytes : (number + 1) * layout.local_bytes]
+        out[layout.region(position)] = layout.without_padding(block, position)
+    return out
