@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.literal import Literal
@@ -38,7 +37,7 @@ def _attributes(i: Instruction) -> str:
     return "".join(f";{k}={_text(v)}" for k, v in sorted(i.attrs.items()) if k not in _IGNORED)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, Computation):
         return _computation(value)
     if isinstance(value, Literal):

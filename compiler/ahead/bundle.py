@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import llvmlite
 
@@ -61,7 +60,7 @@ def write_bundle(files: Mapping[str, bytes], folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _manifest(program: AheadProgram, version: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+def _manifest(program: AheadProgram, version: str, files: Mapping[str, bytes]) -> dict[str, object]:
     e, target = program.executable, program.target
     return {
         "format": MANIFEST_FORMAT,
@@ -77,7 +76,7 @@ def _manifest(program: AheadProgram, version: str, files: Mapping[str, bytes]) -
     }
 
 
-def program_facts(e: Executable) -> dict[str, Any]:
+def program_facts(e: Executable) -> dict[str, object]:
     """What manifests say of a program, whatever it was compiled for."""
     return {
         "devices": e.num_devices,
@@ -91,7 +90,7 @@ def program_facts(e: Executable) -> dict[str, Any]:
     }
 
 
-def _array(number: int, spec: ArraySpec, donated: bool | None = None) -> dict[str, Any]:
+def _array(number: int, spec: ArraySpec, donated: bool | None = None) -> dict[str, object]:
     facts = {
         "index": number,
         "name": spec.name,
@@ -104,7 +103,7 @@ def _array(number: int, spec: ArraySpec, donated: bool | None = None) -> dict[st
     return facts if donated is None else {**facts, "donated": donated}
 
 
-def _collective(call: CollectiveCall, num_devices: int) -> dict[str, Any]:
+def _collective(call: CollectiveCall, num_devices: int) -> dict[str, object]:
     members = members_of(call, num_devices)
     axes = [a.name for a in getattr(call.groups, "axes", ())]
     return {

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import llvmlite
 
@@ -54,16 +53,18 @@ def gpu_bundle(executable: Executable, name: str, version: str) -> dict[str, byt
     return found
 
 
-def _step(step: Any) -> dict[str, Any]:
+def _step(step: object) -> dict[str, object]:
     """A step as plain data: what it is and its fields."""
-    return {"step": type(step).__name__.removesuffix("Step"), **_plain(step)}
+    return {"step": type(step).__name__.removesuffix("Step"), **_fields(step)}
 
 
-def _plain(value: Any) -> Any:
+def _fields(value: object) -> dict[str, object]:
+    return {n: _field(getattr(value, n)) for n in getattr(value, "__dataclass_fields__", ())}
+
+
+def _field(value: object) -> object:
+    if type(value).__name__.endswith("Step"):
+        return _step(value)
     if is_dataclass(value):
-        return {f.name: _field(getattr(value, f.name)) for f in fields(value)}
+        return _fields(value)
     return list(map(_field, value)) if isinstance(value, tuple) else value
-
-
-def _field(value: Any) -> Any:
-    return _step(value) if type(value).__name__.endswith("Step") else _plain(value)

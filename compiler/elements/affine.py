@@ -8,9 +8,10 @@ of a dynamic slice).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any
+
+from shardc.hlo.ir.ir import Instruction
 
 __all__ = [
     "Expr",
@@ -44,11 +45,11 @@ class VarSource:
     def remainder(self, e: Expr, k: int) -> Var:
         return self._make(("%", e, k), lambda: Remainder(next(self._next), 0, k, e, k))
 
-    def load_index(self, key: tuple[object, ...], low: int, high: int, what: Any) -> Var:
+    def load_index(self, key: tuple[object, ...], low: int, high: int, what: LoadedElement) -> Var:
         """A run-time integer, clamped to [low, high)."""
         return self._make(("load", *key, low, high), lambda: LoadedIndex(next(self._next), low, high, what))
 
-    def _make(self, key: tuple[object, ...], make: Any) -> Var:
+    def _make(self, key: tuple[object, ...], make: Callable[[], Var]) -> Var:
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = make()
@@ -97,7 +98,7 @@ class LoadedIndex(Var):
 
     __slots__ = ("what",)
 
-    def __init__(self, number: int, low: int, high: int, what: Any) -> None:
+    def __init__(self, number: int, low: int, high: int, what: LoadedElement) -> None:
         super().__init__(number, low, high)
         self.what = what
 
@@ -254,6 +255,9 @@ class Rest(InRange):
 
 #: Lanes for which all conditions hold are wanted; the others may hold anything, but must not fault.
 Mask = tuple[InRange, ...]
+
+#: What is read for an index at run time: an element of an instruction, under a mask.
+LoadedElement = tuple[Instruction, tuple[Expr, ...], Mask]
 
 
 def condition(expr: Expr, low: int, high: int) -> InRange | bool:

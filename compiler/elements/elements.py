@@ -18,12 +18,15 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType, Shape
 
-__all__ = ["Access", "Element", "ElementRule", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
+__all__ = ["Access", "Answer", "Element", "ElementRule", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
 
 Index = tuple[Expr, ...]
 
+#: An element as whoever answers has it: LLVM values, or True for one that was asked for. Rules only hand it on.
+Answer = Any
+
 #: Which elements of its operands an element of an instruction needs, and how they combine.
-ElementRule = Callable[["Elements", "Instruction", Index, Mask], Any]
+ElementRule = Callable[["Elements", "Instruction", Index, Mask], Answer]
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,10 @@ class Fold:
     """
 
     sizes: tuple[int, ...]
-    element: Callable[[Elements, Index, Mask], Sequence[Any]]
+    element: Callable[[Elements, Index, Mask], Sequence[Answer]]
     reducer: Computation
     dtypes: tuple[DType, ...]
-    init: Callable[[Elements], Sequence[Any]] | None
+    init: Callable[[Elements], Sequence[Answer]] | None
     wide: bool = True
     taken: Callable[[Elements, Index], Mask | None] | None = None
     order: str = "any"
@@ -63,9 +66,9 @@ class Elements:
         self.source = source
         self.leaves = frozenset(leaves)
         self.rules = rules
-        self._memo: dict[tuple[object, ...], Any] = {}
+        self._memo: dict[tuple[object, ...], Answer] = {}
 
-    def value(self, instruction: Instruction, index: Index, mask: Mask = ()) -> Any:
+    def value(self, instruction: Instruction, index: Index, mask: Mask = ()) -> Answer:
         """The element at ``index``; a list of them for tuple-shaped instructions."""
         if mask:
             mask = relevant(mask, index)
@@ -75,7 +78,7 @@ class Elements:
             found = self._memo[key] = self._make(instruction, index, mask)
         return found
 
-    def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Any:
+    def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Answer:
         if instruction in self.leaves:
             return self.leaf(instruction, linear(index, instruction.shape.dims), mask)
         rule = self.rules.get(instruction.opcode)
@@ -87,39 +90,39 @@ class Elements:
 
     # What the two kinds of answer differ in.
 
-    def usable(self, found: Any) -> bool:
+    def usable(self, found: Answer) -> bool:
         return True
 
-    def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Any:
+    def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Answer:
         """The element at a row-major offset of a value in memory."""
         raise NotImplementedError
 
-    def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Any:
+    def elementwise(self, instruction: Instruction, operands: Sequence[Answer], wide: bool = False) -> Answer:
         raise NotImplementedError
 
-    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    def compute(self, emit: Callable[..., Answer], operands: Sequence[Answer]) -> Answer:
         """``emit(builder, *operands)`` on operands in register form (a tuple for complex ones)."""
         raise NotImplementedError
 
-    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Any:
+    def choose(self, conditions: Sequence[InRange], yes: Answer, no: Answer) -> Answer:
         """``yes`` where all conditions hold, ``no`` elsewhere."""
         raise NotImplementedError
 
-    def iota(self, position: Expr, dtype: DType) -> Any:
+    def iota(self, position: Expr, dtype: DType) -> Answer:
         """An index as an element."""
         raise NotImplementedError
 
-    def constant(self, value: Any, dtype: DType) -> Any:
+    def constant(self, value: Any, dtype: DType) -> Answer:
         raise NotImplementedError
 
-    def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Any:
+    def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Answer:
         """An element of a constant array."""
         raise NotImplementedError
 
-    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Answer]:
         raise NotImplementedError
 
-    def call(self, computation: Computation, arguments: Sequence[Any], wide: bool = False) -> list[Any]:
+    def call(self, computation: Computation, arguments: Sequence[Answer], wide: bool = False) -> list[Answer]:
         """The results of a scalar computation; ``wide`` as for `elementwise`."""
         raise NotImplementedError
 
@@ -133,7 +136,7 @@ class Elements:
 
 
 #: What an element of an array to be filled is: a value of ``Elements`` for an index under a mask.
-Element = Callable[[Elements, Index, Mask], Any]
+Element = Callable[[Elements, Index, Mask], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,37 +169,37 @@ class Recorder(Elements):
     def __post_init__(self) -> None:
         self._memo = {}
 
-    def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Any:
+    def leaf(self, instruction: Instruction, offset: Expr, mask: Mask) -> Answer:
         self.accesses.append(Access(instruction.shape, offset, mask, instruction))
         return True
 
-    def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Any:
+    def table(self, instruction: Instruction, offset: Expr, mask: Mask) -> Answer:
         self.accesses.append(Access(instruction.shape, offset, mask, instruction))
         return True
 
-    def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Any:
+    def elementwise(self, instruction: Instruction, operands: Sequence[Answer], wide: bool = False) -> Answer:
         self.operations += 1
         return True
 
-    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    def compute(self, emit: Callable[..., Answer], operands: Sequence[Answer]) -> Answer:
         return True
 
-    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Any:
+    def choose(self, conditions: Sequence[InRange], yes: Answer, no: Answer) -> Answer:
         self.uses.extend(c.expr for c in conditions)
         return True
 
-    def iota(self, position: Expr, dtype: DType) -> Any:
+    def iota(self, position: Expr, dtype: DType) -> Answer:
         self.uses.append(position)
         return True
 
-    def constant(self, value: Any, dtype: DType) -> Any:
+    def constant(self, value: Any, dtype: DType) -> Answer:
         return True
 
-    def call(self, computation: Computation, arguments: Sequence[Any], wide: bool = False) -> list[Any]:
+    def call(self, computation: Computation, arguments: Sequence[Answer], wide: bool = False) -> list[Answer]:
         self.one_by_one |= not is_scalar_program(computation)
         return [True] * sum(1 for _ in computation.root.shape.leaves())
 
-    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Answer]:
         self.one_by_one |= not is_scalar_program(fold.reducer)
         self.folds.append(FoldUse(key, index, fold))
         variables = tuple(self.source.loop(n) for n in fold.sizes)

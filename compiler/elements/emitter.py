@@ -30,7 +30,7 @@ from shardc.compiler.elements.affine import (
 from shardc.compiler.elements.arithmetic.convert import as_index, convert
 from shardc.compiler.elements.arithmetic.elementwise import combine
 from shardc.compiler.elements.arithmetic.registers import register_type
-from shardc.compiler.elements.elements import ElementRule, Elements, Index, bases
+from shardc.compiler.elements.elements import Answer, ElementRule, Elements, Index, bases
 from shardc.compiler.elements.frames import Frame, Val, apply, deepest
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
@@ -41,7 +41,7 @@ from shardc.native.math.vector import I8, I32, I64, constant, shuffle, splat, wi
 __all__ = ["Binding", "ElementEmitter", "Known", "ReadAhead"]
 
 #: The element of a value at an index, if there is a shorter way to it than by its rule.
-Known = Callable[[Index, Mask], Any]
+Known = Callable[[Index, Mask], Answer]
 
 
 class ReadAhead(Protocol):
@@ -110,21 +110,21 @@ class ElementEmitter(Elements):
 
     # Answers.
 
-    def usable(self, found: Any) -> bool:
+    def usable(self, found: Answer) -> bool:
         if isinstance(found, list):
             return all(v.frame.open for v in found)
         return bool(found.frame.open)
 
-    def elementwise(self, instruction: Instruction, operands: Sequence[Any], wide: bool = False) -> Val:
+    def elementwise(self, instruction: Instruction, operands: Sequence[Val], wide: bool = False) -> Val:
         def emit(b: ir.IRBuilder, *parts: Any) -> tuple[ir.Value, ...]:
             return combine(b, instruction, parts, wide=wide)
 
         return apply(emit, operands, self.entry)
 
-    def compute(self, emit: Callable[..., Any], operands: Sequence[Any]) -> Val:
+    def compute(self, emit: Callable[..., Any], operands: Sequence[Val]) -> Val:
         return apply(emit, operands, self.entry)
 
-    def choose(self, conditions: Sequence[InRange], yes: Any, no: Any) -> Val:
+    def choose(self, conditions: Sequence[InRange], yes: Val, no: Val) -> Val:
         holds = self.mask(tuple(conditions))
         assert holds is not None
 
@@ -166,7 +166,7 @@ class ElementEmitter(Elements):
             place.linkage, place.global_constant, place.align = "internal", True, 64
         return self._load(place, instruction.shape.size, instruction.shape.dtype, offset, mask, self.entry)
 
-    def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Any:
+    def _make(self, instruction: Instruction, index: Index, mask: Mask) -> Answer:
         known = self.known.get(instruction)
         found = None if known is None else known(index, mask)
         return super()._make(instruction, index, mask) if found is None else found
@@ -195,13 +195,13 @@ class ElementEmitter(Elements):
         """The results of a called computation: arithmetic on single elements is emitted in place."""
         if not is_scalar_program(computation):
             return self.call_program(computation, arguments)
-        known: dict[Instruction, Any] = {}
+        known: dict[Instruction, Answer] = {}
         for i in computation:
             known[i] = self._step(i, known, arguments, wide)
         result = known[computation.root]
         return list(result) if isinstance(result, list) else [result]
 
-    def _step(self, i: Instruction, known: dict[Instruction, Any], arguments: Sequence[Val], wide: bool) -> Any:
+    def _step(self, i: Instruction, known: dict[Instruction, Answer], arguments: Sequence[Val], wide: bool) -> Answer:
         operands = [known[o] for o in i.operands]
         if i.shape.is_array and i.shape.size != 1:
             raise UnsupportedError("a called computation that is not scalar", where=f"%{i.name}")
@@ -470,7 +470,7 @@ def memory_lanes(t: ir.Type) -> int:
     return int(t.count) if isinstance(t, ir.VectorType) else 1
 
 
-def apply_uniform(emit: Any, values: Sequence[Val], at: Frame, lanes: int) -> Val:
+def apply_uniform(emit: Callable[..., Any], values: Sequence[Val], at: Frame, lanes: int) -> Val:
     """Like `apply` for operands used as they are; the result has ``lanes`` lanes."""
     frame = deepest(values, at)
     result = emit(frame.builder, *(v.value for v in values))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from llvmlite import ir
 
@@ -40,7 +39,7 @@ _CHUNK = 512
 class FoldEmitter(ElementEmitter):
     """An emitter that computes folds as loops."""
 
-    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Any]:
+    def fold(self, key: Instruction, index: Index, mask: Mask, fold: Fold) -> list[Val]:
         done = self.folded.get(key)
         return _emit_fold(self, index, mask, fold) if done is None else done()
 
@@ -107,7 +106,7 @@ def _free_expressions(recorder: Recorder, index: Index, mask: Mask) -> list[Expr
     return found + [a.offset for a in recorder.accesses]
 
 
-def _without(e: Expr, own: Sequence[Any]) -> Expr:
+def _without(e: Expr, own: Sequence[LoopVar]) -> Expr:
     """The loop variables of an expression that are not the fold's own."""
     return Expr(0, tuple((v, 1) for v, _ in e.terms if v not in own and isinstance(v, LoopVar)))
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, divmod_expr
 from shardc.compiler.elements.bits import scalar_op
-from shardc.compiler.elements.elements import ElementRule, Elements, Fold, Index
+from shardc.compiler.elements.elements import Answer, ElementRule, Elements, Fold, Index
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.reducers import any_order, identity_of
@@ -29,11 +28,11 @@ def adder(dtype: DType) -> Computation:
     return Computation(f"add_{dtype}", (a, b, root), root)
 
 
-def convert_element(e: Elements, value: Any, source: DType, target: DType) -> Any:
+def convert_element(e: Elements, value: Answer, source: DType, target: DType) -> Answer:
     return value if source is target else e.elementwise(scalar_op("convert", target, source), [value])
 
 
-def product(e: Elements, x: Any, y: Any, source: tuple[DType, DType], target: DType) -> Any:
+def product(e: Elements, x: Answer, y: Answer, source: tuple[DType, DType], target: DType) -> Answer:
     """x * y in ``target``; narrow floats multiply in f32, unrounded."""
     x = convert_element(e, x, source[0], target)
     y = convert_element(e, y, source[1], target)
@@ -41,13 +40,13 @@ def product(e: Elements, x: Any, y: Any, source: tuple[DType, DType], target: DT
     return e.elementwise(scalar_op(opcode, target, target, target), [x, y], wide=True)
 
 
-def _reduce(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _reduce(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     count = len(i.operands) // 2
     inputs, inits = i.operands[:count], i.operands[count:]
     dims = tuple(i.attrs["dimensions"])
     shape = inputs[0].shape.dims
 
-    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
+    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Answer]:
         folded, kept = iter(position), iter(index)
         at = {d: next(folded) for d in dims}
         where = tuple(at[d] if d in at else next(kept) for d in range(len(shape)))
@@ -66,7 +65,7 @@ def _reduce(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return values if i.shape.is_tuple else values[0]
 
 
-def _dot(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _dot(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     lhs, rhs = i.operands
     a = i.attrs
     left_batch, right_batch = a.get("lhs_batch_dims", ()), a.get("rhs_batch_dims", ())
@@ -76,7 +75,7 @@ def _dot(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     rows, columns = index[len(left_batch) : len(left_batch) + free], index[len(left_batch) + free :]
     kind = i.shape.dtype.accumulator
 
-    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
+    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Answer]:
         x = e.value(lhs, _dot_index(lhs.shape.rank, left_batch, left_sum, batch, position, rows), mask)
         y = e.value(rhs, _dot_index(rhs.shape.rank, right_batch, right_sum, batch, position, columns), mask)
         return [product(e, x, y, (lhs.shape.dtype, rhs.shape.dtype), kind)]
@@ -94,7 +93,7 @@ def _dot_index(
     return tuple(known[d] if d in known else next(rest) for d in range(rank))
 
 
-def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> tuple[Expr, list[InRange] | None]:
+def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: WindowDim) -> tuple[Expr, list[InRange] | None]:
     """Input position that window offset ``inner`` of output ``out`` reads, and when it exists (None: never)."""
     offset = (Expr(w.size - 1) - inner if w.reversal else inner) * w.rhs_dilate
     position = out * w.stride + offset - w.pad_low
@@ -107,7 +106,7 @@ def window_position(e: Elements, out: Expr, inner: Expr, size: int, w: Any) -> t
     return position, [t for t in tests if isinstance(t, InRange)]
 
 
-def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     count = len(i.operands) // 2
     inputs, inits = i.operands[:count], i.operands[count:]
     window = i.attrs["window"].dims
@@ -121,7 +120,7 @@ def _reduce_window(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any
         tests = [t for _, t in positions(e, position)]
         return None if None in tests else tuple(c for t in tests for c in t or ())
 
-    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
+    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Answer]:
         where = tuple(at for at, _ in positions(e, position))
         return [e.value(x, where, mask) for x in inputs]
 
@@ -157,7 +156,7 @@ def find_running_dimension(i: Instruction) -> tuple[int, bool] | None:
     return (d, True) if (w.pad_low, w.pad_high) == (0, w.size - 1) else None
 
 
-def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     lhs, rhs = i.operands
     a = i.attrs
     d = a["dim_labels"]
@@ -170,7 +169,7 @@ def _convolution(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     group, _ = divmod_expr(e.source, feature, outputs // groups) if groups > 1 else (Expr(), feature)
     part, _ = divmod_expr(e.source, feature, outputs // batches) if batches > 1 else (Expr(), feature)
 
-    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Any]:
+    def element(e: Elements, position: Index, mask: Mask) -> Sequence[Answer]:
         channel, inner = position[-1], position[:-1]
         left: dict[int, Expr] = {
             d.lhs_batch: index[d.out_batch] + part * (lhs.shape.dims[d.lhs_batch] // batches),

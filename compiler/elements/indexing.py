@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, delinearise, divmod_expr, linear
-from shardc.compiler.elements.elements import ElementRule, Elements, Index
+from shardc.compiler.elements.elements import Answer, ElementRule, Elements, Index
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
@@ -18,18 +17,18 @@ from shardc.hlo.ir.types import Shape
 __all__ = ["INDEXING", "start_position", "starts"]
 
 
-def _broadcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _broadcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     return e.value(i.operands[0], tuple(index[d] for d in i.attrs["dimensions"]), mask)
 
 
-def _transpose(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _transpose(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     source = list(index)
     for position, d in enumerate(i.attrs["dimensions"]):
         source[d] = index[position]
     return e.value(i.operands[0], tuple(source), mask)
 
 
-def _reshape(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _reshape(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand = i.operands[0]
     if operand in e.leaves:
         return e.leaf(operand, linear(index, i.shape.dims), mask)
@@ -57,22 +56,22 @@ def reshape_index(e: Elements, index: Index, dims: tuple[int, ...], source: tupl
     return tuple(out)
 
 
-def _slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     parts = zip(index, i.attrs["slice"], strict=True)
     return e.value(i.operands[0], tuple(x * stride + start for x, (start, _, stride) in parts), mask)
 
 
-def _reverse(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _reverse(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     source = list(index)
     for d in i.attrs["dimensions"]:
         source[d] = Expr(i.shape.dims[d] - 1) - index[d]
     return e.value(i.operands[0], tuple(source), mask)
 
 
-def _concatenate(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _concatenate(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     d = i.attrs["dimensions"][0]
     start = i.shape.dims[d]
-    result: Any = None
+    result: Answer = None
     for operand in reversed(i.operands):
         size = operand.shape.dims[d]
         start -= size
@@ -85,7 +84,7 @@ def _concatenate(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return result
 
 
-def _pad(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _pad(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand, padding = i.operands
     source: list[Expr] = []
     conditions: list[InRange] = []
@@ -103,11 +102,11 @@ def _pad(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
     return e.choose(conditions, value, e.value(padding, ())) if conditions else value
 
 
-def _iota(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _iota(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     return e.iota(index[i.attrs["iota_dimension"]], i.shape.dtype)
 
 
-def _constant(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _constant(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     literal = i.attrs["literal"]
     if literal.is_splat:
         return e.constant(literal.splat, i.shape.dtype)
@@ -125,13 +124,13 @@ def starts(e: Elements, i: Instruction, first: int, dims: tuple[int, ...], sizes
     return tuple(out)
 
 
-def _dynamic_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _dynamic_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand = i.operands[0]
     begin = starts(e, i, 1, operand.shape.dims, i.attrs["dynamic_slice_sizes"])
     return e.value(operand, tuple(x + s for x, s in zip(index, begin, strict=True)), mask)
 
 
-def _dynamic_update_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _dynamic_update_slice(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand, update = i.operands[:2]
     if update.shape.size == 0:
         return e.value(operand, index, mask)
@@ -146,7 +145,7 @@ def _dynamic_update_slice(e: Elements, i: Instruction, index: Index, mask: Mask)
     return e.choose(conditions, new, e.value(operand, index, mask)) if conditions else new
 
 
-def _gather(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _gather(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand, indices = i.operands
     a = i.attrs
     offsets = a["offset_dims"]
@@ -172,14 +171,14 @@ def start_position(batch: list[Expr], component: int, vector_dim: int, shape: Sh
     return (*batch[:vector_dim], Expr(component), *batch[vector_dim:])
 
 
-def _get_element(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _get_element(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand = i.operands[0]
     if operand in e.leaves:
         raise UnsupportedError("get-tuple-element of a kernel's operand", where=f"%{i.name}")
     return e.value(operand, index, mask)[i.attrs["index"]]
 
 
-def _bitcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Any:
+def _bitcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     if i.operands[0].shape.dtype is not i.shape.dtype:
         raise UnsupportedError("bitcast to another element type", where=f"%{i.name}", fix="use bitcast-convert")
     return _reshape(e, i, index, mask)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from shardc.compiler.clock import Clock, cores
-from shardc.compiler.emit.interface import make_executable
+from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.emit.probe import Probe
@@ -56,9 +56,8 @@ def build_executable(
         objects = compilation.objects()
     recorded = None if probe is None else replace(probe.plan(), program=program_key(module))
     clock.mark("native")
-    return make_executable(
-        module,
-        lowered,
+    return replace(
+        describe_program(module, lowered),
         target=str(machine),
         objects=objects,
         symbol=symbol,

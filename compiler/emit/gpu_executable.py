@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shardc.compiler.clock import Clock, cores
 from shardc.compiler.emit.host_kernels import HostKernels
-from shardc.compiler.emit.interface import make_executable
+from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.profile_steps import EVENTS, make_profile_step
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu.compilation import Code, GpuCompilation
@@ -68,12 +68,9 @@ def build_gpu_executable(
     )
     memory = memory_analysis(lowered)
     scratch = walked.arena_bytes - lowered.plan.arena_bytes
-    return make_executable(
-        module,
-        lowered,
+    return replace(
+        describe_program(module, lowered),
         target=str(target),
-        objects=(),
-        symbol="",
         memory={**memory, **{k: memory[k] + scratch for k in ("temporary_bytes", "peak_bytes")}},
         arena_bytes=walked.arena_bytes,
         seconds=clock.seconds,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from llvmlite import ir
 
@@ -24,7 +23,7 @@ class HostKernels:
     name: str
     machine: Target
     threads: int
-    _module: Any = field(default=None, init=False)
+    _module: ir.Module | None = field(default=None, init=False)
 
     def symbol(self, instruction: Instruction, name: str) -> str:
         """The function that calls the kernel of ``instruction``; ``name`` is told in its own."""

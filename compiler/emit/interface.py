@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.schedule import check_schedule
@@ -16,37 +15,40 @@ from shardc.compiler.lower.lowered import Collective, KernelStep, Lowered, memor
 from shardc.hlo.ir.callbacks import title_of
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["make_executable"]
+__all__ = ["describe_program"]
 
 
-def make_executable(module: Module, lowered: Lowered, **code: Any) -> Executable:
-    """The executable of ``module``, of which ``lowered`` was made, with ``code``: the fields that say how it runs."""
+def describe_program(module: Module, lowered: Lowered) -> Executable:
+    """The executable of ``module``, of which ``lowered`` was made, without code: whoever emits it says how it runs."""
     collectives = tuple(_call(c, lowered) for c in lowered.collectives)
     schedule = collective_schedule(lowered.module, lowered.steps)
     check_schedule(schedule, collectives, _num_devices(module))
-    facts: dict[str, Any] = {
-        "name": module.name,
-        "num_devices": _num_devices(module),
-        "arguments": _argument_specs(module),
-        "results": _result_specs(module),
-        "constants": lowered.constants.data,
-        "collectives": collectives,
-        "schedule": schedule,
-        "donated": _donated(module),
-        "aliases": lowered.plan.aliases,
-        "memory": memory_analysis(lowered),
-        "checks": tuple(_check_site(c.instruction) for c in lowered.checks),
-        "once": lowered.once.groups,
-        "shared": lowered.once.in_place,
-        "result_classes": lowered.once.results,
-        "sections": lowered.plan.sections,
-        "meaning": module_key(module, None),
-        "hosts": tuple(_host_call(k, lowered) for k in lowered.hosts),
-    }
-    return Executable(**{**facts, **code})
+    return Executable(
+        name=module.name,
+        target="",
+        objects=(),
+        symbol="",
+        num_devices=_num_devices(module),
+        arguments=_argument_specs(module),
+        results=_result_specs(module),
+        arena_bytes=lowered.plan.arena_bytes,
+        constants=lowered.constants.data,
+        collectives=collectives,
+        schedule=schedule,
+        donated=_donated(module),
+        aliases=lowered.plan.aliases,
+        memory=memory_analysis(lowered),
+        checks=tuple(_check_site(c.instruction) for c in lowered.checks),
+        once=lowered.once.groups,
+        shared=lowered.once.in_place,
+        result_classes=lowered.once.results,
+        sections=lowered.plan.sections,
+        meaning=module_key(module, None),
+        hosts=tuple(_host_call(k, lowered) for k in lowered.hosts),
+    )
 
 
 def _check_site(i: Instruction) -> CheckSite:
@@ -91,7 +93,7 @@ def _result_specs(module: Module) -> tuple[ArraySpec, ...]:
     )
 
 
-def _shardings(sharding: Any, count: int) -> list[Sharding | None]:
+def _shardings(sharding: AnySharding, count: int) -> list[Sharding | None]:
     items = sharding if isinstance(sharding, tuple) else (sharding,)
     if len(items) != count:
         return [None] * count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from llvmlite import ir
 
@@ -60,12 +59,12 @@ class KernelSet:
         self._emit = emit
         self._prefix = prefix
         self._parts = parts
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, ir.Function] = {}
 
     def __len__(self) -> int:
         return len(self._functions)
 
-    def function(self, instruction: Instruction) -> Any:
+    def function(self, instruction: Instruction) -> ir.Function:
         """The kernel of ``instruction``, in the step's module or declared there."""
         key = kernel_key(instruction)
         found = self._functions.get(key)
@@ -74,9 +73,9 @@ class KernelSet:
             found = self._functions[key] = self._made(instruction, name)
         return found
 
-    def _made(self, instruction: Instruction, name: str) -> Any:
+    def _made(self, instruction: Instruction, name: str) -> ir.Function:
         module = self._module if self._parts is None else self._parts.module()
-        made: Any = self._emit(module, instruction, name)
+        made = self._emit(module, instruction, name)
         made.attributes.add("noinline")
         if module is not self._module:
             return ir.Function(self._module, made.function_type, name)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 
 from shardc.compiler.cpu.called import CalledProgram
@@ -45,7 +43,7 @@ def emit_program(module: ir.Module, computation: Computation) -> CalledProgram:
             f"%{computation.name} is called per element and talks to other devices, checks, or needs much memory",
             fix="write it as operations on whole arrays",
         )
-    step: Any = module.globals.get(name)
+    step = module.globals.get(name)
     if step is None:
         pool = ir.GlobalVariable(module, ir.ArrayType(I8, max(len(lowered.constants.data), 1)), name + ".constants")
         pool.initializer = ir.Constant(pool.value_type, bytearray(lowered.constants.data or b"\0"))

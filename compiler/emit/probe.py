@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from llvmlite import ir
 
@@ -81,5 +80,5 @@ def _emit(module: ir.Module, sites: int) -> ir.Function:
     return function
 
 
-def _words(b: ir.IRBuilder, record: ir.Value) -> Callable[[Any], Any]:
+def _words(b: ir.IRBuilder, record: ir.Value) -> Callable[[ir.Value], ir.Value]:
     return lambda index: b.gep(record, [index], inbounds=True, source_etype=I64)

@@ -7,7 +7,6 @@ arena's header, and enters through a switch on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llvmlite import ir
 
@@ -63,8 +62,8 @@ class _StepEmitter:
         self._arena, self._arguments, self._results, self._constants, self._device = self._function.args
         move = ir.FunctionType(PTR, [PTR, PTR, I64])
         self._memmove = module.globals.get("memmove") or ir.Function(module, move, "memmove")
-        self._builder: Any = ir.IRBuilder(self._function.append_basic_block("entry"))
-        self._resume: list[tuple[int, Any]] = []
+        self._builder = ir.IRBuilder(self._function.append_basic_block("entry"))
+        self._resume: list[tuple[int, ir.Block]] = []
         self._hosts = {step: number for number, step in enumerate(lowered.hosts)}
 
     def emit(self) -> ir.Function:
@@ -101,11 +100,11 @@ class _StepEmitter:
             else:
                 self._branch(step)
 
-    def _address(self, buffer: Buffer) -> Any:
+    def _address(self, buffer: Buffer) -> ir.Value:
         ref = self._lowered.plan.ref(buffer)
         return self._offset(self._base(ref), ref.offset)
 
-    def _base(self, ref: BufferRef) -> Any:
+    def _base(self, ref: BufferRef) -> ir.Value:
         if ref.space == "arena":
             return self._arena
         if ref.space == "constant":
@@ -114,7 +113,7 @@ class _StepEmitter:
         slot = self._builder.gep(table, [ir.Constant(I64, ref.index)], inbounds=True, source_etype=PTR)
         return self._builder.load(slot, typ=PTR)
 
-    def _offset(self, base: Any, offset: int) -> Any:
+    def _offset(self, base: ir.Value, offset: int) -> ir.Value:
         if not offset:
             return base
         return self._builder.gep(base, [ir.Constant(I64, offset)], inbounds=True, source_etype=I8)
@@ -197,7 +196,7 @@ class _StepEmitter:
         self._builder.branch(condition)
         self._builder.position_at_end(end)
 
-    def _truth(self, predicate: Buffer) -> Any:
+    def _truth(self, predicate: Buffer) -> ir.Value:
         byte = self._builder.load(self._address(predicate), typ=I8)
         return self._builder.icmp_unsigned("!=", byte, ir.Constant(I8, 0))
 

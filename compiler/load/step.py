@@ -151,5 +151,5 @@ def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return out
 
 
-def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> Any:
+def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))

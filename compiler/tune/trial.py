@@ -112,7 +112,7 @@ class StepTrial:
         self._step(self._arena.ctypes.data, arguments, results, self._constants.ctypes.data, 0)
 
 
-def _table(blocks: Sequence[NDArray[np.uint8]]) -> Any:
+def _table(blocks: Sequence[NDArray[np.uint8]]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))
 
 

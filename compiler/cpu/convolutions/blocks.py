@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from llvmlite import ir
 
@@ -27,6 +27,8 @@ from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant
 
 __all__ = ["BlockRange", "PatchBlocks", "PatchPlan", "add_by_tree", "share", "shift", "starts_of", "variants"]
+
+_Term = TypeVar("_Term")
 
 #: Bytes of the input's part that several blocks read which leave room in a core's cache.
 _SHARED_SLAB = 1 << 18
@@ -88,7 +90,7 @@ def share(b: ir.IRBuilder, begin: ir.Value, end: ir.Value, total: int, count: in
     return first, past
 
 
-def add_by_tree(values: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+def add_by_tree(values: Sequence[_Term], add: Callable[[_Term, _Term], _Term]) -> _Term:
     """One value from several (at least one), by a tree that depends on their number only."""
     values = list(values)
     while len(values) > 1:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from llvmlite import ir
 
-from shardc.compiler.elements.affine import LoopVar, VarSource, linear
-from shardc.compiler.elements.elements import Access, Element, FoldUse, Recorder, bases
+from shardc.compiler.elements.affine import LoopVar, Mask, VarSource, linear
+from shardc.compiler.elements.elements import Access, Answer, Element, Elements, FoldUse, Index, Recorder, bases
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.loop_space import Space, group_size, merge, power_below
 from shardc.compiler.elements.rules import RULES
@@ -125,12 +124,12 @@ def plan_folds(
     return FoldPlan(results, positions, uses, kept, folded, accesses, elements, dims, outer.operations)
 
 
-def _at(element: Element, dims: Sequence[int], own: Sequence[int], e: Any, index: Any, mask: Any) -> Any:
+def _at(element: Element, dims: Sequence[int], own: Sequence[int], e: Elements, index: Index, mask: Mask) -> Answer:
     return element(e, with_dims(index, dims, own), mask)
 
 
 def _planned(
-    source: VarSource, leaves: Collection[Instruction], sizes: Sequence[int], elements: Sequence[Any]
+    source: VarSource, leaves: Collection[Instruction], sizes: Sequence[int], elements: Sequence[Element]
 ) -> tuple[Space, Recorder]:
     """Loops over ``sizes``, split where that makes addresses plain, and what ``elements`` read in them."""
     space = Space(source, sizes)

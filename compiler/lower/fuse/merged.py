@@ -115,7 +115,7 @@ def make_merged_kernel(
         body.instructions.append(root)
     kind = "kInput" if any(i.opcode == "reduce" for i in body.instructions) else "kLoop"
     computation = Computation(f"merged_{last.opcode.replace('-', '_')}", body.instructions, root)
-    attrs: dict[str, Any] = {"kind": kind, "calls": computation}
+    attrs: dict[str, object] = {"kind": kind, "calls": computation}
     operands = (new[o] for o in body.outside)
     provenance: dict[str, Any] = {"metadata": last.metadata, "origin": last.origin}
     fused = Instruction("fusion", root.shape, operands, MappingProxyType(attrs), name=_name(members), **provenance)

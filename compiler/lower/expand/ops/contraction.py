@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -11,6 +10,10 @@ from shardc.hlo.ir.operations import Operations
 from shardc.hlo.ir.types import Shape, array_shape
 
 __all__ = ["ROWS"]
+
+
+#: Dimensions of the left side, and of the right one.
+_Sides = Sequence[Sequence[int]]
 
 
 class _Ragged:
@@ -56,7 +59,7 @@ class _Ragged:
         starts, ends = (p.spread(x, dims, (*prefix, group)) for x in (self.starts, self.ends))
         return p.op("and", p.compare("GE", position, starts), p.compare("LT", position, ends))
 
-    def dot(self, lhs: Instruction, rhs: Instruction, contract: Any, batch: Any) -> Instruction:
+    def dot(self, lhs: Instruction, rhs: Instruction, contract: _Sides, batch: _Sides) -> Instruction:
         free = [
             tuple(n for d, n in enumerate(x.shape.dims) if d not in c and d not in b)
             for x, c, b in zip((lhs, rhs), contract, batch, strict=True)
