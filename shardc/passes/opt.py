@@ -12,7 +12,7 @@ from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.passes import Pass, run_pipeline
+from shardc.hlo.passes import Pass, PassTimes, run_pipeline
 from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
 from shardc.partitioner.prepare.name_axes import name_axes
 from shardc.passes.options import make, options_of
@@ -41,12 +41,14 @@ def passes_of(text: str) -> tuple[Pass | Pipeline, ...]:
     return tuple(out)
 
 
-def run_passes(module: Module, passes: Sequence[Pass | Pipeline], config: Config) -> Module:
-    """``module`` after ``passes``, each of whose results is verified."""
+def run_passes(
+    module: Module, passes: Sequence[Pass | Pipeline], config: Config, times: PassTimes | None = None
+) -> Module:
+    """``module`` after ``passes``, each of whose results is verified; ``times`` gets the seconds of each."""
     config = replace(config, check=True)
     for one in passes:
         inside = one.passes(module, config) if isinstance(one, Pipeline) else (one,)
-        module = run_pipeline(module, inside, config)
+        module = run_pipeline(module, inside, config, times=times)
     return module
 
 

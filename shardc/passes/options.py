@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -161,7 +162,10 @@ def _integer(value: Value) -> int:
 
 
 def _float(value: Value) -> float:
-    return float(_text(value))
+    number = float(_text(value))
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
 
 
 def _machine(value: Value) -> Machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
@@ -24,7 +25,7 @@ class PropagateOnce:
     """
 
     options: PropagationOptions = field(default_factory=PropagationOptions)
-    edges: str = "all"
+    edges: Literal["all", "written"] = "all"
 
     name: str = "propagate-once"
     why: str = "what is sharded on one side of an operation can often be sharded on the other"

@@ -54,6 +54,10 @@ def test_passes_run_in_order(program: str, tmp_path: Path, capsys: pytest.Captur
     assert told == {"passes": ["simplify", "eliminate-dead"], "text": text}
     assert "fusion" in run(capsys, program, "--passes=simplify,eliminate-dead,fuse{limit=8}")
     assert "fusion" not in run(capsys, program, "--passes=simplify,eliminate-dead,fuse{limit=1}")
+    assert main(["opt", program, "--passes=simplify,eliminate-dead", "-v"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == text
+    assert [line.partition(":")[0] for line in captured.err.splitlines()] == ["simplify", "eliminate-dead"]
 
 
 def test_a_program_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +129,8 @@ WRONG = {
     "order-for-memory{on=1}": "order-for-memory has no option 'on'",
     "inline-calls{on=1}": "inline-calls has no options",
     "remove-markers{barriers=yes}": "true or false, not 'yes'",
+    "hoist-collectives{growth=nan}": "option growth is a number, not 'nan'",
+    "propagate{options={strategy=some}}": "PropagationOptions, option strategy is",
     "window-einsums{choice=some}": "never or auto or always, not 'some'",
     "window-einsums{machine=nope}": "no machine 'nope'",
     "convert-async{overlap=h100-dgx}": "not 'h100-dgx'",

@@ -16,7 +16,7 @@ from shardc.cli.options import (
     VerboseOption,
     given_annotations,
 )
-from shardc.cli.view import View
+from shardc.cli.view import View, seconds_text
 
 __all__ = ["opt"]
 
@@ -67,6 +67,7 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
 
     from shardc.frontends.load import load_program, read_file
     from shardc.hlo.config import Config
+    from shardc.hlo.passes import PassTimes
     from shardc.hlo.text.carried import state_text
     from shardc.launcher.run.output_files import check_writable, write_text
     from shardc.passes.opt import passes_of, prepared, run_passes
@@ -77,7 +78,10 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     piped = str(file) == "-"
     program = load_program(sys.stdin.buffer.read() if piped else read_file(file), "<stdin>" if piped else str(file))
     module = prepared(program.module, specs, mesh)
-    after = run_passes(module, asked, Config.from_environment())
+    times = PassTimes()
+    after = run_passes(module, asked, Config.from_environment(), times)
+    for name, seconds in times.seconds.items():
+        view.detail(f"{name}: {seconds_text(seconds)}")
     text = state_text(after)
     if output is not None:
         write_text(output, text)
