@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 
-__all__ = ["Count", "Executions", "carried_element", "count_executions", "find_counter", "trip_count"]
+__all__ = ["Executions", "LoopCounter", "carried_element", "count_executions", "find_counter", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
@@ -72,7 +72,7 @@ def trip_count(loop: Instruction) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class LoopCounter:
     """A loop that runs while element ``index`` of its state, ``start`` at first and ``step`` more each time, compares
     by ``direction`` with ``limit``, which instruction ``bound`` of the condition is."""
 
@@ -89,7 +89,7 @@ class Count:
         return _iterations(self.start, self.step, self.limit, self.direction)
 
 
-def find_counter(loop: Instruction) -> Count | None:
+def find_counter(loop: Instruction) -> LoopCounter | None:
     """How a while counts by a constant from a constant to a constant; None when it does not."""
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     test = condition.root
@@ -108,7 +108,7 @@ def find_counter(loop: Instruction) -> Count | None:
     start = _scalar(loop.operands[0].operands[index]) if loop.operands[0].opcode == "tuple" else None
     if step is None or start is None:
         return None
-    return Count(index, start, step, direction, limit, right)
+    return LoopCounter(index, start, step, direction, limit, right)
 
 
 def carried_element(x: Instruction, computation: Computation) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
@@ -83,7 +84,7 @@ class Emitter:
         self.instructions.append(instruction)
         return instruction
 
-    def add(self, opcode: str, shape: Shape, *operands: Instruction, name: str = "", **attrs: Any) -> Instruction:
+    def add(self, opcode: str, shape: Shape, *operands: Instruction, name: str = "", **attrs: object) -> Instruction:
         """Append an instruction with the current provenance."""
         return self.append(
             Instruction(
@@ -108,7 +109,7 @@ class Emitter:
         root = computation.root
         return tuple(new[o] for o in (root.operands if root.opcode == "tuple" else (root,)))
 
-    def _shared(self, key: object, opcode: str, dtype: DType, *operands: Instruction, **attrs: Any) -> Instruction:
+    def _shared(self, key: object, opcode: str, dtype: DType, *operands: Instruction, **attrs: object) -> Instruction:
         """A scalar that depends on ``key`` only."""
         found = self._scalars.get(key)
         if found is None:
@@ -118,7 +119,7 @@ class Emitter:
 
     # -- constants and scalars -------------------------------------------------------------------------------
 
-    def scalar(self, value: Any, dtype: DType) -> Instruction:
+    def scalar(self, value: ArrayLike, dtype: DType) -> Instruction:
         literal = Literal(np.asarray(value, dtype.numpy))
         return self._shared(("constant", literal), "constant", dtype, literal=literal)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shardc.costs.kernels.peak_memory import computation_peak
 from shardc.hlo.ir.asynchronous import was_asynchronous
@@ -50,9 +49,9 @@ class CombineCollectives:
             computation = joined or computation
         return computation
 
-    def _kinds(self, computation: Computation) -> dict[Any, list[Instruction]]:
+    def _kinds(self, computation: Computation) -> dict[object, list[Instruction]]:
         """Collectives by key, where there are several."""
-        found: dict[Any, list[Instruction]] = {}
+        found: dict[object, list[Instruction]] = {}
         for i in computation:
             key = _key(i) if i.opcode in self.opcodes else None
             if key is not None:
@@ -62,7 +61,7 @@ class CombineCollectives:
     def _tried(
         self,
         computation: Computation,
-        kinds: Mapping[Any, list[Instruction]],
+        kinds: Mapping[object, list[Instruction]],
         peaks: dict[Computation, int],
         *,
         near: bool = False,
@@ -70,9 +69,9 @@ class CombineCollectives:
         """With these joined; None when the estimated peak would rise, or when they would wait for each other."""
         reads = _first_readers(computation, {m for members in kinds.values() for m in members})
         buckets: list[list[Instruction]] = []
-        for key, members in kinds.items():
+        for members in kinds.values():
             for level in _independent(computation, members):
-                runs = _near(level, reads) if near or key[0] == "collective-permute" else [level]
+                runs = _near(level, reads) if near or level[0].opcode == "collective-permute" else [level]
                 buckets += [bucket for run in runs for bucket in self._cut(run) if len(bucket) > 1]
         if not buckets:
             return computation
@@ -93,7 +92,7 @@ class CombineCollectives:
         return out
 
 
-def _key(i: Instruction) -> Any:
+def _key(i: Instruction) -> object:
     """What members have in common: opcode, who talks to whom, dimension, reduction, type. None: not to be joined."""
     attrs = i.attrs
     if len(i.operands) != 1 or i.shape.is_tuple or "slice_sizes" in attrs or was_asynchronous(i):

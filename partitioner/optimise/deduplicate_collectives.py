@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -22,7 +21,7 @@ class DeduplicateCollectives:
         seen = [_identity(i, i.operands) for i in module.instructions() if i.opcode in COLLECTIVES]
         if len(set(seen)) == len(seen):
             return module
-        known: dict[Any, Instruction] = {}
+        known: dict[object, Instruction] = {}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if old.opcode not in COLLECTIVES:
@@ -35,13 +34,13 @@ class DeduplicateCollectives:
         return rebuild_module(module, change)
 
 
-def _identity(op: Instruction, operands: tuple[Instruction, ...]) -> Any:
+def _identity(op: Instruction, operands: tuple[Instruction, ...]) -> object:
     """What makes two collectives the same, on given operands."""
     names = sorted(k for k in op.attrs if k != "channel_id")
     return (op.opcode, operands, *((k, _key(op.attrs[k])) for k in names))
 
 
-def _key(value: Any) -> Any:
+def _key(value: object) -> object:
     """Attributes compare by value, simple reducers by what they do."""
     if not isinstance(value, Computation):
         return value

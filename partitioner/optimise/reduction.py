@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shardc.hlo.ir.ir import Computation, Instruction, Origin
 
 __all__ = ["again", "kind", "reducer"]
@@ -18,7 +16,7 @@ def reducer(i: Instruction) -> str:
     return body.root.opcode if plain and len(body.parameters) == 2 else ""
 
 
-def kind(i: Instruction) -> Any:
+def kind(i: Instruction) -> object:
     """What two reductions must have in common to be one reduction of combined operands."""
     attrs = i.attrs
     return (i.opcode, reducer(i), attrs["replica_groups"], attrs.get("dimensions"), i.shape.dtype)

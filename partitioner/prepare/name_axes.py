@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, ListPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, map_callees
@@ -24,9 +23,9 @@ def name_axes(module: Module, mesh: Mesh) -> Module:
     partitions, replicas = module.num_partitions, module.replica_count
     known: dict[object, AxisGroups | AxisPairs | None] = {}
 
-    def attributes(old: Instruction) -> Mapping[str, Any]:
+    def attributes(old: Instruction) -> Mapping[str, object]:
         key = "source_target_pairs" if "source_target_pairs" in old.attrs else "replica_groups"
-        given: Any = old.attrs.get(key)
+        given: object = old.attrs.get(key)
         if given is None or (isinstance(given, AxisGroups | AxisPairs) and given.mesh == mesh):
             return old.attrs
         about = (given, old.opcode, bool(old.attrs.get("channel_id")), bool(old.attrs.get("use_global_device_ids")))
@@ -43,7 +42,7 @@ def name_axes(module: Module, mesh: Mesh) -> Module:
     return _with_attributes(module, attributes).with_(mesh=mesh)
 
 
-def _with_attributes(module: Module, attributes: Callable[[Instruction], Mapping[str, Any]]) -> Module:
+def _with_attributes(module: Module, attributes: Callable[[Instruction], Mapping[str, object]]) -> Module:
     """Each instruction in its place, with other ``attributes`` where it gets some."""
     called: dict[Computation, Computation] = {}
     for c in module.computations:

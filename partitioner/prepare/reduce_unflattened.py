@@ -7,9 +7,9 @@ the flattening, but neither the elementwise part nor the reduction minds the dim
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
@@ -222,7 +222,7 @@ def _line(old: Instruction, dim: int, pitch: int, frame: _Frame) -> Instruction:
     return old.replace(opcode="multiply", shape=shape, operands=(line, step), attrs={}, sharding=along)
 
 
-def _scalar(old: Instruction, value: Any, frame: _Frame) -> Instruction:
+def _scalar(old: Instruction, value: ArrayLike, frame: _Frame) -> Instruction:
     attrs = {"literal": Literal(np.asarray(value))}
     whole = replace(frame.sharding, dims=())
     return old.replace(opcode="constant", shape=old.shape.with_dims(()).plain, operands=(), attrs=attrs, sharding=whole)

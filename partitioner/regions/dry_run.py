@@ -23,7 +23,7 @@ from shardc.partitioner.rules.control import want_reduced
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, volume
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, PartitionRow
-from shardc.partitioner.strategy.values import Tree, Value, leaves
+from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
 
 __all__ = ["DecisionGraph", "build_decision_graph"]
 
@@ -43,7 +43,7 @@ class DecisionGraph:
         self.rules = rules
         self.nodes: list[DecisionNode] = []
         self.wires: list[Wire] = []
-        self.wire_of: dict[Value, Wire] = {}
+        self.wire_of: dict[GlobalValue, Wire] = {}
         self.rows: dict[DecisionNode, Local] = {}
         self.borders: dict[Instruction, list[DecisionNode]] = {}
         self.counts = count_executions(module).count
@@ -54,7 +54,7 @@ class DecisionGraph:
         self._borders: dict[tuple[AxisLayout, tuple[int, int]], NodeOption] = {}
         self._options: dict[tuple[SplitChoice, int, tuple[AxisLayout, ...], bool], NodeOption] = {}
 
-    def wire(self, value: Value, times: float) -> Wire:
+    def wire(self, value: GlobalValue, times: float) -> Wire:
         """A new wire for a value."""
         nbytes = value.shape.dtype.nbytes if value.shape.is_array else 0
         w = Wire(len(self.wires), value.shape.dims, nbytes, value.layout, value.wanted)
@@ -64,13 +64,13 @@ class DecisionGraph:
         self.wire_of[value] = w
         return w
 
-    def give(self, node: DecisionNode, value: Value, times: float) -> None:
+    def give(self, node: DecisionNode, value: GlobalValue, times: float) -> None:
         """``value`` is the next result of ``node``."""
         w = self.wire(value, times)
         w.producer, w.slot = node, len(node.results)
         node.results.append(w)
 
-    def read(self, node: DecisionNode, value: Value) -> None:
+    def read(self, node: DecisionNode, value: GlobalValue) -> None:
         """``node`` reads ``value`` next."""
         node.read(self.wire_of[value])
 
@@ -159,7 +159,7 @@ class DryRun(Body):
         self.alone = computation in graph.once
         self.still = still
 
-    def run(self, results: Sequence[AxisLayout]) -> list[Value]:
+    def run(self, results: Sequence[AxisLayout]) -> list[GlobalValue]:
         """Walk; the leaves of the root."""
         self.walk(results)
         return list(leaves(self.values[self.computation.root]))
@@ -169,7 +169,7 @@ class DryRun(Body):
         if special is None:
             super().visit(op)
             tree = self.values[op]
-            if (isinstance(tree, Value) and tree not in self.graph.wire_of) or op.shape.is_tuple:
+            if (isinstance(tree, GlobalValue) and tree not in self.graph.wire_of) or op.shape.is_tuple:
                 self._wires(op, tree)
         else:
             self.values[op] = special(self, op)
@@ -185,14 +185,14 @@ class DryRun(Body):
 
     # -- instead of writing ----------------------------------------------------------------------------------
 
-    def get(self, value: Value, layout: AxisLayout, need: str) -> Instruction:
+    def get(self, value: GlobalValue, layout: AxisLayout, need: str) -> Instruction:
         """Note that ``value`` is wanted in ``layout`` whatever happens; something of that local shape."""
         self.graph.wire_of[value].ask(WireReader(layout=layout, at=len(self.graph.nodes)))
         self._form(value, layout)
         dims = self.context.table.local_dims(layout, value.shape.dims)
         return Instruction("parameter", value.shape.with_dims(dims) if value.shape.is_array else value.shape)
 
-    def _form(self, value: Value, layout: AxisLayout) -> None:
+    def _form(self, value: GlobalValue, layout: AxisLayout) -> None:
         """``value`` also lies in ``layout`` from here on."""
         forms = value.forms
         if layout in forms or value.remake is not None:
@@ -235,7 +235,7 @@ class DryRun(Body):
             read.pieces = read.pieces or find_pieces_read(op, read.dims, self.times / read.times if read.times else 0.0)
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
         values = [
-            Value(op.name, s, x, _NOTHING, wanted=w, uses=uses)
+            GlobalValue(op.name, s, x, _NOTHING, wanted=w, uses=uses)
             for s, x, w in zip(op.shape.leaves(), option.results, wanted, strict=True)
         ]
         for v in values:
@@ -273,7 +273,7 @@ class DryRun(Body):
             self.graph.borders[op] = nodes
         return nodes
 
-    def value_of(self, op: Instruction, make: Callable[[Shape], Value]) -> Tree:
+    def value_of(self, op: Instruction, make: Callable[[Shape], GlobalValue]) -> Tree:
         """The value of ``op`` with leaves made in order."""
 
         def tree(shape: Shape) -> Tree:
@@ -290,9 +290,9 @@ class DryRun(Body):
         pairs = iter(zip(nodes, times, strict=True))
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
 
-        def make(shape: Shape) -> Value:
+        def make(shape: Shape) -> GlobalValue:
             node, often = next(pairs)
-            made = Value(op.name, shape, node.option.results[0], _NOTHING, uses=uses)
+            made = GlobalValue(op.name, shape, node.option.results[0], _NOTHING, uses=uses)
             self.graph.give(node, made, often)
             return made
 
@@ -306,7 +306,7 @@ class DryRun(Body):
         parameters: Sequence[Sequence[DecisionNode]],
         results: Sequence[AxisLayout],
         still: frozenset[int] | None = None,
-    ) -> list[Value]:
+    ) -> list[GlobalValue]:
         """The leaves of a callee's root; none where it was walked before with the same layouts."""
         layouts = tuple(tuple(n.option.results[0] for n in nodes) for nodes in parameters)
         signature = CalleeSignature(callee, layouts, tuple(results))
@@ -327,8 +327,8 @@ def _parameter(body: DryRun, op: Instruction) -> Tree:
     layouts = iter(body.parameter_layouts[number])
     uses = body.uses.get(op, 1) if not op.shape.is_tuple else 2
 
-    def make(shape: Shape) -> Value:
-        made = Value(op.name, shape, next(layouts), _NOTHING, uses=uses)
+    def make(shape: Shape) -> GlobalValue:
+        made = GlobalValue(op.name, shape, next(layouts), _NOTHING, uses=uses)
         body.graph.wire(made, 1)
         return made
 
@@ -379,7 +379,7 @@ def _may_move(body: DryRun, callee: Computation) -> bool:
     return callee in body.graph.once and callee.root.opcode not in (*_BORDERS, "parameter")
 
 
-def _leave(body: DryRun, nodes: Sequence[DecisionNode], values: Sequence[Value]) -> None:
+def _leave(body: DryRun, nodes: Sequence[DecisionNode], values: Sequence[GlobalValue]) -> None:
     for node, v in zip(nodes, values, strict=False):
         body.graph.read(node, v)
 

@@ -1,6 +1,7 @@
-"""The cheapest decisions for a region: variables are eliminated one by one, each in the table of its neighbours.
+"""Variable elimination: the cheapest values of variables with costs between them (Bertelè and Brioschi, 1972).
 
-This is dynamic programming over the region: exact on trees and on whatever is nearly one. Where a table would grow
+Variables are eliminated one by one, the one with the smallest joint table first (min-weight order), each into the table
+of its neighbours. This is dynamic programming: exact on trees and on whatever is nearly one. Where a table would grow
 beyond `_LARGEST`, the decision with most neighbours keeps its present value, and the rest is solved around it.
 A value with many readers gets a variable of its own: the set of layouts in which it is brought.
 """

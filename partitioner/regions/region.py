@@ -1,9 +1,10 @@
-"""Deciding over connected regions where layouts disagree.
+"""Local search over connected regions of operations whose layouts disagree, each solved by variable elimination.
 
-First every operation decides by itself (`region_rehearse`). Where that pays for a move, the operations around it are
-taken together: their options (`region_options`) are a network of costs (`region_solve`) whose cheapest decisions are
-kept when they cost less, fewer bytes (or seconds) first, then fewer collectives. All else stays as it was, so that no
-region makes a program dearer. Equal regions, such as those of equal layers, are decided once.
+First every operation decides by itself (`dry_run`). Where that pays for a move, the operations around it are decided
+together: their options (`region_options`) make a network of costs (`region_network`), which `eliminate_variables`
+solves. Its decisions are kept when they cost less, fewer bytes (or seconds) first, then fewer collectives. All else
+stays as it was, so that no region makes a program dearer. Equal regions, such as those of equal layers, are decided
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _CROWDED = 128
 _ROUNDS = 4
 #: The part of its time that a region on a machine may take to be decided anew: models are no finer.
 _SAVING = 0.998
-#: Bytes to send that are worth an element to compute: tried in turn until the budget allows; at last no growth at all.
+#: What an element that is computed in addition costs, in bytes to send: tried in turn until the budget allows the plan;
+#: infinite forbids any growth.
 _COMPUTE_PENALTIES = (0.25, 2.0, math.inf)
 
 

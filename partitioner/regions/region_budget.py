@@ -1,4 +1,4 @@
-"""What a plan may not spend for sending less: memory and arithmetic.
+"""The budget of a plan: how much more memory and arithmetic it may take to send less.
 
 Values live from where they are made to where they are read last, in program order, each form in memory of its own.
 The most that is alive at once in the program that decides operation by operation is the limit, and so is its

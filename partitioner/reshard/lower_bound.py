@@ -1,4 +1,4 @@
-"""What a reshard must cost at least, whatever moves it is made of: the bound of the search in `reshard.py`.
+"""What a reshard must cost at least, whatever moves it is made of: the admissible bound of the A* in `search`.
 
 Devices lie in groups (single ones, those of one node, ...). What a group's devices need and none of them holds must
 cross the group's *boundary*; how much that is follows from the axes that tell groups apart.

@@ -1,10 +1,11 @@
-"""Resharding: the cheapest way from one layout to another.
+"""Resharding: the cheapest path from one layout to another, by A* over layouts with an admissible bound.
 
-`Resharder.path` searches over layouts (A* on bytes sent, then number of collectives). Moves are
-those of `moves.py`. States never exceed the larger padded shard of the two ends, so a path through full
-replication is only taken when an end is replicated. Where the padding of small uneven sizes rules that out, states
-are at least split into as many shards as the less split end. Atoms that always move together are treated as one at
-first and split up only when that finds nothing.
+`Resharder.path` runs A* (Hart, Nilsson and Raphael, 1968) on bytes sent, then number of collectives. Its edges are the
+moves of `moves`, its bound that of `lower_bound`. States never exceed the larger padded shard of the two ends, so a
+path through full replication is only taken when an end is replicated. Where the padding of small uneven sizes rules
+that out, states are at least split into as many shards as the less split end. Atoms that always move together are
+treated as one at first and split up only when that finds nothing. Where the search exceeds its budget of nodes,
+weighted A* (Pohl, 1970) looks for any good path.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from shardc.partitioner.reshard.try_moves import Trials, blocks_of
 __all__ = ["Path", "Resharder"]
 
 
-#: States looked at before a search takes what it has or gives up; simple reshards need fewer than twenty.
-_PATIENCE = 400
-#: How much more what is still to come counts than what was spent, where a search has run out of patience.
-_HASTE = 3.0
+#: States that a search expands before it takes what it has or gives up; simple reshards need fewer than twenty.
+_NODE_BUDGET = 400
+#: The weight of the bound in weighted A*, which follows where plain A* has exceeded its budget of nodes.
+_HEURISTIC_WEIGHT = 3.0
 #: Costs that differ by less, relatively, are equal.
 _EXACT = 1e-12
 #: A path is faster if it takes this part of the time, and these seconds less.
@@ -49,8 +50,8 @@ class Path:
 class _Goal:
     """What one search is about: states with at most ``limit`` elements in at least ``shards`` parts.
 
-    The target has ``size`` elements; paths that cost ``ceiling`` or more are of no interest. With more ``haste`` than
-    1 a path is found sooner, which need not be the cheapest.
+    The target has ``size`` elements; paths that cost ``ceiling`` or more are of no interest. With more
+    ``heuristic_weight`` than 1 a path is found sooner, which need not be the cheapest.
     """
 
     dims: tuple[int, ...]
@@ -59,8 +60,8 @@ class _Goal:
     limit: float
     size: int
     shards: int = 1
-    patience: float = _PATIENCE
-    haste: float = 1.0
+    node_budget: float = _NODE_BUDGET
+    heuristic_weight: float = 1.0
     ceiling: float = math.inf
 
     @property
@@ -142,12 +143,12 @@ class Resharder:
         goal = self._goal(dims, nbytes, source, target)
         coarse, fine = blocks_of(self.table, source, target), tuple(range(self.table.count))
         fewest = min(self.table.extent(x.used) for x in (source, target))
-        hasty = replace(goal, trials=replace(goal.trials, blocks=fine), haste=_HASTE)
+        weighted = replace(goal, trials=replace(goal.trials, blocks=fine), heuristic_weight=_HEURISTIC_WEIGHT)
         for tried in (
             goal,
-            hasty,
-            replace(hasty, limit=math.inf, shards=fewest),
-            replace(hasty, trials=replace(goal.trials, blocks=coarse), limit=math.inf, patience=math.inf),
+            weighted,
+            replace(weighted, limit=math.inf, shards=fewest),
+            replace(weighted, trials=replace(goal.trials, blocks=coarse), limit=math.inf, node_budget=math.inf),
         ):
             found = self._find(tried, source)
             if found is not None:
@@ -166,7 +167,7 @@ class Resharder:
         if (known.cost[1] <= 1 and not copies) or self.at_least(dims, nbytes, source, target) >= ceiling:
             return known
         goal = self._goal(dims, nbytes, source, target)
-        goal = replace(goal, limit=max(goal.limit, *self._sizes(known, dims), 0), patience=_PATIENCE // 4)
+        goal = replace(goal, limit=max(goal.limit, *self._sizes(known, dims), 0), node_budget=_NODE_BUDGET // 4)
         devices, size = self.table.mesh.size, max(1, nbytes * math.prod(dims))
         like = (tuple(n if n % devices else devices for n in dims), size.bit_length() // 2, source, target)
         if like not in self._like:
@@ -209,7 +210,7 @@ class Resharder:
         heap: list[tuple[float, int, int, int, AxisLayout]] = [(self._at_least(goal, source), 0, 0, 0, source)]
         done: set[AxisLayout] = set()
         ceiling, pushed = goal.ceiling, 0
-        while heap and len(done) < goal.patience:
+        while heap and len(done) < goal.node_budget:
             least, *_, state = heapq.heappop(heap)
             if state in done:
                 continue
@@ -225,7 +226,7 @@ class Resharder:
                 total = (round(sent + more[0], 15), collectives + more[1], length + 1)
                 if total[0] >= ceiling:
                     continue
-                bound = total[0] + goal.haste * self._at_least(goal, after)
+                bound = total[0] + goal.heuristic_weight * self._at_least(goal, after)
                 if after is goal.target and total[0] <= least * (1 + _EXACT) and total[1] <= 1:
                     # Nothing can be cheaper than the bound, or fewer than one collective.
                     back[after] = step

@@ -20,7 +20,7 @@ from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
 from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
 from shardc.partitioner.strategy.pieces import LoopPieces, find_pieces_written
-from shardc.partitioner.strategy.values import PartialAxes, Value, leaves
+from shardc.partitioner.strategy.values import GlobalValue, PartialAxes, leaves
 from shardc.partitioner.unreduced.linear import Spread, merge_partials
 from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widen_sums
 
@@ -140,7 +140,7 @@ def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     return sum(c[0] for c in costs), sum(c[1] for c in costs)
 
 
-def _entry_cost(body: Body, value: Value, layout: AxisLayout) -> Cost:
+def _entry_cost(body: Body, value: GlobalValue, layout: AxisLayout) -> Cost:
     if value.remake is not None:
         return (0.0, 0)
     resharder, dims, nbytes = body.context.resharder, value.shape.dims, value.shape.dtype.nbytes

@@ -30,7 +30,7 @@ from shardc.partitioner.strategy.cause import Cause, SplitDecision
 from shardc.partitioner.strategy.choose import SplitChoice, SplitOperand, SplitProblem
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
-from shardc.partitioner.strategy.values import PartialAxes, Tree, Value, leaves
+from shardc.partitioner.strategy.values import GlobalValue, PartialAxes, Tree, leaves
 from shardc.partitioner.unreduced.moved_partials import is_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
@@ -139,13 +139,13 @@ class Body(ComputationScope):
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def value(self, op: Instruction) -> Value:
+    def value(self, op: Instruction) -> GlobalValue:
         """The value of an array-shaped instruction."""
         tree = self.values[op]
-        assert isinstance(tree, Value), f"%{op.name} is a tuple"
+        assert isinstance(tree, GlobalValue), f"%{op.name} is a tuple"
         return tree
 
-    def get(self, value: Value, layout: AxisLayout, need: str) -> Instruction:
+    def get(self, value: GlobalValue, layout: AxisLayout, need: str) -> Instruction:
         """The local instruction that holds ``value`` in ``layout``; ``need`` says who asks, for reports."""
         found = value.forms.get(layout)
         if found is not None:
@@ -171,7 +171,7 @@ class Body(ComputationScope):
             value.forms.setdefault(step.after, local)
         return value.forms[layout]
 
-    def _remade(self, value: Value, layout: AxisLayout) -> Instruction:
+    def _remade(self, value: GlobalValue, layout: AxisLayout) -> Instruction:
         """A value made afresh; as a partial value one member holds it, unless it is the identity anyway."""
         assert value.remake is not None
         made = value.remake(self.context.table.reduced(layout))
@@ -183,7 +183,7 @@ class Body(ComputationScope):
             return made
         return self.em.keep_on_first(made, layout.unreduced, identity)
 
-    def _origin(self, value: Value, step: ReshardStep, need: str, cause: Cause) -> Origin:
+    def _origin(self, value: GlobalValue, step: ReshardStep, need: str, cause: Cause) -> Origin:
         """Why a move of ``value`` is there, for people."""
         table, move = self.context.table, step.move
         match move:
@@ -216,7 +216,7 @@ class Body(ComputationScope):
 
     def assemble(self, shape: Shape, tree: Tree, locals_: Iterator[Instruction]) -> Instruction:
         """A local array or tuple of the structure of ``tree`` from the local leaves in order."""
-        if isinstance(tree, Value):
+        if isinstance(tree, GlobalValue):
             return next(locals_)
         parts = [self.assemble(s, t, locals_) for s, t in zip(shape.elements, tree, strict=True)]
         return self.em.add("tuple", tuple_shape(*(p.shape for p in parts)), *parts)
@@ -226,7 +226,7 @@ class Body(ComputationScope):
         if not shape.is_tuple:
             layout = next(layouts)
             uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
-            return Value(op.name, shape, layout, local, uses=uses, metadata=op.metadata)
+            return GlobalValue(op.name, shape, layout, local, uses=uses, metadata=op.metadata)
         out: list[Tree] = []
         for i, element in enumerate(shape.elements):
             part = self.em.add("get-tuple-element", local.shape.elements[i], local, index=i)
@@ -260,7 +260,7 @@ class Body(ComputationScope):
         table = self.context.table
         layouts = [table.reduced(x) if site.finished else x for x in choice.results]
         values = [
-            Value(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata, moved=moved)
+            GlobalValue(op.name, s, x, m, wanted=w, uses=uses, why=why, made=maker, metadata=op.metadata, moved=moved)
             for s, x, m, w in zip(shapes, layouts, made, wanted, strict=True)
         ]
         for v in values:
@@ -271,7 +271,7 @@ class Body(ComputationScope):
         return list(values) if op.shape.is_tuple else values[0]
 
     def _decided(
-        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[AxisLayout]
+        self, op: Instruction, row: Local, operands: Sequence[GlobalValue], wanted: Sequence[AxisLayout]
     ) -> tuple[Local, SplitDecision]:
         """As planned, where the operands lie as the plan has them; else the cheapest strategy, the first of equals."""
         resharder = self.context.resharder
@@ -284,7 +284,7 @@ class Body(ComputationScope):
         return strategy, SplitDecision(op, problem, choice, resharder)
 
     def strategies(
-        self, op: Instruction, row: Local, operands: Sequence[Value], wanted: Sequence[AxisLayout]
+        self, op: Instruction, row: Local, operands: Sequence[GlobalValue], wanted: Sequence[AxisLayout]
     ) -> list[tuple[Local, SplitProblem, SplitChoice]]:
         """The strategies for ``op``, each with the best choice for operands as they lie."""
         found: list[tuple[Local, SplitProblem, SplitChoice]] = []
@@ -301,7 +301,7 @@ class Body(ComputationScope):
         op: Instruction,
         strategy: Local,
         rule: FactorRule,
-        operands: Sequence[Value],
+        operands: Sequence[GlobalValue],
         wanted: Sequence[AxisLayout],
     ) -> SplitProblem:
         """What there is to decide about ``op`` done in one ``strategy``, its operands as they lie."""
@@ -320,7 +320,7 @@ class Body(ComputationScope):
             strategy.sends(op, rule) if strategy.sends is not None else None,
         )
 
-    def _tell_own(self, decided: SplitDecision, operands: Sequence[Value], start: int) -> None:
+    def _tell_own(self, decided: SplitDecision, operands: Sequence[GlobalValue], start: int) -> None:
         """Collectives that an operation was written with, from ``start`` on, are of its largest operand."""
         op = decided.op
         own = [i for i in self.em.instructions[start:] if i.opcode in COLLECTIVES]
@@ -337,13 +337,13 @@ class Body(ComputationScope):
         why = self.context.plan.why.get(op)
         return f" ({why})" if why else ""
 
-    def _finish_now(self, value: Value) -> None:
+    def _finish_now(self, value: GlobalValue) -> None:
         """Reduce a partial value whose reduction cannot be put off."""
         self.get(value, value.wanted, "the reduction gives")
         value.forms.pop(value.layout)
         value.layout = value.wanted
 
-    def _why_partial(self, op: Instruction, site: LocalSite, operands: Sequence[Value]) -> str:
+    def _why_partial(self, op: Instruction, site: LocalSite, operands: Sequence[GlobalValue]) -> str:
         """The reason of a partial result, told when it is reduced."""
         factors = site.rule.of_kind(FactorKind.REDUCTION)
         atoms = tuple(a for f in factors for a in site.choice.factors[f])
@@ -363,13 +363,13 @@ def _differing(computation: Computation) -> frozenset[Instruction]:
     return frozenset(found)
 
 
-def _maker(decided: SplitDecision, operands: Sequence[Value]) -> SplitDecision | None:
+def _maker(decided: SplitDecision, operands: Sequence[GlobalValue]) -> SplitDecision | None:
     """The decision that made a result partial: the operation's own, or that of a partial operand it carries on."""
     own = any(decided.choice.factors[f] for f in decided.problem.rule.of_kind(FactorKind.REDUCTION))
     return decided if own else next((v.made for v in operands if v.made is not None), None)
 
 
-def _operand(value: Value, repetitions: int, reader: Instruction) -> SplitOperand:
+def _operand(value: GlobalValue, repetitions: int, reader: Instruction) -> SplitOperand:
     free = value.remake is not None
     layouts = (value.layout,) if free else (value.layout, *(x for x in value.forms if x is not value.layout))
     return SplitOperand(
@@ -384,7 +384,7 @@ def _operand(value: Value, repetitions: int, reader: Instruction) -> SplitOperan
     )
 
 
-def _partial_with(operands: Sequence[Value], group: tuple[int, ...], reduction: str, aim: Atoms) -> bool:
+def _partial_with(operands: Sequence[GlobalValue], group: tuple[int, ...], reduction: str, aim: Atoms) -> bool:
     """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?
 
     Where the result is wanted partial over ``aim``, whole ones may be kept by one member.

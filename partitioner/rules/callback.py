@@ -11,7 +11,7 @@ from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.rewrite.body import Body
-from shardc.partitioner.strategy.values import Tree, Value
+from shardc.partitioner.strategy.values import GlobalValue, Tree
 
 __all__ = ["partition_callback"]
 
@@ -35,7 +35,7 @@ def partition_callback(body: Body, op: Instruction) -> Tree:
     whole = [table.replicated(s.rank) for s in shapes]
     results = [_from_words(body.em, s, words) for s in shapes]
     given: list[Tree] = [
-        Value(op.name, x.shape, w, x, metadata=op.metadata) for x, w in zip(results, whole, strict=True)
+        GlobalValue(op.name, x.shape, w, x, metadata=op.metadata) for x, w in zip(results, whole, strict=True)
     ]
     return given if op.shape.is_tuple else given[0]
 
@@ -51,7 +51,7 @@ def _everywhere(body: Body, op: Instruction, word: Instruction) -> Instruction:
     return whole
 
 
-def _even(body: Body, value: Value) -> AxisLayout:
+def _even(body: Body, value: GlobalValue) -> AxisLayout:
     """As the value lies, but without padding."""
     table = body.context.table
     layout = table.reduced(value.layout)

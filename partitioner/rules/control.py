@@ -28,7 +28,7 @@ from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.manual import enter, leave
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
-from shardc.partitioner.strategy.values import Tree, Value, leaves
+from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
 from shardc.partitioner.unreduced.moved_partials import is_result_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
@@ -216,14 +216,14 @@ def _constraint(body: Body, op: Instruction) -> Tree:
     wanted = iter(body.wanted(op))
 
     def bring(tree: Tree) -> Tree:
-        if not isinstance(tree, Value):
+        if not isinstance(tree, GlobalValue):
             return [bring(t) for t in tree]
         layout = next(wanted)
         aim = body.required.get(op, layout)
         layout = aim if aim.unreduced else layout
         local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
         uses, moved = body.uses.get(op, 1), tree.moved
-        return Value(op.name, tree.shape, layout, local, uses=uses, metadata=op.metadata, moved=moved)
+        return GlobalValue(op.name, tree.shape, layout, local, uses=uses, metadata=op.metadata, moved=moved)
 
     return bring(body.values[op.operands[0]])
 
@@ -233,7 +233,7 @@ def _token(body: Body, op: Instruction) -> Tree:
     whole = body.context.table.replicated(0)
     operands = tuple(body.get(body.value(o), whole, f"{op.opcode} %{op.name} needs") for o in op.operands)
     local = body.em.append(op.replace(operands=operands, sharding=None), own=True)
-    return Value(op.name, op.shape, whole, local)
+    return GlobalValue(op.name, op.shape, whole, local)
 
 
 def _infeed(body: Body, op: Instruction) -> Tree:
@@ -258,7 +258,7 @@ def _outfeed(body: Body, op: Instruction) -> Tree:
     operand = body.get(body.value(token), table.replicated(0), need)
     attrs = {**op.attrs, "outfeed_shape": local.shape} if "outfeed_shape" in op.attrs else op.attrs
     made = body.em.append(op.replace(operands=(local, operand), attrs=attrs, sharding=None), own=True)
-    return Value(op.name, op.shape, table.replicated(0), made)
+    return GlobalValue(op.name, op.shape, table.replicated(0), made)
 
 
 def _local_shapes(body: Body, op: Instruction, layouts: Sequence[AxisLayout]) -> list[Shape]:

@@ -16,7 +16,7 @@ from shardc.hlo.ir.types import Shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.manual import manual_of
-from shardc.partitioner.strategy.values import Tree, Value
+from shardc.partitioner.strategy.values import GlobalValue, Tree
 from shardc.sharding.prepare.markers import manual_axes
 
 __all__ = ["enter", "leave"]
@@ -31,7 +31,7 @@ def enter(body: Body, op: Instruction) -> Tree:
         value = body.value(operand)
         whole, free = _sides(body, op, operand.leaf_shardings()[0], axes, value.shape, inner)
         local = body.get(value, whole, f"the manual computation takes {operand.name} with")
-        values.append(Value(op.name, inner, free, local, wanted=wanted, metadata=op.metadata))
+        values.append(GlobalValue(op.name, inner, free, local, wanted=wanted, metadata=op.metadata))
     return list(values) if op.shape.is_tuple else values[0]
 
 
@@ -46,7 +46,7 @@ def leave(body: Body, op: Instruction) -> Tree:
         axes = known or body.context.table.mesh.axis_names
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
-        values.append(Value(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))
+        values.append(GlobalValue(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))
     return list(values) if op.shape.is_tuple else values[0]
 
 

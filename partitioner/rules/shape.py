@@ -22,7 +22,7 @@ from shardc.partitioner.rules.elementwise import Linear
 from shardc.partitioner.rules.readings import DimensionReading, Exchanges, Joined, Mirror, Outputs, whole_source
 from shardc.partitioner.rules.reshape import IN_ORDER
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, SendsOf
-from shardc.partitioner.strategy.values import Tree, Value
+from shardc.partitioner.strategy.values import GlobalValue, Tree
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
@@ -41,13 +41,13 @@ def _constant(body: Body, op: Instruction) -> Tree:
     whole = body.context.table.replicated(op.shape.rank)
     if not op.shape.rank or not literal.is_splat:
         local = body.em.add("constant", op.shape, name=op.name, literal=literal)
-        return Value(op.name, op.shape, whole, local)
+        return GlobalValue(op.name, op.shape, whole, local)
 
     def remake(layout: AxisLayout) -> Instruction:
         dims = body.context.table.local_dims(layout, op.shape.dims)
         return body.em.splat(body.em.scalar(literal.splat, op.shape.dtype), dims)
 
-    return Value(op.name, op.shape, whole, None, remake=remake)
+    return GlobalValue(op.name, op.shape, whole, None, remake=remake)
 
 
 def _iota(body: Body, op: Instruction) -> Tree:
@@ -59,7 +59,7 @@ def _iota(body: Body, op: Instruction) -> Tree:
         local = table.local_dims(layout, op.shape.dims)
         return body.em.global_index(local, dim, layout.dims[dim], op.shape.dtype)
 
-    return Value(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
+    return GlobalValue(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
 
 
 def _broadcast(body: Body, op: Instruction) -> Tree:
@@ -73,7 +73,7 @@ def _broadcast(body: Body, op: Instruction) -> Tree:
     def remake(layout: AxisLayout) -> Instruction:
         return body.em.splat(scalar, table.local_dims(layout, op.shape.dims))
 
-    return Value(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
+    return GlobalValue(op.name, op.shape, table.replicated(op.shape.rank), None, remake=remake)
 
 
 def moved_dims(site: LocalSite) -> Iterator[tuple[int, SplitLine, int]]:

@@ -10,7 +10,7 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.cause import RegionDecision
 from shardc.partitioner.strategy.choose import SplitChoice
 from shardc.partitioner.strategy.rule import Local
-from shardc.partitioner.strategy.values import Value
+from shardc.partitioner.strategy.values import GlobalValue
 from shardc.sharding.rules.factor_rule import FactorRule
 
 __all__ = ["LayoutPlan", "PlannedSplit"]
@@ -29,7 +29,7 @@ class PlannedSplit:
     rule: FactorRule
     choice: SplitChoice
 
-    def fits(self, operands: Sequence[Value]) -> bool:
+    def fits(self, operands: Sequence[GlobalValue]) -> bool:
         """Do the operands lie as the plan has them?"""
         return all(v.layout is x for v, x in zip(operands, self.sources, strict=True))
 

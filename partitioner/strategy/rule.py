@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
@@ -63,7 +62,7 @@ class LocalSite:
         return self.em.mask_padding(self.operands[operand], self.operand_dims(operand), layout, dims, fill)
 
     def emit(
-        self, operands: Sequence[Instruction] | None = None, *, keep_layouts: bool = False, **attrs: Any
+        self, operands: Sequence[Instruction] | None = None, *, keep_layouts: bool = False, **attrs: object
     ) -> list[Instruction]:
         """The operation on local shapes with some attributes changed; one local value per result leaf.
 

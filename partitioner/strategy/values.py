@@ -11,7 +11,7 @@ from shardc.hlo.ir.types import Shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.strategy.cause import SplitDecision
 
-__all__ = ["PartialAxes", "Tree", "Value", "leaves"]
+__all__ = ["GlobalValue", "PartialAxes", "Tree", "leaves"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class PartialAxes:
     reduction: str
 
 
-class Value:
+class GlobalValue:
     """One global array during rewriting.
 
     ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
@@ -65,12 +65,12 @@ class Value:
 
 
 #: A value, or the elements of a tuple.
-Tree = Union[Value, "list[Tree]"]
+Tree = Union[GlobalValue, "list[Tree]"]
 
 
-def leaves(tree: Tree) -> Iterator[Value]:
+def leaves(tree: Tree) -> Iterator[GlobalValue]:
     """The values of a tree, depth first."""
-    if isinstance(tree, Value):
+    if isinstance(tree, GlobalValue):
         yield tree
     else:
         for element in tree:

@@ -12,7 +12,7 @@ from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.rule import PartitionRow
-from shardc.partitioner.strategy.values import Tree, Value, leaves
+from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
 from shardc.sharding.rules.factor_rule import FactorKind
 
 __all__ = ["is_moved", "is_result_moved"]
@@ -30,7 +30,7 @@ _MOVES = _PICKS | frozenset(
 _WHOLE = frozenset({"constant", "iota"})
 
 
-def is_moved(op: Instruction, operands: Sequence[Value], used: Sequence[AxisLayout], *, reducing: bool) -> bool:
+def is_moved(op: Instruction, operands: Sequence[GlobalValue], used: Sequence[AxisLayout], *, reducing: bool) -> bool:
     """Is a partial result of ``op`` on ``operands`` in the layouts ``used`` one that was only moved?
 
     ``reducing``: split dimensions are summed over.
@@ -71,7 +71,7 @@ class _MovedSearch:
 
     def _is_made_so(self, i: Instruction, index: int | None) -> bool:
         tree = self.made[i]
-        values = leaves(tree if isinstance(tree, Value) or index is None else tree[index])
+        values = leaves(tree if isinstance(tree, GlobalValue) or index is None else tree[index])
         return all(v.moved or not v.layout.unreduced for v in values)
 
     def _element(self, i: Instruction, index: int | None) -> bool:

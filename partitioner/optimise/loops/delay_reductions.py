@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import Count, carried_element
+from shardc.costs.kernels.trips import LoopCounter, carried_element
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
@@ -63,7 +63,7 @@ def _delayed(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     return _rotated(carry, count, tail)
 
 
-def _tail(carry: Carry, count: Count) -> _Tail | None:
+def _tail(carry: Carry, count: LoopCounter) -> _Tail | None:
     """Everything behind those collectives that may wait."""
     body = carry.body
     users = users_of(body)
@@ -113,7 +113,7 @@ def _at_hand(x: Instruction, body: Computation, ends: set[int]) -> bool:
     )
 
 
-def _rotated(carry: Carry, count: Count, tail: _Tail) -> list[Instruction]:
+def _rotated(carry: Carry, count: LoopCounter, tail: _Tail) -> list[Instruction]:
     """The first iteration without its tail; the loop, in which the tail of one iteration goes with the rest of the
     next; the last tail."""
     body, size = carry.body, len(carry.initial)
@@ -175,7 +175,7 @@ def _kept(
     return old if same else old.replace(operands=operands)
 
 
-def _later(start: Instruction, count: Count) -> Instruction:
+def _later(start: Instruction, count: LoopCounter) -> Instruction:
     """The counter after one iteration, as a constant, so that trips are still known."""
     shape = start.shape.plain
     return Instruction("constant", shape, (), {"literal": Literal.full(shape, count.start + count.step)})

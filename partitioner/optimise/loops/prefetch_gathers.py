@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import Count, carried_element
+from shardc.costs.kernels.trips import LoopCounter, carried_element
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, users_of
 from shardc.hlo.ir.literal import Literal
@@ -95,7 +95,7 @@ def computed_from(body: Computation, early: set[int], *, travelling: bool) -> se
     return known
 
 
-def _rotated(carry: Carry, count: Count, fetched: list[Instruction]) -> list[Instruction]:
+def _rotated(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> list[Instruction]:
     """The loop, one iteration shorter, whose state has what is ``fetched``, and the last iteration behind it."""
     body = carry.body
     size = len(carry.initial)
@@ -122,7 +122,7 @@ def _rotated(carry: Carry, count: Count, fetched: list[Instruction]) -> list[Ins
     return copy_instructions(body.root.operands, body, [part_of(loop, k) for k in range(size)], done)
 
 
-def _sooner(bound: Instruction, count: Count) -> Instruction:
+def _sooner(bound: Instruction, count: LoopCounter) -> Instruction:
     """The bound for one iteration less."""
     shape = bound.shape.plain
     return Instruction("constant", shape, (), {"literal": Literal.full(shape, count.limit - count.step)})

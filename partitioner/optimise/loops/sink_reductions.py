@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
@@ -136,7 +135,7 @@ def _identity(initial: Instruction, a: _Accumulator) -> Instruction:
     return Instruction("broadcast", a.partial.plain, (scalar,), {"dimensions": ()}, metadata=initial.metadata)
 
 
-def _splat(x: Instruction) -> Any:
+def _splat(x: Instruction) -> object:
     """The one value of a constant, or of a broadcast one; NaN for anything else."""
     while x.opcode in ("broadcast", "reshape", "copy"):
         x = x.operands[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
-from shardc.costs.kernels.trips import Count, carried_element, find_counter
+from shardc.costs.kernels.trips import LoopCounter, carried_element, find_counter
 from shardc.costs.kernels.work import compute_seconds
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
@@ -40,7 +40,7 @@ def splittable(carry: Carry) -> bool:
     return not any(has_side_effect(i) for i in carry.body)
 
 
-def counting(carry: Carry) -> Count | None:
+def counting(carry: Carry) -> LoopCounter | None:
     """How the loop counts, if the count is in its own instructions."""
     told = "known_trip_count" in str(carry.loop.attrs.get("backend_config", ""))
     return None if told else find_counter(carry.rebuilt(carry.initial, carry.condition, carry.body))
