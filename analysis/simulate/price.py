@@ -19,8 +19,8 @@ from shardc.compiler.lower.lowered import (
     Step,
     WhileStep,
 )
-from shardc.compiler.lower.schedule.kernel_costs import step_times
 from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.times.step_times import step_times
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.kernels.trips import trip_count
 from shardc.costs.network.collective_cost import collective_cost

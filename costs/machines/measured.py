@@ -2,7 +2,7 @@
 
 It is the ``[measured]`` part of a machine's description. Seconds are of one device; how many devices computed at the
 same time, and on how many threads each, says the `Rates`. Nothing here knows how the numbers were taken or how the
-time of a program follows from them (`shardc.compiler.lower.schedule.host_times`,
+time of a program follows from them (`shardc.compiler.times.host_times`,
 `shardc.costs.network.measured_collectives`).
 """
 

@@ -7,7 +7,7 @@ import pytest
 from shardc.compiler.lower.buffers.reuse import memory_uses
 from shardc.compiler.lower.lowered import KernelStep, Lowered, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.schedule.host_times import host_times, share_of_host
+from shardc.compiler.times.host_times import host_times, share_of_host
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.machines.measured import RANKS, VIRTUAL, Measured, Rates
 from shardc.hlo.text.reader import read_hlo

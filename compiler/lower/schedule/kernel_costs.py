@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.linearise import ComputationSteps
-from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
+from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.schedule.step_traffic import work_of
-from shardc.costs.kernels.kernel_model import KernelTime, kernel_seconds
+from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.trips import trip_count
-from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.transfer import Transfer, transfer_of
 from shardc.hlo.ir.asynchronous import is_done, is_start
@@ -20,12 +17,10 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.simplify.rules.control import branches_of
 
-__all__ = ["KernelCosts", "step_times"]
+__all__ = ["KernelCosts"]
 
 #: Iterations of a loop that nobody can count.
 _TRIPS = 10
-
-_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class KernelCosts:
@@ -72,23 +67,3 @@ class KernelCosts:
         device = self._overlap.machine.device
         steps = self._part.steps.get(i, ())
         return sum(kernel_seconds(device, work_of(step)).seconds for step in steps if isinstance(step, KernelStep))
-
-
-def step_times(lowered: Lowered, machine: Machine, measured: Mapping[str, float] = _NONE) -> Mapping[Step, KernelTime]:
-    """The time of each kernel and copy of ``lowered`` on ``machine``; ``measured`` seconds by kernel count instead."""
-    times: dict[Step, KernelTime] = {}
-    calibrated: Mapping[Step, KernelTime] = {}
-    if machine.measured is not None:
-        from shardc.compiler.lower.schedule.host_times import (
-            host_times,  # it asks the kernels, with all that emits them
-        )
-
-        calibrated = host_times(lowered, machine.measured, lowered.module.num_partitions)
-    for step in leaf_steps(lowered.steps):
-        if not isinstance(step, KernelStep | BufferCopy):
-            continue
-        time = calibrated.get(step) or kernel_seconds(machine.device, work_of(step, lowered.plan))
-        if isinstance(step, KernelStep) and step.instruction.name in measured:
-            time = replace(time, seconds=measured[step.instruction.name])
-        times[step] = time
-    return times

@@ -14,11 +14,11 @@ from shardc.costs.ops.table import instruction_flops, products_of
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.llvm.target import host_target
 
-__all__ = ["HostWork", "Part", "host_work", "inside"]
+__all__ = ["CutWork", "HostWork", "host_work", "inside"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CutWork:
     """Seconds of one core for a product or a convolution, which is cut into so many ``pieces``."""
 
     seconds: float
@@ -30,7 +30,7 @@ class HostWork:
     """Seconds of one core for what is done element by element, and the products and convolutions."""
 
     elements: float = 0.0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CutWork, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -40,13 +40,13 @@ class HostWork:
 def host_work(i: Instruction, rates: Rates) -> HostWork:
     """The work of a kernel for ``i``, an operation or a fusion, with the rates of one core."""
     elements = 0.0
-    parts: list[Part] = []
+    parts: list[CutWork] = []
     for op in inside(i):
         if op.opcode == "dot":
             parts.append(_product(op, rates))
         elif op.opcode == "convolution":
             pieces = chunks(products=instruction_flops(op) / 2)
-            parts.append(Part(convolution_seconds(op, rates), pieces))
+            parts.append(CutWork(convolution_seconds(op, rates), pieces))
         else:
             elements += element_seconds(op, rates)
     return HostWork(elements, tuple(parts))
@@ -57,11 +57,11 @@ def inside(i: Instruction) -> Iterable[Instruction]:
     return i.attrs["calls"] if i.opcode == "fusion" else (i,)
 
 
-def _product(dot: Instruction, rates: Rates) -> Part:
+def _product(dot: Instruction, rates: Rates) -> CutWork:
     if not dot.shape.size:
-        return Part(0.0, 1)
+        return CutWork(0.0, 1)
     seconds = sum(p.batch * p.terms * product_seconds(p, _layout(dot), rates) for p in products_of(dot))
-    return Part(seconds, product_pieces(dot, host_target()))
+    return CutWork(seconds, product_pieces(dot, host_target()))
 
 
 def _layout(dot: Instruction) -> str:

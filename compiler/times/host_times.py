@@ -17,7 +17,7 @@ from shardc.compiler.cpu.loops.updates import scatter_pieces
 from shardc.compiler.cpu.parallel import chunks, flops_of, products_of
 from shardc.compiler.lower.buffers.reuse import Use, memory_uses
 from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
-from shardc.compiler.lower.schedule.host_work import HostWork, host_work, inside
+from shardc.compiler.times.host_work import HostWork, host_work, inside
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.machines.measured import VIRTUAL, Measured, Rates, interpolate
 
