@@ -39,6 +39,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.native.collectives.status import (
+    ARRIVING,
+    COMPUTING,
+    EXCHANGING,
+    EXPECTING,
+    FINISHING,
+    GONE,
+    OUTSIDE,
+    WORKING,
+    Status,
+)
+from shardc.native.lowlevel.records import places_of
+
 __all__ = [
     "ARRIVING",
     "COMPUTING",
@@ -56,10 +69,8 @@ __all__ = [
     "row_offset",
 ]
 
-OUTSIDE, ARRIVING, WORKING, FINISHING, COMPUTING, GONE, EXPECTING, EXCHANGING = range(8)
-
-_PLACE = ("state", "program", "channel", "sequence", "index", "phase", "completed", "since")
-#: A row; native code takes the offsets from ``ROW.fields[name][1]``.
+_PLACE = tuple(places_of(Status))
+#: A row. Native code writes two parts of it, each a `Status`: from ``state`` on, and from ``helper_state`` on.
 _NUMBERS = (
     "pid",
     "rank",

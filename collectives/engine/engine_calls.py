@@ -24,11 +24,11 @@ from shardc.native.collectives.work import (
     Cell,
     WorkCall,
     WorkOperand,
-    work_module,
+    work_ir,
 )
-from shardc.native.llvm.jit import Loaded, TargetModule, compile_ir, load_object
+from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.llvm.target import Target, host_target
-from shardc.native.memory.copying import LINE
+from shardc.native.memory.copying import LINE, copying_module
 from shardc.native.threads.pool import Row
 
 __all__ = ["Keep", "MadeCall", "WorkCode", "cell_of", "make_object", "strips_of", "work_code"]
@@ -40,11 +40,11 @@ Keep = Callable[[str, Target, Callable[[], bytes]], bytes]
 _STREAMED = 8 << 20
 
 
-def make_object(module: TargetModule, keep: Keep | None) -> bytes:
-    """The object file of a module, from ``keep`` if that is given."""
+def make_object(module: object, target: Target, keep: Keep | None) -> bytes:
+    """The object file of a module, or of its text, from ``keep`` if that is given."""
     text = str(module)
-    make = partial(compile_ir, text, module.target)
-    return make() if keep is None else keep(text, module.target, make)
+    make = partial(compile_ir, text, target)
+    return make() if keep is None else keep(text, target, make)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class WorkCode:
         key = (reduction, dtype.name)
         found = self._reducers.get(key)
         if found is None:
-            made = make_object(reducing_module(reduction, dtype, self.target), self.keep)
+            made = make_object(reducing_module(reduction, dtype, self.target), self.target, self.keep)
             found = self._reducers.setdefault(key, load_object(made, [REDUCE]))
         return found.address(REDUCE)
 
@@ -131,7 +131,8 @@ def strips_of(op: str, members: int, nbytes: int) -> tuple[int, int]:
 def work_code(target: Target | None = None, keep: Keep | None = None) -> WorkCode:
     """The engine's code for this process, one per ``keep``."""
     target = target or host_target()
-    return WorkCode(target, keep, load_object(make_object(work_module(target), keep), WORK_SYMBOLS))
+    objects = [make_object(text, target, keep) for text in (work_ir(target), copying_module(target))]
+    return WorkCode(target, keep, load_object(objects, WORK_SYMBOLS))
 
 
 def cell_of(row: Row, ref: BufferRef) -> Cell:

@@ -16,10 +16,11 @@ from shardc.collectives.engine.engine_calls import MadeCall, WorkCode, make_obje
 from shardc.collectives.in_process.places import VirtualPlaces
 from shardc.collectives.in_process.sections import VirtualSections
 from shardc.hlo.errors import RunError
-from shardc.native.collectives.virtual import VIRTUAL, VirtualCall, virtual_module
-from shardc.native.collectives.work import RESOLVE, WORK
+from shardc.native.collectives.virtual import VIRTUAL, VirtualCall, virtual_ir
+from shardc.native.collectives.work import RESOLVE, WORK, Cell
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.symbols import PARALLEL
+from shardc.native.lowlevel.records import Array, address_of
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["DeviceMeeting", "InProcessExecutor"]
@@ -83,7 +84,7 @@ class InProcessExecutor:
         self.state = ctypes.addressof(self._table)
 
     @cached_property
-    def _work(self) -> Callable[[int, int, int, int, int], None]:
+    def _work(self) -> Callable[[int, Array[int], Array[int], int, int], None]:
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
 
     def meetings(self, index: int) -> tuple[DeviceMeeting, ...]:
@@ -98,10 +99,10 @@ class InProcessExecutor:
         record = self._table[index]
         if record.moving:
             _resolve(self._code, record.cells, record.moving, record.pointers)
-        step = record.pointers_per_group * ctypes.sizeof(ctypes.c_void_p)
         for group in meeting.groups:
-            operands = record.pointers + group * step
-            self._work(record.work, operands, operands + record.groups * step, 0, 1)
+            operands = record.pointers.behind(group * record.pointers_per_group)
+            results = operands.behind(record.groups * record.pointers_per_group)
+            self._work(address_of(record.work), operands, results, 0, 1)
 
     def tick(self) -> None:
         """Never called: nobody waits for anybody."""
@@ -115,12 +116,12 @@ class InProcessExecutor:
 
 @cache
 def _load(code: WorkCode, pool: Pool) -> Loaded:
-    made = make_object(virtual_module(code.target), code.keep)
+    made = make_object(virtual_ir(code.target), code.target, code.keep)
     addresses = {WORK: code.work, RESOLVE: code.resolve, PARALLEL: pool.address()}
     return load_object(made, [VIRTUAL], addresses)
 
 
-def _resolve(code: WorkCode, cells: int, count: int, pointers: int) -> None:
+def _resolve(code: WorkCode, cells: Array[Cell] | int, count: int, pointers: Array[int] | int) -> None:
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)(cells, count, pointers)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
-from shardc.collectives.call.control_table import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, row_offset
+from shardc.collectives.call.control_table import row_offset
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS, Stamp, Told
 from shardc.collectives.engine.engine_calls import WorkCode, cell_of
@@ -43,7 +43,7 @@ from shardc.collectives.shared_memory.node_memory import NodeMeeting, NodeMemory
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.native.collectives import messages as native
 from shardc.native.llvm.jit import Loaded
-from shardc.native.threads.meeting import meeting_ir, meeting_object
+from shardc.native.lowlevel.records import RELAXED, RELEASE, reference
 from shardc.native.threads.pool import PARALLEL, Pool, Row
 
 __all__ = ["MessageChannel", "MessageExecutor", "PlannedCollective", "describe_call"]
@@ -56,12 +56,6 @@ _PAUSE = 2.0
 _WORTH_HELP = 1 << 12
 #: Seconds that messages of other nodes may take longer than the ranks of this node: those there know better why.
 _FAR = 2.0
-
-_BEHIND = {
-    name: row_offset(name) - row_offset("state")
-    for name in ("program", "channel", "sequence", "index", "phase", "completed", "since")
-}
-_SHOWN = native.Shown(ARRIVING, EXPECTING, WORKING, FINISHING, COMPUTING, **_BEHIND)
 
 
 @dataclass(slots=True)
@@ -144,7 +138,7 @@ class MessageExecutor:
         if node is not None:
             self._state.heap, self._state.heap_bytes = node.heap.address, node.heap.size
             self._state.watch, self._state.cores = node.spin, node.cores
-            self._state.row = node.control.address + row_offset("state")
+            self._state.row = reference(node.control.address + row_offset("state"))
         self._loaded = _load_code(code)
         self._keep.append(table)
         self.function = self._loaded.address(native.MESSAGES_SYMBOL)
@@ -163,12 +157,12 @@ class MessageExecutor:
 
     @program.setter
     def program(self, number: int) -> None:
-        self._state.program = self._state.own_stamp_program = number
+        self._state.program = self._state.stamp.program = number
 
     def stamp(self, step: int, values: int, weighted: int) -> None:
         """What the next step's collectives say of it; see `shardc.collectives.call.stamp`."""
-        state = self._state
-        state.own_step, state.own_values, state.own_weighted = step, values, weighted
+        stamp = self._state.stamp
+        stamp.step, stamp.values, stamp.weighted = step, values, weighted
 
     def tick(self) -> None:
         """Raise `RunError` when a collective has waited too long."""
@@ -194,26 +188,24 @@ class MessageExecutor:
         state = self._helper if self._calls[index].given else self._state
         if code == native.DIVERGED:
             peer, call = self._rank_of(p, state.peer), self._calls[index]
-            stamps = (
-                Stamp(call.step, call.values, call.weighted),
-                Stamp(state.seen_step, state.seen_values, state.seen_weighted),
-            )
-            same = (state.seen_stamp_program, state.seen_index) == (call.stamp_program, index)
+            seen = state.seen
+            stamps = _stamp_of(call.stamp), _stamp_of(seen.stamp)
+            same = (seen.stamp.program, seen.index) == (call.stamp.program, index)
             different = self.told.difference(*stamps, (me, peer), place_of(p.call)) if same else None
             if different is not None:
                 return different
-            if state.seen_stamp_program != call.stamp_program:
-                there = self.told.place(state.seen_stamp_program, state.seen_index)
+            if seen.stamp.program != call.stamp.program:
+                there = self.told.place(seen.stamp.program, seen.index)
                 return RunError(
-                    f"rank {peer} is in {there}, step {state.seen_step}, rank {me} in {describe_call(p.call)} of "
-                    f"{self.told.program}, step {call.step}",
+                    f"rank {peer} is in {there}, step {seen.stamp.step}, rank {me} in {describe_call(p.call)} of "
+                    f"{self.told.program}, step {call.stamp.step}",
                     where=place_of(p.call),
                     fix=SAME_CALLS,
                 )
-            seen = self._planned.get(state.seen_index)
-            other = describe_call(seen.call) if seen else f"collective {state.seen_index}"
+            planned = self._planned.get(seen.index)
+            other = describe_call(planned.call) if planned else f"collective {seen.index}"
             return RunError(
-                f"rank {peer} is in {other}, its exchange {state.seen_sequence}, rank {me} in "
+                f"rank {peer} is in {other}, its exchange {seen.sequence.load(RELAXED)}, rank {me} in "
                 f"{describe_call(p.call)}, its exchange {self._calls[index].sequence}",
                 where=place_of(p.call),
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
@@ -256,9 +248,9 @@ class MessageExecutor:
             return
         queue = (ctypes.c_void_p * (1 << len(helped).bit_length()))()
         ctypes.pointer(self._helper)[0] = self._state
-        if self._state.row:
-            self._helper.row = self._state.row + row_offset("helper_state") - row_offset("state")
-        self._state.helper, self._state.queue = ctypes.addressof(self._helper), ctypes.addressof(queue)
+        if self._node is not None:
+            self._helper.row = reference(self._node.control.address + row_offset("helper_state"))
+        self._state.helper, self._state.queue = self._helper, reference(ctypes.addressof(queue))
         self._state.mask = len(queue) - 1
         for index in helped:
             self._calls[index].helped = 1
@@ -313,23 +305,21 @@ class MessageExecutor:
                 row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, ArriveStep) else native.Op.AWAIT, int(last)
             case ImportStep():
                 row.op = native.Op.IMPORT
-                row.table = self._list(0, *imports)
+                row.table = self._list(native.Imports(count=imports[1], imports=imports[0]))
             case PublishStep() | BringBackStep():
                 assert self._near is not None and p.meeting is not None
                 row.op = native.Op.PUBLISH if isinstance(step, PublishStep) else native.Op.BRING_BACK
-                entries = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
-                row.table = self._list(self._code.copy, *entries)
+                entries, count = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
+                row.table = self._list(native.Entries(self._code.copy, count, entries))
 
-    def _list(self, function: int, records: int, count: int) -> int:
-        """A table of other records."""
-        table = native.Table(function=function, sources=count, cells=records)
+    def _list(self, table: native.Entries | native.Imports) -> int:
+        """The address of a table of other records."""
         self._keep.append(table)
         return ctypes.addressof(table)
 
     def _fill(self, row: native.Step, step: MessageStep, p: PlannedCollective, cells: _Cells) -> None:
         def at(place: StepPlace) -> None:
-            cell = cells.of(place)
-            row.base, row.offset = cell.base, cell.offset
+            row.cell = cells.of(place)
 
         match step:
             case BeginStep():
@@ -353,20 +343,26 @@ class MessageExecutor:
                 dtype = p.call.operands[index].dtype
                 function = self._code.reducer(p.call.reduction, dtype)
                 row.op = native.Op.REDUCE
-                row.table = self._table(
-                    function, [*map(cells.of, sources)], [*map(cells.of, targets)], count, dtype.nbytes
-                )
+                given, taken = cells.all(sources), cells.all(targets)
+                row.table = self._table(given, taken, count, dtype.nbytes, reduce=function)
             case CopyBytesStep(source, targets, nbytes):
                 row.op = native.Op.COPY
-                row.table = self._table(self._code.copy, [cells.of(source)], cells.all(targets), nbytes, 1)
+                row.table = self._table(cells.all([source]), cells.all(targets), nbytes, 1, copy=self._code.copy)
 
     def _table(
-        self, function: int, sources: list[native.Cell], targets: list[native.Cell], elements: int, item: int
+        self,
+        sources: list[native.Cell],
+        targets: list[native.Cell],
+        elements: int,
+        item: int,
+        *,
+        reduce: int = 0,
+        copy: int = 0,
     ) -> int:
         cells = (native.Cell * (len(sources) + len(targets)))(*sources, *targets)
         pointers = (ctypes.c_void_p * len(cells))()
         places = (ctypes.addressof(cells), ctypes.addressof(pointers))
-        table = native.Table(function, len(sources), len(targets), elements, item, *places)
+        table = native.Table(reduce, copy, len(sources), len(targets), elements, item, *places)
         self._keep += [cells, pointers, table]
         return ctypes.addressof(table)
 
@@ -409,12 +405,12 @@ class MessageExecutor:
 def _load_code(code: WorkCode) -> Loaded:
     """The native function, from where ``code`` keeps objects."""
     target = code.target
-    texts = {
-        native.messages_ir(_SHOWN, target): partial(native.messages_object, _SHOWN, target),
-        meeting_ir(target): partial(meeting_object, target),
-    }
-    made = [make() if code.keep is None else code.keep(text, target, make) for text, make in texts.items()]
-    return native.load_messages(made[0], made[1])
+    make = partial(native.messages_object, target)
+    return native.load_messages(make() if code.keep is None else code.keep(native.messages_ir(target), target, make))
+
+
+def _stamp_of(record: native.Stamp) -> Stamp:
+    return Stamp(record.step, record.values, record.weighted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +433,7 @@ class _Cells:
         o = self.planned.call.operands[place.index]
         ref: BufferRef = o.operand if place.space == "operand" else o.result
         cell = cell_of(self.rows[place.device], ref)
-        return native.Cell(cell.base or 0, cell.offset + place.offset)
+        return native.Cell(cell.base, cell.offset + place.offset)
 
 
 def _is_worth_help(call: CollectiveCall) -> bool:
@@ -452,7 +448,7 @@ def _help(run: Callable[[int], None], state: int, keep: object) -> None:
 
 
 def _dismiss(state: native.State, thread: threading.Thread) -> None:
-    state.stop = 1
+    state.stop.store(1, RELEASE)
     if thread is not threading.current_thread():
         thread.join(1.0)
 

@@ -49,7 +49,7 @@ def shared_code(target: Target | None = None, keep: Keep | None = None) -> Share
     target = target or host_target()
     work = work_code(target, keep)
     meet = meeting_object(target) if keep is None else keep(meeting_ir(target), target, lambda: meeting_object(target))
-    objects = [meet, make_object(shared_module(target), keep)]
+    objects = [meet, make_object(shared_module(target), target, keep)]
     symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy}
     return SharedCode(work, load_object(objects, [SHARED, HELPER, ARRIVE], symbols))
 

@@ -19,6 +19,7 @@ from shardc.collectives.engine.engine_calls import cell_of
 from shardc.collectives.engine.steps import StepPlace
 from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.native.collectives.messages import HEADS, MEETING_BYTES, Cell, Channel, Entry, Import
+from shardc.native.lowlevel.records import reference
 from shardc.native.threads.pool import Row
 
 __all__ = ["NodeMeeting", "NodeMemory"]
@@ -81,7 +82,7 @@ class NodeMemory:
     def fill(self, record: Channel, meeting: NodeMeeting) -> None:
         """The fields of a channel's record that have to do with the node."""
         heads = [self._address(m, self._all[m].heads[meeting.channel]) for m in meeting.mates]
-        record.heads = self._kept((ctypes.c_int64 * len(heads))(*heads))
+        record.heads = reference(self._kept((ctypes.c_int64 * len(heads))(*heads)))
         record.members = len(meeting.mates)
         record.position = meeting.mates.index(self.node.position)
         record.number = meeting.channel
@@ -99,7 +100,7 @@ class NodeMemory:
         word = self.node.heap.address + self._mine.words[index]
         for k, (row, (device, _, space, ref)) in enumerate(zip(table, wanted, strict=False)):
             cell = cell_of(self.rows[device], ref)
-            row.base, row.offset, row.nbytes = cell.base or 0, cell.offset, ref.nbytes
+            row.cell, row.nbytes = cell, ref.nbytes
             row.staging = self.node.heap.address + self._mine.staging.get((index, k), 0)
             row.published, row.operand = word + 8 * k, int(space == "operand")
         return self._kept(table), len(wanted)
@@ -115,7 +116,7 @@ class NodeMemory:
         for n, (row, (mate, k, (device, operand, space, _))) in enumerate(zip(table, found, strict=False)):
             row.word = self._address(mate, self._all[mate].words[index]) + 8 * k
             row.heap, row.out = self.node.heaps.addresses[mate], start + 8 * n
-            cells[device, operand, space] = Cell(row.out, 0)
+            cells[device, operand, space] = Cell(start + 8 * n, 0)
         return self._kept(table), len(found)
 
     def cell(self, call: CollectiveCall, place: StepPlace) -> Cell:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Annotated
 
 from shardc.native.collectives.status import Status
-from shardc.native.collectives.work import Cell
+from shardc.native.collectives.work import Cell, ReduceElements
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u8
 from shardc.native.lowlevel.records import Array, Atomic, Record
 from shardc.native.threads.meeting import Meeting
 from shardc.native.threads.pool_records import Piece
 
 __all__ = [
-    "HEADS", "MEETING_BYTES", "Call", "Channel", "CopyBytes", "Entries", "Entry", "Head", "Import", "Imports",
-    "MeetingLine", "Op", "PostMessage", "ReduceElements", "Stamp", "State", "Step", "Table",
+    "HEADS", "MEETING_BYTES", "Call", "Channel", "CopyBytes", "Entries", "Entry", "Flag", "Head", "Import", "Imports",
+    "MeetingLine", "Op", "PostMessage", "Stamp", "State", "Step", "Table",
 ]  # fmt: skip
 
 #: The newest headers that a process shows on a channel, a power of two.
@@ -22,9 +22,6 @@ HEADS = 64
 
 #: ``MPI_Isend`` and ``MPI_Irecv``: memory, bytes, type, rank, tag, communicator, request.
 PostMessage = Callable[[address, i32, i64, i32, i32, i64, address], i32]
-#: `shardc.native.collectives.reducing`: sources, how many, from which byte, targets, how many, from which byte, elements,
-#: whether past the caches.
-ReduceElements = Callable[[Array[address], i64, i64, Array[address], i64, i64, i64, bool], None]
 #: `shardc.native.collectives.work`'s copy: to, from, bytes, whether past the caches.
 CopyBytes = Callable[[address, address, i64, i64], None]
 
@@ -45,6 +42,13 @@ class Stamp(Record):
     weighted: i64
 
 
+class Flag(Record):
+    """An answer of MPI's."""
+
+    value: i32
+    spare: i32
+
+
 class Head(Record):
     """What processes show and send each other of a collective, to find out that they are in the same one."""
 
@@ -56,8 +60,8 @@ class Head(Record):
 
 
 class Step(Record):
-    """``peer`` is a rank of the call's communicator; ``kind`` tells messages of a call apart; ``table`` is the address of
-    a `Table`, of `Entries` or of `Imports`."""
+    """``peer`` is a rank of the call's communicator; ``kind`` tells messages of a call apart; ``table`` is the address
+    of a `Table`, of `Entries` or of `Imports`."""
 
     op: i64
     peer: i64
@@ -147,8 +151,8 @@ MEETING_BYTES = 256
 class Call(Record):
     """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
     exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
-    at its beginning and its end, and in which of their ``rounds`` it is. Where a thread helps (``helped``), ``over`` is a
-    meeting that counts how often it has done what was ``given``, with ``result``. ``stamp`` is the `State`'s when it
+    at its beginning and its end, and in which of their ``rounds`` it is. Where a thread helps (``helped``), ``over`` is
+    a meeting that counts how often it has done what was ``given``, with ``result``. ``stamp`` is the `State`'s when it
     began."""
 
     steps: Array[Step]
@@ -184,7 +188,7 @@ class State(Record):
 
     isend: PostMessage
     irecv: PostMessage
-    testall: Callable[[i32, address, Array[i32], address], i32]
+    testall: Callable[[i32, address, Flag, address], i32]
     parallel: Callable[[Piece, address, i64, i64], None]
     byte: i64
     request_bytes: i64

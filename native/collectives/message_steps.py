@@ -14,6 +14,7 @@ from shardc.native.collectives.message_node import (
 from shardc.native.collectives.message_records import (
     Call,
     Entries,
+    Flag,
     Head,
     Imports,
     Op,
@@ -28,7 +29,6 @@ from shardc.native.collectives.work import place_of_cell
 from shardc.native.drive.records import DONE_PHASE, START
 from shardc.native.lowlevel.builtins import as_i32, fill_memory, inline, local
 from shardc.native.lowlevel.kinds import i32, i64
-from shardc.native.lowlevel.records import Record, address_of
 from shardc.native.lowlevel.system import Time, nanosleep, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, monotonic_now, wait_sharing
 
@@ -64,7 +64,7 @@ def run_steps(state: State, call: Call, phase: i32, entered: i64, deadline: i64)
             show_completed(state)
             show(state, COMPUTING, monotonic_now())
             return 0
-        if (step.op == Op.WAIT or step.op == Op.AWAIT) and phase == START:
+        if step.op in (Op.WAIT, Op.AWAIT) and phase == START:
             show(state, COMPUTING, entered)
             return 0
         answer = as_i32(0)
@@ -145,18 +145,13 @@ def _expect(state: State, call: Call, nbytes: i64, entered: i64, deadline: i64) 
     return 0
 
 
-class _Flag(Record):
-    value: i32
-    spare: i32
-
-
 def _wait_messages(state: State, call: Call, nbytes: i64, entered: i64, deadline: i64) -> i32:
     """Poll until all posted messages are done (0), there is an error (its code), or the time is up (`_LATE`)."""
-    flag = local(_Flag)
+    flag = local(Flag)
     busy = state.spin + nbytes * _PER_BYTE
     while True:
         flag.value = 0
-        code = state.testall(as_i32(call.posted), call.requests, address_of(flag), call.statuses)
+        code = state.testall(as_i32(call.posted), call.requests, flag, call.statuses)
         if code != 0:
             return code
         if flag.value != 0:
@@ -236,5 +231,3 @@ def show_completed(state: State) -> None:
     row = state.row
     if row is not None:
         row.completed += 1
-
-

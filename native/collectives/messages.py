@@ -11,193 +11,125 @@ nanoseconds the answer is `WAITING`, and the next call goes on there. With ``pha
 as there is something to wait for, and phase 2 (done) does the rest; or a thread does it in between, which runs ::
 
     void shardc_messages_helper(ptr state)
-
-Every record below consists of words of eight bytes.
 """
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 
-from shardc.native.collectives.messages_ir import MESSAGES
+from shardc.native.collectives.message_records import (
+    HEADS,
+    MEETING_BYTES,
+    Call,
+    Channel,
+    Entries,
+    Entry,
+    Import,
+    Imports,
+    Op,
+    Stamp,
+    State,
+    Step,
+    Table,
+)
+from shardc.native.collectives.message_steps import (
+    DIVERGED,
+    MPI_FAILED,
+    STARTED_TWICE,
+    WAITING,
+    meet,
+    run_steps,
+    show,
+    show_completed,
+    show_place,
+)
+from shardc.native.collectives.status import COMPUTING, EXPECTING
+from shardc.native.collectives.work import Cell
+from shardc.native.drive.records import DONE_PHASE, START
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object
-from shardc.native.llvm.target import Target, host_target
+from shardc.native.llvm.target import Target
+from shardc.native.lowlevel.builtins import as_i32, exported
+from shardc.native.lowlevel.kinds import i32, i64
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.records import ACQUIRE
+from shardc.native.threads.meeting import arrive, monotonic_now, wait_sharing
 
 __all__ = [
-    "DIVERGED",
-    "HEADS",
-    "HELPER_SYMBOL",
-    "MEETING_BYTES",
-    "MESSAGES_SYMBOL",
-    "MPI_FAILED",
-    "STARTED_TWICE",
-    "WAITING",
-    "Call",
-    "Cell",
-    "Channel",
-    "Entry",
-    "Import",
-    "Op",
-    "Shown",
-    "State",
-    "Step",
-    "Table",
-    "load_messages",
-    "messages_ir",
-    "messages_object",
-]
+    "DIVERGED", "HEADS", "HELPER_SYMBOL", "MEETING_BYTES", "MESSAGES_SYMBOL", "MPI_FAILED", "STARTED_TWICE", "WAITING",
+    "Call", "Cell", "Channel", "Entries", "Entry", "Import", "Imports", "Op", "Stamp", "State", "Step", "Table",
+    "help_with_messages", "load_messages", "messages_ir", "messages_object", "perform_by_messages",
+]  # fmt: skip
 
 MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"
 
-#: Answers besides 0: call again; `State.code` is MPI's error; a header is another collective's; a start without done.
-WAITING, MPI_FAILED, DIVERGED, STARTED_TWICE = 1, -1, -2, -3
-
-#: Bytes of the two meetings of a collective: a line of its own, and the next one, for each.
-MEETING_BYTES = 256
-#: The newest headers that a process shows on a channel, a power of two.
-HEADS = 64
-
-#: Reductions and copies that touch more bytes than this use the thread pool, in pieces of so many bytes.
-_PARALLEL_BYTES, _PIECE_BYTES = 1 << 19, 1 << 16
+#: Nanoseconds that a helper waits before it looks whether it shall end.
+_HELPER_WAIT = 20_000_000
 
 
-class Op:
-    """`Step.op`. Of `ARRIVE` and `AWAIT` ``nbytes`` is the meeting: 0 at the beginning, 1 at the end."""
-
-    END, BEGIN, HEADER, SEND, RECEIVE, WAIT, CHECK, REDUCE, COPY, ZERO, ARRIVE, AWAIT = range(12)
-    PUBLISH, IMPORT, BRING_BACK = range(12, 15)
-
-
-def _words(*names: str) -> tuple[tuple[str, type], ...]:
-    return tuple((name, ctypes.c_int64) for name in names)
-
-
-#: The last words of a header.
-_STAMP = ("stamp_program", "step", "values", "weighted")
-
-
-class Cell(ctypes.Structure):
-    """A place: what the pointer at ``base`` points to, and ``offset`` bytes further."""
-
-    _fields_ = _words("base", "offset")
-
-
-class Step(ctypes.Structure):
-    """``peer`` is a rank of the call's communicator; ``kind`` tells messages of a call apart; (``base``, ``offset``)
-    is a `Cell`; ``table`` the address of a `Table`."""
-
-    _fields_ = _words("op", "peer", "kind", "base", "offset", "nbytes", "table", "spare")
+@exported(MESSAGES_SYMBOL)
+def perform_by_messages(state: State, index: i32, phase: i32, deadline: i64) -> i32:
+    """Go through a call. Of one that a thread helps with, the caller does what needs no waiting, at the start, and then
+    hands it over."""
+    entered = monotonic_now()
+    call = state.calls[index]
+    if call.helped == 0 or phase not in (START, DONE_PHASE):
+        return run_steps(state, call, phase, entered, deadline)
+    if phase == START:
+        answer = run_steps(state, call, START, entered, deadline)
+        if answer == 0 and call.cursor != 0:
+            _hand_over(state, call)
+        return answer
+    show_place(state, call, DONE_PHASE)
+    show(state, EXPECTING, entered)
+    if not meet(state, call.over, as_i32(call.given), entered + deadline):
+        return WAITING
+    show_completed(state)
+    show(state, COMPUTING, monotonic_now())
+    return as_i32(call.result)
 
 
-class Table(ctypes.Structure):
-    """``cells`` are the ``sources`` and then the ``targets``, ``pointers`` as many words to work in; ``elements`` of
-    ``item`` bytes each. ``function`` is a reduction (`shardc.native.collectives.reducing`) or
-    `shardc.native.collectives.work`'s copy.
-    """
-
-    _fields_ = _words("function", "sources", "targets", "elements", "item", "cells", "pointers", "spare")
-
-
-class Entry(ctypes.Structure):
-    """An operand (``operand``: 1) or result of this process that others of its node use: its `Cell`, a stand-in of
-    ``nbytes`` in the heap (``staging``) for when it lies elsewhere, and the word where the others read its offset."""
-
-    _fields_ = _words("base", "offset", "nbytes", "staging", "published", "effective", "real", "operand")
+def _hand_over(state: State, call: Call) -> None:
+    """The helper does the rest."""
+    call.given += 1
+    state.queue[state.handed & state.mask] = call
+    state.handed += 1
+    arrive(state.word, as_i32(state.handed))
 
 
-class Import(ctypes.Structure):
-    """``out`` becomes the address of an entry: ``heap``, as mapped here, and what its word says."""
-
-    _fields_ = _words("word", "heap", "out")
-
-
-class Channel(ctypes.Structure):
-    """A communicator, and the address of the number of exchanges that have begun on it, of all programs: whichever they
-    run, the n-th exchanges of two processes meet.
-
-    ``members`` processes of this node meet; ``heads`` are addresses by position, of headers of 64 bytes for the last
-    `HEADS` exchanges. ``number`` is for the control table."""
-
-    _fields_ = _words("communicator", "counter", "heads", "members", "position", "number")
-
-
-class Call(ctypes.Structure):
-    """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
-    exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
-    at its beginning and its end (`shardc.native.threads.meeting`), and in which of their ``rounds`` it is. Where a
-    thread
-    helps (``helped``), ``over`` is a meeting that counts how often it has done what was ``given``, with ``result``.
-    The rest is the `State`'s stamp when it began."""
-
-    _fields_ = _words(
-        *("steps", "cursor", "posted", "sequence", "requests", "statuses", "channel", "index", "signature"),
-        *("since", "meetings", "rounds", "helped", "over", "result", "given", *_STAMP),
-    )
-
-
-class State(ctypes.Structure):
-    """What native code knows of a program.
-
-    Functions of MPI and of the pool, sizes and values of MPI's handles, `Call` addresses by index; what went wrong:
-    MPI's ``code``, or the header (``seen``) of ``peer`` (a rank, or -1 - a place among those who meet in the node); the
-    heap; where this process says what it does: a row of the control table from its state on; and for how many
-    nanoseconds it watches (``watch``) a meeting before it sleeps, if the missing are fewer than the ``cores``.
-
-    ``helper`` is the state of the thread that helps: calls are handed to it in ``queue``, of ``mask`` + 1 entries, and
-    counted in the meeting ``word``; it ends when told to ``stop``.
-
-    What headers say besides the exchange: the program, the number of the step, and its plain arguments' sums
-    (`shardc.collectives.call.stamp`); that of ``peer`` is ``seen``, too.
-    """
-
-    _fields_ = (
-        *_words("isend", "irecv", "testall", "parallel", "byte", "request_bytes", "spin", "calls"),
-        *_words("code", "peer", "seen_sequence", "seen_index", "seen_signature"),
-        *_words("heap", "heap_bytes", "row", "program", "watch", "cores"),
-        *_words("helper", "queue", "mask", "word", "handed", "spare", "stop"),
-        *_words(*(f"own_{name}" for name in _STAMP), *(f"seen_{name}" for name in _STAMP)),
-    )
+@exported(HELPER_SYMBOL)
+def help_with_messages(state: State) -> None:
+    """The thread: one call after the other, until it is told to stop."""
+    own = state.helper
+    taken = 0
+    while True:
+        if not meet(state, state.word, as_i32(taken + 1), monotonic_now() + _HELPER_WAIT):
+            if state.stop.load(ACQUIRE) != 0:
+                return
+            continue
+        call = state.queue[taken & state.mask]
+        answer = run_steps(own, call, DONE_PHASE, monotonic_now(), _HELPER_WAIT)
+        while answer == WAITING:
+            if state.stop.load(ACQUIRE) != 0:
+                return
+            answer = run_steps(own, call, DONE_PHASE, monotonic_now(), _HELPER_WAIT)
+        call.result = answer
+        arrive(call.over, as_i32(call.given))
+        taken += 1
 
 
 @cache
-def load_messages(messages: bytes, meeting: bytes) -> Loaded:
-    """The two functions of the objects (`messages_object`, `meeting_object`) in this process; one for equal code."""
-    return load_object([messages, meeting], [MESSAGES_SYMBOL, HELPER_SYMBOL])
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How a row of the control table says what a process does: values of its state, and offsets of its other fields in
-    bytes from there. ``expecting``: waits for messages; ``since`` is a time, the others are numbers."""
-
-    arriving: int
-    expecting: int
-    working: int
-    finishing: int
-    computing: int
-    program: int
-    channel: int
-    sequence: int
-    index: int
-    phase: int
-    completed: int
-    since: int
+def load_messages(messages: bytes) -> Loaded:
+    """The two functions of the object (`messages_object`) in this process; one for equal code."""
+    return load_object(messages, [MESSAGES_SYMBOL, HELPER_SYMBOL])
 
 
 @lru_cache(maxsize=8)
-def messages_object(shown: Shown, target: Target | None = None) -> bytes:
+def messages_object(target: Target | None = None) -> bytes:
     """The object file for ``target`` (default: this machine)."""
-    return compile_ir(messages_ir(shown, target), target)
+    return compile_ir(messages_ir(target), target)
 
 
-def messages_ir(shown: Shown, target: Target | None = None) -> str:
+def messages_ir(target: Target | None = None) -> str:
     """The IR text for ``target``."""
-    triple = (target or host_target()).triple
-    values = {"PARALLEL": _PARALLEL_BYTES, "PIECE": _PIECE_BYTES, "MASK": HEADS - 1}
-    values |= {name.upper(): value for name, value in asdict(shown).items()}
-    text = f'target triple = "{triple}"\n{MESSAGES}'
-    for name, value in values.items():
-        text = text.replace(f"${name}$", str(value))
-    return text
+    functions = (perform_by_messages, help_with_messages, monotonic_now, wait_sharing, arrive)
+    return compile_functions(functions, target)

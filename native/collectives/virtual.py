@@ -11,87 +11,64 @@ are done by the caller; of large ones every group's shares are pieces of a job f
 
 from __future__ import annotations
 
-import ctypes
-
-from llvmlite import ir
-
-from shardc.native.collectives.work import RESOLVE, WORK
+from shardc.native.collectives.work import Cell, WorkCall, do_work, resolve
 from shardc.native.drive.drive_loop import DONE_PHASE
-from shardc.native.llvm.flow import counted, define, field, number
-from shardc.native.llvm.jit import TargetModule, new_module
-from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.llvm.target import Target
-from shardc.native.math.vector import I32, I64, PTR, constant
+from shardc.native.lowlevel.builtins import exported
+from shardc.native.lowlevel.kinds import Pointer, address, i32, i64
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.records import Array, Record, address_of
+from shardc.native.threads.pool_jobs import parallel
 
-__all__ = ["VIRTUAL", "VirtualCall", "virtual_module"]
+__all__ = ["VIRTUAL", "VirtualCall", "perform_in_process", "virtual_ir"]
 
 VIRTUAL = "shardc_virtual"
 
 
-class VirtualCall(ctypes.Structure):
-    """A collective of the program; the collective executor's state is an array of these by index.
+class VirtualCall(Record):
+    """A collective of the program; the executor's state is an array of these by index.
 
-    ``work`` is the `shardc.native.collectives.work.WorkCall`. The operands of ``groups`` groups and then their
-    results are at
-    ``pointers``, ``pointers_per_group`` each. They are found anew in ``moving`` ``cells`` for every collective (0: they
-    stay). ``shares`` are those of a group, 0 where the caller does everything itself; ``nanoseconds`` is about what all
-    of it takes one thread.
+    The operands of ``groups`` groups and then their results are at ``pointers``, ``pointers_per_group`` each. They are
+    found anew in ``moving`` ``cells`` for every collective (0: they stay). ``shares`` are those of a group, 0 where the
+    caller does everything itself; ``nanoseconds`` is about what all of it takes one thread.
     """
 
-    _fields_ = (
-        ("work", ctypes.c_void_p),
-        ("groups", ctypes.c_int64),
-        ("pointers_per_group", ctypes.c_int64),
-        ("pointers", ctypes.c_void_p),
-        ("cells", ctypes.c_void_p),
-        ("moving", ctypes.c_int64),
-        ("shares", ctypes.c_int64),
-        ("nanoseconds", ctypes.c_int64),
-    )
+    work: Pointer[WorkCall]
+    groups: i64
+    pointers_per_group: i64
+    pointers: Array[address]
+    cells: Array[Cell]
+    moving: i64
+    shares: i64
+    nanoseconds: i64
 
 
-_WORDS = ctypes.sizeof(VirtualCall) // 8
-_WORK, _GROUPS, _PER_GROUP, _POINTERS, _CELLS, _MOVING, _SHARES, _NANOSECONDS = range(_WORDS)
+@exported(VIRTUAL)
+def perform_in_process(calls: Array[VirtualCall], index: i32, phase: i32, deadline: i64) -> i32:
+    """A whole collective, or at its start; at its done there is nothing left."""
+    if phase == DONE_PHASE:
+        return 0
+    call = calls[index]
+    if call.moving != 0:
+        resolve(call.cells, call.moving, call.pointers)
+    if call.shares == 0:
+        _do_shares(address_of(call), 0, call.groups)
+    else:
+        parallel(_do_shares, address_of(call), call.groups * call.shares, call.nanoseconds)
+    return 0
 
 
-def virtual_module(target: Target | None = None) -> TargetModule:
-    """The module of `VIRTUAL`; it calls `WORK`, `RESOLVE` and `PARALLEL`."""
-    module = new_module("virtual", target)
-    void = ir.VoidType()
-    work = ir.Function(module, ir.FunctionType(void, [PTR, PTR, PTR, I64, I64]), WORK)
-    resolve = ir.Function(module, ir.FunctionType(void, [PTR, I64, PTR]), RESOLVE)
-    parallel = ir.Function(module, ir.FunctionType(void, [PTR, PTR, I64, I64]), PARALLEL)
-    pieces = _emit_pieces(module, work)
-
-    function, b = define(module, VIRTUAL, [PTR, I32, I32, I64], I32)
-    state, index, phase, _ = function.args
-    with b.if_then(b.icmp_signed("==", phase, constant(I32, DONE_PHASE))):
-        b.ret(constant(I32, 0))
-    call = b.gep(state, [b.mul(b.sext(index, I64), number(_WORDS))], source_etype=I64)
-    groups, shares, moving = (field(b, call, k) for k in (_GROUPS, _SHARES, _MOVING))
-    with b.if_then(b.icmp_signed("!=", moving, number(0))):
-        b.call(resolve, [field(b, call, _CELLS, PTR), moving, field(b, call, _POINTERS, PTR)])
-    with b.if_else(b.icmp_signed("==", shares, number(0))) as (alone, together):
-        with alone:
-            b.call(pieces, [call, number(0), groups])
-        with together:
-            b.call(parallel, [pieces, call, b.mul(groups, shares), field(b, call, _NANOSECONDS)])
-    b.ret(constant(I32, 0))
-    return module
+def _do_shares(context: address, begin: i64, end: i64) -> None:
+    """Shares of groups, as the pool calls it."""
+    call = VirtualCall.at(context)
+    parts = max(call.shares, 1)
+    results = call.pointers.behind(call.pointers_per_group * call.groups)
+    for piece in range(begin, end):
+        group = piece // parts
+        skipped = group * call.pointers_per_group
+        do_work(call.work, call.pointers.behind(skipped), results.behind(skipped), piece - group * parts, parts)
 
 
-def _emit_pieces(module: ir.Module, work: ir.Function) -> ir.Function:
-    """``void (ptr call, i64 begin, i64 end)``: shares of groups, as the pool calls it."""
-    function, b = define(module, "pieces", [PTR, I64, I64], internal=True)
-    call, begin, end = function.args
-    record, operands = field(b, call, _WORK, PTR), field(b, call, _POINTERS, PTR)
-    per_group, shares = field(b, call, _PER_GROUP), field(b, call, _SHARES)
-    parts = b.select(b.icmp_signed("==", shares, number(0)), number(1), shares)
-    results = b.gep(operands, [b.mul(per_group, field(b, call, _GROUPS))], source_etype=PTR)
-    with counted(b, begin, end) as piece:
-        group = b.sdiv(piece, parts)
-        skipped = b.mul(group, per_group)
-        tables = [b.gep(t, [skipped], source_etype=PTR) for t in (operands, results)]
-        b.call(work, [record, *tables, b.sub(piece, b.mul(group, parts)), parts])
-    b.ret_void()
-    return function
+def virtual_ir(target: Target | None = None) -> str:
+    """The IR text of `VIRTUAL`; it calls the work, the resolving of cells and the pool by their names."""
+    return compile_functions((perform_in_process,), target)

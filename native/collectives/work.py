@@ -15,237 +15,223 @@ zeros. Operands and results do not overlap, but for the result of an all-reduce 
 ``shardc_resolve``        ``void (ptr cells, i64 count, ptr out)``: pointers of `Cell` records
 ``shardc_copy``           ``void (ptr to, ptr from, i64 bytes, i64 streaming)``
 ========================= ====================================================================
+
+The functions are of the low-level language; copies of bytes are another object's (`shardc.native.memory.copying`).
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from llvmlite import ir
-
-from shardc.native.llvm.flow import at_byte, counted, define, field, greatest, least, number, row_of, wanted
-from shardc.native.llvm.jit import TargetModule, new_module
 from shardc.native.llvm.target import Target
-from shardc.native.math.vector import I1, I64, PTR
-from shardc.native.memory.copying import LINE, emit_copy, emit_zero, fence
+from shardc.native.lowlevel.builtins import copy_memory, exported, external, fence, fill_memory, inline, local
+from shardc.native.lowlevel.kinds import Pointer, address, i64
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.records import SEQ_CST, Array, Record
+from shardc.native.memory.copying import COPY_BYTES, LINE, ZERO_BYTES
 
-__all__ = ["COPY", "OPS", "RESOLVE", "WORK", "WORK_SYMBOLS", "Cell", "WorkCall", "WorkOperand", "work_module"]
+__all__ = [
+    "COPY", "OPS", "RESOLVE", "WORK", "WORK_SYMBOLS", "Cell", "ReduceElements", "WorkCall", "WorkOperand",
+    "copy_memory_of", "do_work", "place_of_cell", "resolve", "work_ir",
+]  # fmt: skip
 
 WORK, RESOLVE, COPY = "shardc_work", "shardc_resolve", "shardc_copy"
 WORK_SYMBOLS = (WORK, RESOLVE, COPY)
 
 #: Collectives by number.
 OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER, _ALL_TO_ALL, _PERMUTE = range(5)
 
 #: Bytes that are read once and written to several places: less than the first-level cache holds.
 _BLOCK = 8192
 
+#: `shardc.native.collectives.reducing`: sources, how many, from which byte, targets, how many, from which byte,
+#: elements, whether past the caches.
+ReduceElements = Callable[[Array[address], i64, i64, Array[address], i64, i64, i64, bool], None]
 
-class WorkOperand(ctypes.Structure):
+
+class WorkOperand(Record):
     """An operand: its elements, the bytes of one, and the function that reduces them (null where nothing is)."""
 
-    _fields_ = (("count", ctypes.c_int64), ("nbytes", ctypes.c_int64), ("reduce", ctypes.c_void_p))
+    count: i64
+    nbytes: i64
+    reduce: ReduceElements
 
 
-class WorkCall(ctypes.Structure):
+class WorkCall(Record):
     """A collective over groups of ``members``: ``op`` counts in `OPS`, ``table`` has a `WorkOperand` per operand.
 
     ``lines`` are the cache lines of a group's work, ``bytes`` what it reads and writes; ``streaming`` is 1 where
     results are written past the caches. A permute has one member: its pairs are groups of their own.
     """
 
-    _fields_ = (
-        ("op", ctypes.c_int64),
-        ("members", ctypes.c_int64),
-        ("operands", ctypes.c_int64),
-        ("table", ctypes.c_void_p),
-        ("lines", ctypes.c_int64),
-        ("bytes", ctypes.c_int64),
-        ("streaming", ctypes.c_int64),
-    )
+    op: i64
+    members: i64
+    operands: i64
+    table: Array[WorkOperand]
+    lines: i64
+    bytes: i64
+    streaming: i64
 
 
-class Cell(ctypes.Structure):
+class Cell(Record):
     """A pointer that is found when it is needed: ``offset`` bytes behind what the word at ``base`` points to.
 
     Null where ``base`` is.
     """
 
-    _fields_ = (("base", ctypes.c_void_p), ("offset", ctypes.c_int64))
+    base: address
+    offset: i64
 
 
-#: Words of a `WorkOperand`, and where its fields and those of a `WorkCall` lie.
-_OPERAND = ctypes.sizeof(WorkOperand) // 8
-_COUNT, _NBYTES, _REDUCE = range(3)
-_OP, _MEMBERS, _OPERANDS, _TABLE, _LINES, _, _STREAMING = range(7)
-
-_REDUCE_TYPE = ir.FunctionType(ir.VoidType(), [PTR, I64, I64, PTR, I64, I64, I64, I1])
+class _Word(Record):
+    value: address
 
 
-def work_module(target: Target | None = None) -> TargetModule:
-    """The module of `WORK_SYMBOLS`."""
-    module = new_module("work", target)
-    _emit_resolve(module)
-    _emit_exported_copy(module)
-    _emit_work(module)
-    return module
-
-
-@dataclass(frozen=True, slots=True)
-class _Strip:
+class _Strip(Record):
     """Strip ``index`` of an operand: bytes ``low`` to ``high`` of the ``length`` that it has."""
 
-    module: ir.Module
-    operand: ir.Value
-    operands: ir.Value
-    results: ir.Value
-    members: ir.Value
-    streaming: ir.Value
-    index: ir.Value
-    length: ir.Value
-    low: ir.Value
-    high: ir.Value
-
-    def skipped(self, b: ir.IRBuilder, strips: ir.Value) -> ir.Value:
-        """``low`` behind so many strips."""
-        return b.add(b.mul(strips, self.length), self.low)
-
-    def reduce(self, b: ir.IRBuilder, start: ir.Value, results: ir.Value, copies: ir.Value) -> None:
-        function = b.inttoptr(field(b, self.operand, _REDUCE), _REDUCE_TYPE.as_pointer())
-        count = b.sdiv(b.sub(self.high, self.low), field(b, self.operand, _NBYTES))
-        arguments = [self.operands, self.members, start, results, copies, self.low, count, self.streaming]
-        b.call(function, arguments)
-
-    def copy(self, b: ir.IRBuilder, to: ir.Value, source: ir.Value, nbytes: ir.Value) -> None:
-        b.call(emit_copy(self.module), [to, source, nbytes, self.streaming])
+    operand: Pointer[WorkOperand]
+    sources: Array[address]
+    targets: Array[address]
+    members: i64
+    streaming: i64
+    index: i64
+    length: i64
+    low: i64
+    high: i64
 
 
-def _all_reduce(b: ir.IRBuilder, s: _Strip) -> None:
-    s.reduce(b, s.low, s.results, s.members)
+@external(COPY_BYTES)
+def _copy_bytes(to: address, source: address, nbytes: i64, streaming: bool) -> None:
+    copy_memory(to, source, nbytes)
 
 
-def _reduce_scatter(b: ir.IRBuilder, s: _Strip) -> None:
-    result = b.gep(s.results, [s.index], source_etype=PTR)
-    with wanted(b, result, number(1)):
-        s.reduce(b, s.skipped(b, s.index), result, number(1))
+@external(ZERO_BYTES)
+def _zero_bytes(to: address, nbytes: i64) -> None:
+    fill_memory(to, 0, nbytes)
 
 
-def _all_gather(b: ir.IRBuilder, s: _Strip) -> None:
-    source = at_byte(b, row_of(b, s.operands, s.index), s.low)
-    behind = s.skipped(b, s.index)
-    nbytes = b.sub(s.high, s.low)
-    with counted(b, number(0), nbytes, _BLOCK) as at:
-        n = least(b, number(_BLOCK), b.sub(nbytes, at))
-        with wanted(b, s.results, s.members) as (_, result):
-            s.copy(b, at_byte(b, result, b.add(behind, at)), at_byte(b, source, at), n)
+@inline
+def place_of_cell(cell: Cell) -> address:
+    """What a cell whose base is not null points to."""
+    return _Word.at(cell.base).value + cell.offset
 
 
-def _all_to_all(b: ir.IRBuilder, s: _Strip) -> None:
-    sender, receiver = b.sdiv(s.index, s.members), b.srem(s.index, s.members)
-    result = b.gep(s.results, [receiver], source_etype=PTR)
-    with wanted(b, result, number(1)) as (_, place):
-        source = at_byte(b, row_of(b, s.operands, sender), s.skipped(b, receiver))
-        s.copy(b, at_byte(b, place, s.skipped(b, sender)), source, b.sub(s.high, s.low))
+@exported(RESOLVE)
+def resolve(cells: Array[Cell], count: i64, out: Array[address]) -> None:
+    """The pointers of cells."""
+    for k in range(count):
+        out[k] = 0 if cells[k].base == 0 else place_of_cell(cells[k])
 
 
-def _permute(b: ir.IRBuilder, s: _Strip) -> None:
-    source, nbytes = row_of(b, s.operands, number(0)), b.sub(s.high, s.low)
-    with wanted(b, s.results, number(1)) as (_, result):
-        to = at_byte(b, result, s.low)
-        missing = b.icmp_unsigned("==", b.ptrtoint(source, I64), number(0))
-        with b.if_else(missing) as (nobody, somebody):
-            with nobody:
-                b.call(emit_zero(s.module), [to, nbytes])
-            with somebody:
-                s.copy(b, to, at_byte(b, source, s.low), nbytes)
+@exported(COPY)
+def copy_memory_of(to: address, source: address, nbytes: i64, streaming: i64) -> None:
+    """Copy bytes; ``streaming``: past the caches."""
+    _copy_bytes(to, source, nbytes, streaming != 0)
+    if streaming != 0:
+        fence(SEQ_CST)
 
 
-#: By number of the collective: what it does with a strip; how many strips an operand has, and how many parts that cuts
-#: it into, as powers of the number of members.
-_RULES: tuple[tuple[Callable[[ir.IRBuilder, _Strip], None], int, int], ...] = (
-    (_all_reduce, 0, 0),
-    (_all_gather, 1, 0),
-    (_reduce_scatter, 1, 1),
-    (_all_to_all, 2, 1),
-    (_permute, 0, 0),
-)
+@exported(WORK)
+def do_work(call: WorkCall, operands: Array[address], results: Array[address], part: i64, parts: i64) -> None:
+    """A share of the lines of a group's work."""
+    begin = call.lines * part // parts
+    end = call.lines * (part + 1) // parts
+    strip = local(_Strip)
+    strip.members = call.members
+    strip.streaming = call.streaming
+    passed = 0
+    for k in range(call.operands):
+        operand = call.table[k]
+        strip.operand = operand
+        strip.sources = operands.behind(k * call.members)
+        strip.targets = results.behind(k * call.members)
+        strip.length = operand.count * operand.nbytes
+        if call.op in (_REDUCE_SCATTER, _ALL_TO_ALL):
+            strip.length //= call.members
+        strips = _strips(call)
+        lines = (strip.length + LINE - 1) // LINE
+        first = max(begin - passed, 0)
+        last = max(end - passed, 0)
+        passed += strips * lines
+        if lines == 0:
+            continue
+        for n in range(first // lines, min(strips, (last + lines - 1) // lines)):
+            strip.index = n
+            strip.low = max(first - n * lines, 0) * LINE
+            strip.high = min((last - n * lines) * LINE, strip.length)
+            _do_strip(call.op, strip)
+    if call.streaming != 0:
+        fence(SEQ_CST)
 
 
-def _emit_work(module: ir.Module) -> None:
-    function, b = define(module, WORK, [PTR, PTR, PTR, I64, I64])
-    call, operands, results, part, parts = function.args
-    ways = [_emit_way(module, n) for n in range(len(OPS))]
-    lines = field(b, call, _LINES)
-    begin = b.sdiv(b.mul(lines, part), parts)
-    end = b.sdiv(b.mul(lines, b.add(part, number(1))), parts)
-    done = b.append_basic_block("done")
-    switch = b.switch(field(b, call, _OP), done)
-    for n, way in enumerate(ways):
-        block = b.append_basic_block(OPS[n])
-        switch.add_case(number(n), block)
-        inner = ir.IRBuilder(block)
-        inner.call(way, [call, operands, results, begin, end])
-        inner.branch(done)
-    b.position_at_end(done)
-    with b.if_then(b.icmp_signed("!=", field(b, call, _STREAMING), number(0))):
-        fence(b)
-    b.ret_void()
+@inline
+def _strips(call: WorkCall) -> i64:
+    """How many strips an operand has."""
+    if call.op in (_ALL_GATHER, _REDUCE_SCATTER):
+        return call.members
+    return call.members * call.members if call.op == _ALL_TO_ALL else 1
 
 
-def _emit_way(module: ir.Module, op: int) -> ir.Function:
-    """``void (ptr call, ptr operands, ptr results, i64 begin, i64 end)``: a range of a collective's lines."""
-    rule, strip_power, cut_power = _RULES[op]
-    function, b = define(module, f"lines_of_{op}", [PTR, PTR, PTR, I64, I64], internal=True)
-    call, operands, results, begin, end = function.args
-    members, table = field(b, call, _MEMBERS), field(b, call, _TABLE, PTR)
-    streaming = b.icmp_signed("!=", field(b, call, _STREAMING), number(0))
-    strips = number(1)
-    for _ in range(strip_power):
-        strips = b.mul(strips, members)
-    passed = b.alloca(I64)
-    b.store(number(0), passed)
-    with counted(b, number(0), field(b, call, _OPERANDS)) as k:
-        operand = b.gep(table, [b.mul(k, number(_OPERAND))], source_etype=I64)
-        length = b.mul(field(b, operand, _COUNT), field(b, operand, _NBYTES))
-        if cut_power:
-            length = b.sdiv(length, members)
-        lines = b.ashr(b.add(length, number(LINE - 1)), number(LINE.bit_length() - 1))
-        before = b.load(passed, typ=I64)
-        b.store(b.add(before, b.mul(strips, lines)), passed)
-        first, last = (greatest(b, b.sub(x, before), number(0)) for x in (begin, end))
-        row = b.mul(k, members)
-        sources, targets = (b.gep(t, [row], source_etype=PTR) for t in (operands, results))
-        with b.if_then(b.icmp_signed("!=", lines, number(0))):
-            behind = least(b, strips, b.sdiv(b.add(last, b.sub(lines, number(1))), lines))
-            with counted(b, b.sdiv(first, lines), behind) as s:
-                start = b.mul(s, lines)
-                low = b.mul(greatest(b, b.sub(first, start), number(0)), number(LINE))
-                high = least(b, b.mul(b.sub(last, start), number(LINE)), length)
-                rule(b, _Strip(module, operand, sources, targets, members, streaming, s, length, low, high))
-    b.ret_void()
-    return function
+def _do_strip(op: i64, strip: _Strip) -> None:
+    if op == _ALL_REDUCE:
+        _reduce(strip, strip.low, strip.targets, strip.members)
+    elif op == _REDUCE_SCATTER:
+        if strip.targets[strip.index] != 0:
+            _reduce(strip, strip.index * strip.length + strip.low, strip.targets.behind(strip.index), 1)
+    elif op == _ALL_GATHER:
+        _gather(strip)
+    elif op == _ALL_TO_ALL:
+        _exchange(strip)
+    else:
+        _permute(strip)
 
 
-def _emit_resolve(module: ir.Module) -> None:
-    function, b = define(module, RESOLVE, [PTR, I64, PTR])
-    cells, count, out = function.args
-    with counted(b, number(0), count) as k:
-        cell = b.gep(cells, [b.mul(k, number(2))], source_etype=I64)
-        base = field(b, cell, 0, PTR)
-        place = b.gep(out, [k], source_etype=PTR)
-        b.store(ir.Constant(PTR, None), place)
-        with b.if_then(b.icmp_unsigned("!=", b.ptrtoint(base, I64), number(0))):
-            b.store(at_byte(b, b.load(base, typ=PTR), field(b, cell, 1)), place)
-    b.ret_void()
+@inline
+def _reduce(strip: _Strip, begin: i64, targets: Array[address], copies: i64) -> None:
+    count = (strip.high - strip.low) // strip.operand.nbytes
+    streaming = strip.streaming != 0
+    strip.operand.reduce(strip.sources, strip.members, begin, targets, copies, strip.low, count, streaming)
 
 
-def _emit_exported_copy(module: ir.Module) -> None:
-    function, b = define(module, COPY, [PTR, PTR, I64, I64])
-    to, source, nbytes, streaming = function.args
-    streamed = b.icmp_signed("!=", streaming, number(0))
-    b.call(emit_copy(module), [to, source, nbytes, streamed])
-    with b.if_then(streamed):
-        fence(b)
-    b.ret_void()
+def _gather(strip: _Strip) -> None:
+    """To all members, a block at a time; the same memory once."""
+    source = strip.sources[strip.index] + strip.low
+    behind = strip.index * strip.length + strip.low
+    nbytes = strip.high - strip.low
+    targets = strip.targets
+    for at in range(0, nbytes, _BLOCK):
+        count = min(_BLOCK, nbytes - at)
+        for k in range(strip.members):
+            target = targets[k]
+            if target != 0 and (k == 0 or target != targets[k - 1]):
+                _copy_bytes(target + behind + at, source + at, count, strip.streaming != 0)
+
+
+@inline
+def _exchange(strip: _Strip) -> None:
+    """From one member to another."""
+    sender = strip.index // strip.members
+    receiver = strip.index % strip.members
+    target = strip.targets[receiver]
+    if target != 0:
+        source = strip.sources[sender] + receiver * strip.length + strip.low
+        nbytes = strip.high - strip.low
+        _copy_bytes(target + sender * strip.length + strip.low, source, nbytes, strip.streaming != 0)
+
+
+@inline
+def _permute(strip: _Strip) -> None:
+    target = strip.targets[0]
+    source = strip.sources[0]
+    nbytes = strip.high - strip.low
+    if target != 0 and source == 0:
+        _zero_bytes(target + strip.low, nbytes)
+    elif target != 0:
+        _copy_bytes(target + strip.low, source + strip.low, nbytes, strip.streaming != 0)
+
+
+def work_ir(target: Target | None = None) -> str:
+    """The IR text of `WORK_SYMBOLS`, which need `shardc.native.memory.copying.copying_module`."""
+    return compile_functions((do_work, resolve, copy_memory_of), target)

@@ -23,11 +23,12 @@ constant step, ``break``, ``continue``, ``return``, ``pass``. An ``if`` whose co
 branch only; the fields of `platform.platform` are constants.
 
 **Expressions**: constants (also names of the module), variables, fields, elements, ``x if c else y``; ``and or not``
-of truth values; one comparison of numbers or addresses, ``is None``; ``+ - * // % & | ^ ~ << >>``; ``min max``. A
-number becomes one of a type with all values of its own by itself, of another by ``as_i32(...)`` and its like, which
-wrap around. ``+ - * // << >>`` and signs are done in 64 bits. A result must fit 64 bits, unless it goes straight into
-a conversion; division rounds down, as in Python. To an address numbers may be added; two have a difference.
-``address_of(reference)``, ``SomeRecord.at(address)`` and ``array.behind(n)`` go from one to the other.
+of truth values; one comparison of numbers or addresses, ``is None``, ``in`` a tuple of constants; ``+ - * // % & | ^
+~ << >>``; ``min max``. A number becomes one of a type with all values of its own by itself, of another by
+``as_i32(...)`` and its like, which wrap around. ``+ - * // << >>`` and signs are done in 64 bits. A result must fit
+64 bits, unless it goes straight into a conversion; division rounds down, as in Python. To an address numbers may be
+added; two have a difference. ``address_of(reference)``, ``SomeRecord.at(address)`` and ``array.behind(n)`` go from
+one to the other.
 
 **Memory**: ``local(SomeRecord)`` and ``local_array(bits, count)`` are the function's until it returns,
 ``static(SomeRecord, name)`` the program's; ``fill_memory``, ``copy_memory``. Nothing checks bounds or lifetimes.

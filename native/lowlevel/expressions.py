@@ -145,7 +145,7 @@ class Expressions:
 
     def value(self, node: ast.expr, wanted: Kind | None = None) -> Value:
         """The value of an expression, as ``wanted``."""
-        found = self._value(node)
+        found = self._choice(node, wanted) if isinstance(node, ast.IfExp) else self._value(node)
         return found if wanted is None else self.converted(found, wanted, node)
 
     def _value(self, node: ast.expr) -> Value:
@@ -165,8 +165,6 @@ class Expressions:
                 return self._short_circuit(node)
             case ast.Compare():
                 return self._comparison(node)
-            case ast.IfExp():
-                return self._choice(node)
             case ast.Call():
                 return self._call(node)
         raise self.problem(node, f"a {type(node).__name__}", "use what the language has")
@@ -312,7 +310,10 @@ class Expressions:
     def _comparison(self, node: ast.Compare) -> Value:
         if len(node.ops) > 1:
             raise self.problem(node, "a chain of comparisons", "write a < b and b < c")
-        op, left, right = node.ops[0], self.value(node.left), self.value(node.comparators[0])
+        op, left = node.ops[0], self.value(node.left)
+        if isinstance(op, ast.In | ast.NotIn):
+            return self._membership(node, left, node.comparators[0], isinstance(op, ast.NotIn))
+        right = self.value(node.comparators[0])
         if isinstance(op, ast.Is | ast.IsNot):
             if right.kind != NULL or llvm_type(left.kind) != "ptr":
                 raise self.problem(node, "`is` of two values", "compare with None by `is`, address_of(...) by ==")
@@ -324,21 +325,31 @@ class Expressions:
             raise self.problem(node, f"a comparison of {kind}", "compare fields, or address_of(...) of both")
         return Value(BOOL, self._compared(kind, _COMPARISONS[type(op)][0], x.text, y.text))
 
+    def _membership(self, node: ast.AST, value: Value, among: ast.expr, is_not: bool) -> Value:
+        """Is a value one of a few constants?"""
+        if not isinstance(among, ast.Tuple) or any(not isinstance(self.constant(e), int) for e in among.elts):
+            raise self.problem(node, "`in` of something", "write x in (A, B) with constants")
+        found = "false"
+        for element in among.elts:
+            kind, (x, y) = self.common(node, value, self.value(element))
+            found = self.code.make(f"or i1 {found}, {self._compared(kind, 'eq', x.text, y.text)}")
+        return Value(BOOL, self.code.make(f"xor i1 {found}, {'true' if is_not else 'false'}"))
+
     def _compared(self, kind: Kind, how: str, x: str, y: str) -> str:
         sign = "" if how in ("eq", "ne") else "s" if isinstance(kind, Integer) and kind.signed else "u"
         return self.code.make(f"icmp {sign}{how} {llvm_type(kind)} {x}, {y}")
 
-    def _choice(self, node: ast.IfExp) -> Value:
+    def _choice(self, node: ast.IfExp, wanted: Kind | None) -> Value:
         known = self.constant(node.test)
         if isinstance(known, bool):
-            return self.value(node.body if known else node.orelse)
+            return self.value(node.body if known else node.orelse, wanted)
         code = self.code
         yes, no, done = (code.block(n) for n in ("yes", "no", "chosen"))
         code.branch_if(self.condition(node.test), yes, no)
         found = []
         for block, part in ((yes, node.body), (no, node.orelse)):
             code.enter(block)
-            found.append((self.value(part), code.here))
+            found.append((self.value(part, wanted), code.here))
         kind = self._common_kind(node, [v for v, _ in found])
         ways = []
         for value, block in found:

@@ -32,6 +32,7 @@ from shardc.native.lowlevel.kinds import (
 __all__ = [
     "ACQUIRE", "ACQ_REL", "ORDERS", "RELAXED", "RELEASE", "RUN", "SEQ_CST", "Array", "Atomic", "Order", "Record",
     "Run", "address_of", "current_run", "kind_of", "place_of", "places_of",
+    "reference",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -88,6 +89,11 @@ def current_run() -> Run:
     if run is None:
         raise TypeError("this is plain Python of native code: it runs in a simulation only")
     return run
+
+
+def reference(at: int) -> Any:
+    """An address, to be assigned to a field that holds a reference; outside of the language's functions."""
+    return at
 
 
 def read(place: Place, at: int, owner: object = None) -> Any:
@@ -152,6 +158,10 @@ class Array(Generic[T]):
 
     def __setitem__(self, index: int, value: T) -> None:
         write(self.element, self.address + index * self.element.nbytes, value)
+
+    @property
+    def _as_parameter_(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.address)
 
     def behind(self, count: int) -> Array[T]:
         """Without the first ``count`` elements."""

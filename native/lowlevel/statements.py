@@ -68,7 +68,7 @@ class _Statements:
             case ast.Return(value):
                 self._return(node, value)
             case ast.Assign([ast.Name(name)], value):
-                self.assign(node, name, e.value(value))
+                self.assign(node, name, e.value(value, e.variables[name][0] if name in e.variables else None))
             case ast.Assign([target], value):
                 given = e.value(value)
                 e.stored(node, *e.place(target), given)

@@ -12,9 +12,13 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from shardc.native.llvm.flow import at_byte, counted, define, number
+from shardc.native.llvm.jit import TargetModule, new_module
+from shardc.native.llvm.target import Target
 from shardc.native.math.vector import I1, I8, I32, I64, PTR, constant, zero
 
-__all__ = ["LINE", "emit_copy", "emit_zero", "fence"]
+__all__ = [
+    "COPY_BYTES", "LINE", "ZERO_BYTES", "copying_module", "emit_copy", "emit_zero", "fence",
+]  # fmt: skip
 
 #: Bytes of a cache line.
 LINE = 64
@@ -24,6 +28,17 @@ _UNROLLED = 4
 _LINE = ir.VectorType(I8, LINE)
 #: What moves ``t`` at a byte offset.
 Move = Callable[[ir.IRBuilder, ir.Value, ir.Type, bool], None]
+
+
+COPY_BYTES, ZERO_BYTES = "shardc_copy_bytes", "shardc_zero_bytes"
+
+
+def copying_module(target: Target | None = None) -> TargetModule:
+    """A module with `emit_copy` and `emit_zero` for others to call, as `COPY_BYTES` and `ZERO_BYTES`."""
+    module = new_module("copying", target)
+    for function in (emit_copy(module, COPY_BYTES), emit_zero(module, ZERO_BYTES)):
+        function.linkage = "external"
+    return module
 
 
 def emit_copy(module: ir.Module, name: str = "copy_bytes") -> ir.Function:
