@@ -30,7 +30,7 @@ class _Grouped(ValueConstraint):
 class Exact(_Grouped):
     """Of just this type: ``"1"`` and ``1`` are neither true nor false. The codec is so by itself."""
 
-    def problem(self, value: Any) -> str:
+    def problem(self, value: object) -> str:
         return ""
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,7 +57,7 @@ class Between(_Grouped):
         yield BeforeValidator(_number)
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> float:
     """pydantic would read numbers from text, and truth as 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("not a number")
@@ -99,7 +99,7 @@ class Text(_Grouped):
 class Closed(_Grouped):
     """An object whose keys are all of their type: the codec is so by itself, a description says it."""
 
-    def problem(self, value: Any) -> str:
+    def problem(self, value: object) -> str:
         return ""
 
     def __iter__(self) -> Iterator[Any]:

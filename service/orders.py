@@ -250,7 +250,7 @@ def from_json(text: str | bytes) -> Order:
     return order_of(plain.read_json(text, "order"))
 
 
-def order_of(data: Any) -> Order:
+def order_of(data: object) -> Order:
     """The order of plain data, see `from_json`."""
     if not isinstance(data, dict):
         raise InputError("an order is an object with its kind and fields", where="order")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # importing shardc loads no LLVM
     from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["CollectiveExecutor", "Transport"]
+
+T = TypeVar("T")
 
 
 class CollectiveExecutor(Protocol):
@@ -105,7 +107,7 @@ class Transport(Protocol):
         """
         ...
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         """Everybody's ``value``, by process; for small things such as hashes.
 
         ``timeout_factor`` multiplies the time that is waited for the others, for example while they compile.

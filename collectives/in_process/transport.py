@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from shardc.native.memory.pages import private_pages
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["LocalTransport"]
+
+T = TypeVar("T")
 
 #: Bytes from which on memory is whole pages.
 _PAGES = 64 << 10
@@ -53,7 +55,7 @@ class LocalTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return private_pages(nbytes) if nbytes >= _PAGES else aligned_bytes(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         return [value]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:

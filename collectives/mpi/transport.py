@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["MpiTransport", "Nodes"]
+
+T = TypeVar("T")
 
 Bytes = NDArray[np.uint8]
 
@@ -185,7 +187,7 @@ class MpiTransport:
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         import pickle
 
         data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)

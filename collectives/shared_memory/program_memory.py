@@ -11,7 +11,7 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ class ProgramMemory:
     blocks: Sequence[int]
     sections: MappedSections
     keep: list[Any] = field(default_factory=list)
-    _finalizer: Any = None
+    _finalizer: Callable[[], object] | None = None
 
     def attend(self, state: StateRecord, *, helps: bool) -> None:
         """From now on `close` happens by itself when this is gone or the process ends, and a thread helps if wanted."""

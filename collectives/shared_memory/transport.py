@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from shardc.collectives.shared_memory.plan import SMALL
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["SharedTransport"]
+
+T = TypeVar("T")
 
 
 class SharedTransport:
@@ -64,7 +66,7 @@ class SharedTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)
 
-    def exchange_objects(self, value: Any, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[Any]:
+    def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         with self.control.exchanging(doing):
             return self._messages.exchange_objects(value, doing=doing, timeout_factor=timeout_factor)
 

@@ -294,31 +294,31 @@ def _decode_manifest(text: str) -> Any:
         raise RunError(f"the header {MANIFEST} cannot be read: is this a compile service?") from None
 
 
-def _object(data: Any) -> Mapping[str, Any]:
+def _object(data: object) -> Mapping[str, Any]:
     if not isinstance(data, dict):
         raise RunError("the answer is of another form than expected: is this a compile service?")
     return data
 
 
-def _known_fields(kind: Any, data: Any) -> dict[str, Any]:
+def _known_fields(kind: type[Artifact | StoreEntry | Job], data: object) -> dict[str, Any]:
     """The members of ``data`` that are fields of ``kind``: later versions may tell more."""
     names = {f.name for f in fields(kind)}
     return {k: v for k, v in _object(data).items() if k in names}
 
 
-def _entry(data: Any) -> StoreEntry:
+def _entry(data: object) -> StoreEntry:
     told = _known_fields(StoreEntry, data)
     told["artifacts"] = [_known_fields(Artifact, a) for a in told.get("artifacts") or ()]
     return _read(StoreEntry, told)
 
 
-def _job(data: Any) -> Job:
+def _job(data: object) -> Job:
     told = _known_fields(Job, data)
     entry = told.pop("entry", None)
     return replace(_read(Job, told), entry=None if entry is None else _entry(entry))
 
 
-def _read(kind: type[T], data: Any) -> T:
+def _read(kind: type[T], data: object) -> T:
     try:
         found: T = from_plain(kind, data, kind.__name__.lower())
     except InputError as e:

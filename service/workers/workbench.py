@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
@@ -174,6 +173,6 @@ class Workbench:
             }
 
     @staticmethod
-    def json(data: Any) -> bytes:
+    def json(data: object) -> bytes:
         """Plain data as a file."""
         return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
