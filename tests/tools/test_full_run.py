@@ -215,6 +215,13 @@ def test_every_file_with_tests_is_in_exactly_one_part(repository: Path) -> None:
         assert len(takers) == 1, (path, takers)
 
 
+def test_figures_are_counted_from_tests_that_exist(repository: Path) -> None:
+    for name, pattern in status.FIGURES.items():
+        file, _, test = pattern.removeprefix("*/").partition("::")
+        (path,) = (repository / "tests").rglob(file)
+        assert f"def {test.partition('[')[0]}(" in path.read_text(encoding="utf-8"), name
+
+
 def test_the_command_says_what_it_can_run(repository: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.full_run", "nothing"], cwd=repository, capture_output=True, text=True, check=False
