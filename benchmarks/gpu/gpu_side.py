@@ -91,7 +91,7 @@ class Ours:
     def run(self, steps: int) -> dict[str, Any]:
         start = time.perf_counter()
         value = self._steps(steps)
-        self._step.driver.home.runtime.synchronize()
+        self._step.driver.context.runtime.synchronize()
         return {"seconds": (time.perf_counter() - start) / steps, **_sums(value)}
 
     def _steps(self, steps: int) -> Any:
@@ -103,7 +103,7 @@ class Ours:
 
     def host(self, steps: int) -> dict[str, Any]:
         """What a call takes when the GPU does not hold it up: at most ten steps are under way."""
-        runtime = self._step.driver.home.runtime
+        runtime = self._step.driver.context.runtime
         seconds = []
         for n in range(steps):
             start = time.perf_counter()

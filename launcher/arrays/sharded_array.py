@@ -119,9 +119,9 @@ class ShardedArray(NDArrayOperatorsMixin, ABC):
 
         Raises what went wrong in the steps that were started there.
         """
-        home = self._shards.home
-        if home is not None:
-            home.wait()
+        context = self._shards.context
+        if context is not None:
+            context.wait()
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """The memory of an array's shards in this process: addresses at hand for native code, NumPy blocks when asked for.
 
-Shards may lie on an accelerator, their `Home`; then blocks are copies of them in the host's memory.
+Shards may lie on an accelerator, their `DeviceContext`; then blocks are copies of them in the host's memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shardc.launcher.arrays.layout import Layout
 from shardc.launcher.driver.buffer_pool import Lease
 
-__all__ = ["Arrangement", "Home", "Piece", "Shards"]
+__all__ = ["Arrangement", "DeviceContext", "Piece", "Shards"]
 
 Block = NDArray[np.uint8]
 _ALIGNMENT = 64
@@ -48,13 +48,13 @@ class Arrangement:
 
 
 class Piece(Protocol):
-    """Memory of a home that is free again when neither this nor shards in it are left."""
+    """Memory of a device that is free again when neither this nor shards in it are left."""
 
     @property
     def address(self) -> int: ...
 
 
-class Home(Protocol):
+class DeviceContext(Protocol):
     """Memory that is not the host's."""
 
     def read(self, address: int, nbytes: int) -> Block:
@@ -68,9 +68,9 @@ class Home(Protocol):
 
 class Shards:
     """Where the shards of an array lie on ``devices``: ``addresses`` in their order; ``firsts`` marks the first device
-    of each block, since devices with equal shards may share one. ``home`` is None for memory of the host."""
+    of each block, since devices with equal shards may share one. ``context`` is None for memory of the host."""
 
-    __slots__ = ("_blocks", "_lease", "_shard_bytes", "addresses", "devices", "firsts", "home")
+    __slots__ = ("_blocks", "_lease", "_shard_bytes", "addresses", "context", "devices", "firsts")
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Shards:
         blocks: dict[int, Block] | None,
         lease: Lease | Piece | None = None,
         shard_bytes: int = 0,
-        home: Home | None = None,
+        context: DeviceContext | None = None,
     ) -> None:
-        self.devices, self.addresses, self.firsts, self.home = devices, addresses, firsts, home
+        self.devices, self.addresses, self.firsts, self.context = devices, addresses, firsts, context
         self._blocks, self._lease, self._shard_bytes = blocks, lease, shard_bytes
 
     @staticmethod
@@ -98,22 +98,24 @@ class Shards:
         return Shards(arrangement.devices, addresses, arrangement.firsts, None, lease, arrangement.shard_bytes)
 
     @staticmethod
-    def at_home(arrangement: Arrangement, addresses: NDArray[np.int64], piece: Piece, home: Home) -> Shards:
-        """The same in memory of ``home``."""
+    def on_device(
+        arrangement: Arrangement, addresses: NDArray[np.int64], piece: Piece, context: DeviceContext
+    ) -> Shards:
+        """The same in memory of ``context``."""
         firsts, nbytes = arrangement.firsts, arrangement.shard_bytes
-        return Shards(arrangement.devices, addresses, firsts, None, piece, nbytes, home)
+        return Shards(arrangement.devices, addresses, firsts, None, piece, nbytes, context)
 
     def rewritten(self) -> Shards:
         """These, about to be written over: what was read of them is not what will be in them."""
-        if self.home is not None:
+        if self.context is not None:
             self._blocks = None
         return self
 
     @property
     def blocks(self) -> dict[int, Block]:
         """The bytes of each device's shard; equal addresses are one block."""
-        if self._blocks is None and self.home is not None:
-            self._blocks = self._read(self.home)
+        if self._blocks is None and self.context is not None:
+            self._blocks = self._read(self.context)
         if self._blocks is None:
             assert isinstance(self._lease, Lease)
             whole = self._lease.array()
@@ -125,10 +127,10 @@ class Shards:
             return {d: made[b] for d, b in zip(self.devices, begins, strict=True)}
         return self._blocks
 
-    def _read(self, home: Home) -> dict[int, Block]:
+    def _read(self, context: DeviceContext) -> dict[int, Block]:
         """Copies of the distinct shards in the host's memory."""
         places = [int(a) for a in self.addresses]
-        copies = {place: home.read(place, self._shard_bytes) for place in dict.fromkeys(places)}
+        copies = {place: context.read(place, self._shard_bytes) for place in dict.fromkeys(places)}
         return {d: copies[place] for d, place in zip(self.devices, places, strict=True)}
 
 

@@ -13,10 +13,10 @@ from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.compiler.executable import DONE
 from shardc.native.drive.drive_loop import WAIT
 
-__all__ = ["finish_apart"]
+__all__ = ["finish_diverging_groups"]
 
 
-def finish_apart(
+def finish_diverging_groups(
     executor: InProcessExecutor, devices: Sequence[int], answers: Sequence[int], advance: Callable[[int], int]
 ) -> list[int]:
     """Bring all ``devices`` to the end from where their ``answers`` say that they stopped.

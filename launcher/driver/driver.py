@@ -24,7 +24,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import groups_grid
 from shardc.launcher.arrays.sharded_array import ShardedArray
-from shardc.launcher.driver.diverging_groups import finish_apart
+from shardc.launcher.driver.diverging_groups import finish_diverging_groups
 from shardc.launcher.driver.host_calls import HostCalls, is_host
 from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.driver.step_tables import StepTables
@@ -172,7 +172,7 @@ class Driver(StepDriver):
         if answers is None:
             return
         if isinstance(self._executor, InProcessExecutor) and not self._writes_shared(loop):
-            answers = finish_apart(self._executor, self.devices, answers, self._advance)
+            answers = finish_diverging_groups(self._executor, self.devices, answers, self._advance)
         if set(answers) != {DONE}:
             raise self._wrong(answers)
 

@@ -22,7 +22,7 @@ from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
 from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
-from shardc.launcher.jobs.rank_status import Plan
+from shardc.launcher.jobs.rank_status import CollectivePlan
 from shardc.launcher.jobs.watchdog import Watchdog, start_watchdog
 from shardc.native.drive.drive_loop import FAILED, FINISHED, HOSTED, JOB_BYTES, PAUSED, START, WAITING, Prepared
 from shardc.native.threads.pool import Pool, Row
@@ -126,7 +126,7 @@ class StepDriver(ABC):
         self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
         if self._watchdog is not None:
             ownership = self.transport.ownership(program.num_devices)
-            self._watchdog.add(self._number, Plan.of(program.name, program.collectives, ownership))
+            self._watchdog.add(self._number, CollectivePlan.of(program.name, program.collectives, ownership))
             self._watchdog.show(loop, memory)
             if isinstance(executor, Stamping):
                 told = Told(program.name, self._tables.titles, self._watchdog.place)

@@ -22,7 +22,7 @@ from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.launcher.arrays.layout import Layout
 from shardc.launcher.arrays.sharded_array import ShardedArray
-from shardc.launcher.arrays.shards import Arrangement, Home, Shards
+from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
 from shardc.launcher.driver.arguments import as_global, place
 from shardc.launcher.driver.buffer_pool import BufferPool
 
@@ -95,7 +95,7 @@ class StepTables:
     `Executable.once` that another device computes for it, as bits."""
 
     #: Where the arrays lie that a step takes as they are: None is the host's memory.
-    home: Home | None = None
+    context: DeviceContext | None = None
 
     def __init__(
         self,
@@ -168,14 +168,14 @@ class StepTables:
         """Fill the tables for a step; returns the results' shards, still to be written."""
         held = self._held = list[Shards]()
         ours: set[int] = set()
-        devices, donated, last, home = self._devices, self._donated, self._last, self.home
+        devices, donated, last, context = self._devices, self._donated, self._last, self.context
         values = weighted = 0
         for k, (value, column) in enumerate(zip(arguments, self.arguments.columns, strict=True)):
             if (
                 isinstance(value, ShardedArray)
                 and (value._layout is self._seen[k] or self._same_data(k, value._layout))
                 and value._shards.devices == devices
-                and value._shards.home is home
+                and value._shards.context is context
             ):
                 shards = value._shards
                 if k in donated and not value._shared:

@@ -10,7 +10,7 @@ from llvmlite import ir
 from shardc.compiler.executable import Executable, check_error, encode_failed_check
 from shardc.hlo.errors import RunError
 from shardc.launcher.gpu.devices import gpu_errors
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import LaunchShape, Stream
@@ -27,24 +27,24 @@ _STRIDE = 256
 class Checks:
     """The checks of ``executable`` on ``devices``."""
 
-    def __init__(self, home: GpuHome, executable: Executable, devices: Sequence[int]) -> None:
-        self._home, self._executable = home, executable
-        self._words = home.pool.lease(_STRIDE * len(devices))
+    def __init__(self, context: GpuContext, executable: Executable, devices: Sequence[int]) -> None:
+        self._context, self._executable = context, executable
+        self._words = context.pool.lease(_STRIDE * len(devices))
         self._address = {d: self._words.address + _STRIDE * n for n, d in enumerate(devices)}
         with gpu_errors():
-            module = home.runtime.load([gpu_image(_module(home.runtime.target), home.runtime.target)])
+            module = context.runtime.load([gpu_image(_module(context.runtime.target), context.runtime.target)])
             self._kernel = module.kernel(_SYMBOL)
         self._clear()
 
     def put(self, index: int, device: int, predicate: int, stream: Stream) -> None:
         """Check ``index`` of ``device``, whose byte is at address ``predicate``."""
         places = [predicate, self._address[device]]
-        self._home.runtime.launch(self._kernel, LaunchShape((1, 1, 1), 1), places, index, stream)
+        self._context.runtime.launch(self._kernel, LaunchShape((1, 1, 1), 1), places, index, stream)
 
     def look(self) -> RunError | None:
         """Wait for all that was started; what the first check says that was false."""
         found = [np.zeros(4, np.uint8) for _ in self._address]
-        self._home.download(list(zip(self._address.values(), found, strict=True)))
+        self._context.download(list(zip(self._address.values(), found, strict=True)))
         numbers = [int(word.view(np.int32)[0]) for word in found]
         false = [n - 1 for n in numbers if n]
         if not false:
@@ -54,7 +54,7 @@ class Checks:
 
     def _clear(self) -> None:
         with gpu_errors():
-            self._home.runtime.fill(self._words.address, 0, _STRIDE * len(self._address), self._home.main)
+            self._context.runtime.fill(self._words.address, 0, _STRIDE * len(self._address), self._context.main)
 
 
 def _module(target: GpuTarget) -> ir.Module:

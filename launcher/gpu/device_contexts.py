@@ -8,16 +8,16 @@ from functools import lru_cache
 
 from shardc.collectives.call.transport import Transport
 from shardc.launcher.gpu.devices import find_gpus, gpu_errors, open_runtime
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.runtime import Runtime
 from shardc.native.gpu.target import GpuTarget, target_of
 
-__all__ = ["gpu_home", "home_of_process"]
+__all__ = ["context_of_process", "gpu_context"]
 
 
-def gpu_home(target: GpuTarget, ordinal: int = 0) -> GpuHome:
+def gpu_context(target: GpuTarget, ordinal: int = 0) -> GpuContext:
     """The memory of a GPU in this process, the same at every call; `EnvironmentProblem` where it cannot be used."""
-    return _home(_Opened(open_runtime(target, ordinal)))
+    return _context(_Opened(open_runtime(target, ordinal)))
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class _Opened:
 
 
 @lru_cache(maxsize=64)
-def _home(opened: _Opened) -> GpuHome:
+def _context(opened: _Opened) -> GpuContext:
     with gpu_errors():
-        return GpuHome(opened.runtime)
+        return GpuContext(opened.runtime)
 
 
-def home_of_process(text: str, transport: Transport) -> tuple[GpuHome, bool]:
+def context_of_process(text: str, transport: Transport) -> tuple[GpuContext, bool]:
     """The GPU of this process for a program made for the target ``text``, and whether NCCL connects the job's GPUs.
 
     Ranks of a machine take its GPUs in turn. NCCL wants one for each rank: where ranks share one, or a rank lacks the
@@ -44,13 +44,13 @@ def home_of_process(text: str, transport: Transport) -> tuple[GpuHome, bool]:
     """
     target = target_of(text)
     if target.kind == "emulated":
-        return gpu_home(target), False
+        return gpu_context(target), False
     mine = (socket.gethostname(), len(find_gpus().devices), _has_nccl())
     everybody = transport.exchange_objects(mine)
     before = sum(host == mine[0] for host, _, _ in everybody[: transport.process_index])
     alone = all(sum(other == host for other, _, _ in everybody) <= gpus for host, gpus, _ in everybody)
     nccl = transport.process_count > 1 and alone and all(has for _, _, has in everybody)
-    return gpu_home(target, before % max(1, mine[1])), nccl
+    return gpu_context(target, before % max(1, mine[1])), nccl
 
 
 def _has_nccl() -> bool:

@@ -32,11 +32,11 @@ from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.driver import STEP_TYPE
 from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.gpu.checks import Checks
-from shardc.launcher.gpu.device_contexts import home_of_process
+from shardc.launcher.gpu.device_contexts import context_of_process
 from shardc.launcher.gpu.devices import gpu_errors
 from shardc.launcher.gpu.graphs import GraphCache
 from shardc.launcher.gpu.host_steps import HostSteps
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.launcher.gpu.plan import cut
 from shardc.launcher.gpu.staged import Staged
 from shardc.launcher.gpu.streams import StepCode, Streams
@@ -58,13 +58,13 @@ _RAISED = encode_failed_check(1 << 20)
 class GpuDriver(StepDriver):
     """A program for GPUs loaded on this process's devices. Calling it starts one step on global arguments.
 
-    ``home`` is the GPU. Making a driver is collective, as for `shardc.launcher.driver.driver.Driver`.
+    ``context`` is the GPU. Making a driver is collective, as for `shardc.launcher.driver.driver.Driver`.
     """
 
     def __init__(
         self,
         executable: Executable,
-        home: GpuHome,
+        context: GpuContext,
         transport: Transport,
         config: Config,
         check: StepCheck | None = None,
@@ -75,22 +75,22 @@ class GpuDriver(StepDriver):
         super().__init__(executable, transport, config, check)
         assert executable.gpu is not None
         program: GpuProgram = executable.gpu
-        need_device(executable, home.runtime.target)
-        self.home = home
-        self._tables: GpuTables = GpuTables(executable, self.devices, transport, home, array_type)
+        need_device(executable, context.runtime.target)
+        self.context = context
+        self._tables: GpuTables = GpuTables(executable, self.devices, transport, context, array_type)
         routes = choose_routes(executable.collectives, transport.ownership(executable.num_devices), nccl)
         with gpu_errors():
             self._places = self._laid_out()
-            self._streams = Streams(home, self._code(program, routes, config), self._places)
+            self._streams = Streams(context, self._code(program, routes, config), self._places)
         self.graphs = GraphCache(self._streams, self._tables)
-        staged = Staged(home, routes.staged, self._places, transport) if routes.staged else None
+        staged = Staged(context, routes.staged, self._places, transport) if routes.staged else None
         self._nodes = cut(
             program.steps, {c.index for c in routes.staged}, {c.index for c in routes.staged if c.asynchronous}
         )
         self._host = host_kernels(executable, config)
-        hosts = HostSteps(home, self._host.functions)
+        hosts = HostSteps(context, self._host.functions)
         code = self._streams.code
-        self._walk = Walk(home, self.graphs, self._places, hosts, code.checks, staged, code.timed)
+        self._walk = Walk(context, self.graphs, self._places, hosts, code.checks, staged, code.timed)
         self._walking: Iterator[int] = iter(())
         self._round = _Round(len(self.devices))
         self._error: BaseException | None = None
@@ -113,8 +113,8 @@ class GpuDriver(StepDriver):
         `EnvironmentProblem` where there is none that can run it.
         """
         assert executable.gpu is not None
-        home, nccl = home_of_process(executable.gpu.target, transport)
-        return GpuDriver(executable, home, transport, config, check, array_type=array_type, nccl=nccl)
+        context, nccl = context_of_process(executable.gpu.target, transport)
+        return GpuDriver(executable, context, transport, config, check, array_type=array_type, nccl=nccl)
 
     @property
     def collectives_done(self) -> int:
@@ -124,7 +124,7 @@ class GpuDriver(StepDriver):
         """The next step is the one that `records` is to tell of."""
         if self._streams.code.timed is not None:
             with gpu_errors():
-                self._streams.code.timed.clear(self.home.main)
+                self._streams.code.timed.clear(self.context.main)
 
     def records(self) -> dict[int, StepRecord]:
         """What each device did in the last steps of a program compiled for profiling, when they are over."""
@@ -135,10 +135,10 @@ class GpuDriver(StepDriver):
 
     def _laid_out(self) -> dict[int, BufferPlaces]:
         """Where each device's memory is; arenas and constants are this driver's."""
-        executable, pool = self.executable, self.home.pool
+        executable, pool = self.executable, self.context.pool
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
         self._constants = pool.lease(len(executable.constants))
-        self.home.upload(self._constants.address, np.frombuffer(executable.constants, np.uint8))
+        self.context.upload(self._constants.address, np.frombuffer(executable.constants, np.uint8))
         self._arenas = [pool.lease(arena_bytes) for _ in self.devices]
         arguments, results = self._tables.arguments.addresses, self._tables.results.addresses
         return {
@@ -148,7 +148,7 @@ class GpuDriver(StepDriver):
 
     def _code(self, program: GpuProgram, routes: Routes, config: Config) -> StepCode:
         """The loaded program."""
-        runtime, executable = self.home.runtime, self.executable
+        runtime, executable = self.context.runtime, self.executable
         steps = list(leaf_steps(program.steps))
         kernels: dict[str, Kernel] = {}
         launched = [s for s in steps if isinstance(s, LaunchStep)]
@@ -164,7 +164,7 @@ class GpuDriver(StepDriver):
         ways.update(self._nccl(routes.by_nccl))
         checks = None
         if any(isinstance(s, CheckStep) for s in steps):
-            checks = Checks(self.home, executable, self.devices)
+            checks = Checks(self.context, executable, self.devices)
         products = _products(runtime, [s for s in steps if isinstance(s, ProductStep)])
         timed = None
         if executable.profile is not None:
@@ -176,7 +176,7 @@ class GpuDriver(StepDriver):
             return {}
         from shardc.collectives.gpu.nccl import NcclCollectives
 
-        ways = NcclCollectives(self.home.runtime, calls, self.executable.num_devices, self.transport)
+        ways = NcclCollectives(self.context.runtime, calls, self.executable.num_devices, self.transport)
         return {c.index: ways for c in calls}
 
     def _step_once(self) -> None:

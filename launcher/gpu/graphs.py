@@ -64,12 +64,12 @@ class GraphCache:
                 kept.graphs.popitem(last=False)
         else:
             kept.graphs.move_to_end(key)
-        graph.launch(self._streams.home.main)
+        graph.launch(self._streams.context.main)
 
     def _capture(self, segment: Segment, devices: Sequence[int]) -> Graph:
         self.captured += 1
         streams = self._streams
-        return streams.home.runtime.capture(streams.all, lambda: streams.put(segment.steps, devices))
+        return streams.context.runtime.capture(streams.all, lambda: streams.put(segment.steps, devices))
 
     def _addresses(self, columns: Sequence[int], *, results: bool) -> bytes:
         table = self._tables.results if results else self._tables.arguments

@@ -11,7 +11,7 @@ import numpy as np
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.gpu.places import BufferPlaces
 from shardc.compiler.gpu_program import HostStep
-from shardc.launcher.gpu.memory import Block, GpuHome
+from shardc.launcher.gpu.memory import Block, GpuContext
 
 __all__ = ["HostSteps"]
 
@@ -19,17 +19,17 @@ __all__ = ["HostSteps"]
 class HostSteps:
     """Runs `HostStep`; ``kernels`` are ``void f(ptr* operands, ptr* results, i32 device)`` by symbol."""
 
-    def __init__(self, home: GpuHome, kernels: Mapping[str, Callable[..., Any]]) -> None:
-        self._home, self._kernels = home, kernels
+    def __init__(self, context: GpuContext, kernels: Mapping[str, Callable[..., Any]]) -> None:
+        self._context, self._kernels = context, kernels
         self._blocks: dict[HostStep, tuple[list[Block], list[Block]]] = {}
 
     def run(self, step: HostStep, device: int, places: BufferPlaces) -> None:
         """Run ``step`` for ``device``, whose memory ``places`` are."""
         operands, results = self._memory(step)
-        self._home.download([(places.address(r), b) for r, b in zip(step.operands, operands, strict=True)])
+        self._context.download([(places.address(r), b) for r, b in zip(step.operands, operands, strict=True)])
         self._kernels[step.symbol](_table(operands), _table(results), device)
         for ref, block in zip(step.results, results, strict=True):
-            self._home.upload(places.address(ref), block)
+            self._context.upload(places.address(ref), block)
 
     def _memory(self, step: HostStep) -> tuple[list[Block], list[Block]]:
         """The host's copies of a step's operands and results."""

@@ -16,7 +16,7 @@ from shardc.launcher.gpu.devices import gpu_errors
 from shardc.native.gpu.problems import GpuProblem
 from shardc.native.gpu.runtime import Memory, Runtime, Stream
 
-__all__ = ["DeviceLease", "DevicePool", "GpuHome"]
+__all__ = ["DeviceLease", "DevicePool", "GpuContext"]
 
 Block = NDArray[np.uint8]
 #: Sizes are rounded up to this, and so all leases begin at multiples of it.
@@ -81,8 +81,8 @@ class DevicePool:
                 return self._runtime.allocate(size)
 
 
-class GpuHome:
-    """The memory of one GPU of this process; a `shardc.launcher.arrays.shards.Home`."""
+class GpuContext:
+    """The memory of one GPU of this process; a `shardc.launcher.arrays.shards.DeviceContext`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

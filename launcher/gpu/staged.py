@@ -11,7 +11,7 @@ from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.places import BufferPlaces
 from shardc.collectives.gpu.staging import stage_calls
-from shardc.launcher.gpu.memory import Block, GpuHome
+from shardc.launcher.gpu.memory import Block, GpuContext
 from shardc.native.threads.pool import Row
 
 __all__ = ["Staged"]
@@ -21,9 +21,13 @@ class Staged:
     """``calls`` on copies in memory of ``transport``; ``places`` are where this process's devices have theirs."""
 
     def __init__(
-        self, home: GpuHome, calls: Sequence[CollectiveCall], places: Mapping[int, BufferPlaces], transport: Transport
+        self,
+        context: GpuContext,
+        calls: Sequence[CollectiveCall],
+        places: Mapping[int, BufferPlaces],
+        transport: Transport,
     ) -> None:
-        self._home, self._places = home, places
+        self._context, self._places = context, places
         self._staging = stage_calls(calls)
         self._calls = {c.index: c for c in self._staging.calls}
         self._arenas = {d: transport.empty(self._staging.nbytes) for d in places}
@@ -48,7 +52,7 @@ class Staged:
     def fetch(self, index: int) -> None:
         """Operands of collective ``index`` come to the host."""
         pairs = self._staging.incoming(index)
-        self._home.download(
+        self._context.download(
             [(self._places[d].address(there), _part(a, here)) for d, a in self._arenas.items() for there, here in pairs]
         )
 
@@ -56,7 +60,7 @@ class Staged:
         """Its results go to the devices."""
         for device, arena in self._arenas.items():
             for there, here in self._staging.outgoing(index):
-                self._home.upload(self._places[device].address(there), _part(arena, here))
+                self._context.upload(self._places[device].address(there), _part(arena, here))
 
 
 def _part(arena: Block, ref: BufferRef) -> Block:

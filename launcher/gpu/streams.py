@@ -1,7 +1,7 @@
 """Putting the work of a step into streams: one for each device, and one beside it for collectives under way.
 
-Everything begins and ends in the home's main stream. Collectives wait for all members of a group, and these for them,
-by events.
+Everything begins and ends in the context's main stream. Collectives wait for all members of a group, and these for
+them, by events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardc.compiler.gpu_program import (
 )
 from shardc.hlo.errors import RunError
 from shardc.launcher.gpu.checks import Checks
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.launcher.gpu.timed import Timed
 from shardc.native.gpu.runtime import Event, Kernel, Runtime, Stream
 
@@ -58,7 +58,7 @@ class _Lane:
 class Streams:
     """Puts steps into streams for the devices whose ``places`` are given."""
 
-    home: GpuHome
+    context: GpuContext
     code: StepCode
     places: Mapping[int, BufferPlaces]
     _lanes: dict[int, _Lane] = field(default_factory=dict)
@@ -69,10 +69,10 @@ class Streams:
     _used: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        runtime, count = self.home.runtime, len(self.places)
+        runtime, count = self.context.runtime, len(self.places)
         asynchronous = any(c.asynchronous for c in self.code.calls.values())
-        others = self.home.streams(2 * count - 1 if asynchronous else count - 1)
-        self._lanes = _lanes(runtime, self.places, [self.home.main, *others])
+        others = self.context.streams(2 * count - 1 if asynchronous else count - 1)
+        self._lanes = _lanes(runtime, self.places, [self.context.main, *others])
         if asynchronous:
             self._beside = _lanes(runtime, self.places, others[count - 1 :])
 
@@ -83,7 +83,7 @@ class Streams:
 
     @property
     def _runtime(self) -> Runtime:
-        return self.home.runtime
+        return self.context.runtime
 
     def put(self, steps: Sequence[GpuStep], devices: Sequence[int]) -> None:
         """All ``steps`` for ``devices``, behind what is in the main stream; what comes there next is behind them."""

@@ -12,7 +12,7 @@ from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, Shards
 from shardc.launcher.driver.arguments import place
 from shardc.launcher.driver.step_tables import StepTables
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 
 __all__ = ["GpuTables"]
 
@@ -25,10 +25,10 @@ class GpuTables(StepTables):
         executable: Executable,
         devices: tuple[int, ...],
         transport: Transport,
-        home: GpuHome,
+        context: GpuContext,
         array_type: type[ShardedArray],
     ) -> None:
-        self._gpu = self.home = home
+        self._gpu = self.context = context
         super().__init__(executable, devices, transport, array_type)
         self._arrangements = [Arrangement.of(layout, devices) for layout in self.layouts]
 
@@ -46,7 +46,7 @@ class GpuTables(StepTables):
         addresses = arrangement.offsets + lease.address
         for i in np.flatnonzero(arrangement.firsts):
             self._gpu.upload(int(addresses[i]), blocks[i][: arrangement.shard_bytes])
-        return Shards.at_home(arrangement, addresses, lease, self._gpu)
+        return Shards.on_device(arrangement, addresses, lease, self._gpu)
 
     def _unread(self, nbytes: int) -> tuple[Any, int]:
         lease = self._gpu.pool.lease(nbytes)
@@ -54,4 +54,4 @@ class GpuTables(StepTables):
 
     def _fresh(self, result: Any) -> Shards:
         lease = self._gpu.pool.lease(result.arrangement.nbytes)
-        return Shards.at_home(result.arrangement, result.addresses(lease.address), lease, self._gpu)
+        return Shards.on_device(result.arrangement, result.addresses(lease.address), lease, self._gpu)

@@ -19,7 +19,7 @@ from shardc.compiler.gpu_program import GpuStep
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.graphs import GraphCache
 from shardc.launcher.gpu.host_steps import HostSteps
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.launcher.gpu.plan import Branches, Exchange, Host, Loop, Node, Segment
 from shardc.launcher.gpu.staged import Staged
 from shardc.launcher.gpu.streams import diverged
@@ -35,7 +35,7 @@ class Walk:
 
     def __init__(
         self,
-        home: GpuHome,
+        context: GpuContext,
         graphs: GraphCache,
         places: Mapping[int, BufferPlaces],
         hosts: HostSteps,
@@ -43,7 +43,7 @@ class Walk:
         staged: Staged | None,
         timed: Timed | None = None,
     ) -> None:
-        self._home, self._graphs, self._places = home, graphs, places
+        self._context, self._graphs, self._places = context, graphs, places
         self._hosts, self._checks, self._staged, self._timed = hosts, checks, staged, timed
         self._everybody = tuple(places)
 
@@ -112,12 +112,12 @@ class Walk:
 
     def _time(self, step: GpuStep, device: int) -> AbstractContextManager[None]:
         """Record what the host does in ``step`` for ``device``, if that is wanted."""
-        return nullcontext() if self._timed is None else self._timed.around(step, device, self._home.main)
+        return nullcontext() if self._timed is None else self._timed.around(step, device, self._context.main)
 
     def _read(self, ref: BufferRef, devices: _Devices, dtype: type[np.generic]) -> list[int]:
         """A number of each device, when all that was started is done."""
         blocks = [np.empty(np.dtype(dtype).itemsize, np.uint8) for _ in devices]
-        self._home.download([(self._places[d].address(ref), b) for d, b in zip(devices, blocks, strict=True)])
+        self._context.download([(self._places[d].address(ref), b) for d, b in zip(devices, blocks, strict=True)])
         return [int(b.view(dtype)[0]) for b in blocks]
 
     def _raise_false_check(self) -> None:

@@ -1,4 +1,4 @@
-"""The roll call of a job: the process that starts it learns which rank ended first, and where everybody was then.
+"""The crash report of a job: the process that starts it learns which rank ended first, and where everybody was then.
 
 An MPI launcher kills all ranks as soon as one has died, before any of them could say which. So `shardc mpiexec` listens
 on a socket that every rank of its machine holds open: the system closes a dead process's socket before the launcher
@@ -25,24 +25,24 @@ from shardc.hlo.errors import RunError
 from shardc.hlo.variables import read_variable
 
 if TYPE_CHECKING:  # what starts a job does not wait for NumPy and LLVM
-    from shardc.launcher.jobs.rank_status import Peer, Plan
+    from shardc.launcher.jobs.rank_status import CollectivePlan, Peer
 
-__all__ = ["Answering", "RollCall"]
+__all__ = ["CrashReport", "CrashReporter"]
 
 _VARIABLE = "SHARDC_ROLL_CALL"
 #: Bytes that are read at a time, and that a message may have.
 _PART, _MOST = 1 << 16, 1 << 26
 
 
-class Answering:
-    """A rank's end of the socket."""
+class CrashReporter:
+    """A rank's end of the socket: tells the launcher who it is, what it runs, and that it ends in good order."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     @staticmethod
-    def to_launcher(peer: Peer, heap_file: int) -> Answering | None:
-        """Answer the roll call, if there is one on this machine; ``heap_file`` is this process's heap, or -1."""
+    def to_launcher(peer: Peer, heap_file: int) -> CrashReporter | None:
+        """Connect to the launcher, if it listens on this machine; ``heap_file`` is this process's heap, or -1."""
         name = read_variable(_VARIABLE)
         if not name:
             return None
@@ -52,15 +52,15 @@ class Answering:
         except OSError:  # the launcher is on another machine
             connection.close()
             return None
-        answering = Answering(connection)
-        answering._say({"hello": asdict(peer), "heap": heap_file})
-        return answering
+        reporter = CrashReporter(connection)
+        reporter._say({"hello": asdict(peer), "heap": heap_file})
+        return reporter
 
-    def plan(self, number: int, plan: Plan) -> None:
+    def plan(self, number: int, plan: CollectivePlan) -> None:
         """The names of a program's collectives."""
         self._say({"plan": plan.to_json(), "number": number})
 
-    def told(self) -> None:
+    def reported(self) -> None:
         """This rank tells the user what went wrong."""
         self._say({"told": True})
 
@@ -96,16 +96,16 @@ class _Rank:
                 os.close(opened)
 
 
-class RollCall:
-    """Listens while a job runs.
+class CrashReport:
+    """Listens to the ranks while a job runs, and reports the one that ended first without a word.
 
-    Example: ``with RollCall() as call: code = run(environ | call.environ)``, then ``call.first(code)``.
+    Example: ``with CrashReport() as report: code = run(environ | report.environ)``, then ``report.first(code)``.
     """
 
     def __init__(self) -> None:
         self.environ: dict[str, str] = {}
         self._ranks: dict[socket.socket, _Rank] = {}
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, CollectivePlan] = {}
         self._first: RunError | None = None
         self._rank = -1
         self._told = self._in_step = False
@@ -113,7 +113,7 @@ class RollCall:
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._over = threading.Event()
 
-    def __enter__(self) -> RollCall:
+    def __enter__(self) -> CrashReport:
         if sys.platform == "linux":  # names that are no files
             name = f"shardc-{secrets.token_hex(16)}"
             self._server = socket.socket(socket.AF_UNIX)
@@ -179,13 +179,13 @@ class RollCall:
                 self._first, self._rank = self._ended(rank.peer), rank.peer.rank
 
     def _note(self, rank: _Rank, message: Mapping[str, Any]) -> None:
-        from shardc.launcher.jobs.rank_status import Peer, Plan
+        from shardc.launcher.jobs.rank_status import CollectivePlan, Peer
 
         if "hello" in message:
             rank.peer = Peer(**message["hello"])
             rank.map_heap(int(message["heap"]))
         elif "plan" in message:
-            self._plans[int(message["number"])] = Plan.from_json(message["plan"])
+            self._plans[int(message["number"])] = CollectivePlan.from_json(message["plan"])
         elif "told" in message:
             self._told = True
         elif "bye" in message:
@@ -194,20 +194,20 @@ class RollCall:
     def _ended(self, peer: Peer) -> RunError:
         """``peer`` has ended without a word: where everybody is now."""
         from shardc.collectives.call.control_table import GONE, OUTSIDE, control_table
-        from shardc.launcher.jobs.hang_diagnosis import verdict
-        from shardc.launcher.jobs.rank_status import DEAD, RUNNING, UNKNOWN, Standing, standings
+        from shardc.launcher.jobs.hang_diagnosis import diagnose_hang
+        from shardc.launcher.jobs.rank_status import DEAD, RUNNING, UNKNOWN, RankStatus, rank_statuses
 
         now = time.monotonic_ns()
-        found: list[Standing] = []
+        found: list[RankStatus] = []
         for each in self._ranks.values():
             if each.peer is None:
                 continue
-            standing = Standing(each.peer, RUNNING)
+            status = RankStatus(each.peer, RUNNING)
             if each.heap is not None:
-                (standing,) = standings(control_table([each.heap], 0), [each.peer], now)
-            found.append(replace(standing, process=DEAD if each.peer == peer else RUNNING))
+                (status,) = rank_statuses(control_table([each.heap], 0), [each.peer], now)
+            found.append(replace(status, process=DEAD if each.peer == peer else RUNNING))
         found.sort(key=lambda s: s.rank)
         self._in_step = any(s.state not in (UNKNOWN, OUTSIDE, GONE) for s in found)
         if all(s.state == GONE for s in found):  # they were about to end
             found = [replace(s, state=0) if s.peer == peer else s for s in found]
-        return verdict(found, self._plans, "seen by the launcher")
+        return diagnose_hang(found, self._plans, "seen by the launcher")

@@ -16,10 +16,21 @@ from shardc.collectives.call.control_table import (
 )
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.hlo.errors import RunError
-from shardc.launcher.jobs.rank_status import DEAD, RUNNING, STOPPED, UNKNOWN, Plan, Site, Standing
+from shardc.launcher.jobs.rank_status import (
+    DEAD,
+    RUNNING,
+    STOPPED,
+    UNKNOWN,
+    CollectivePlan,
+    NamedCollective,
+    RankStatus,
+)
 from shardc.native.drive.drive_loop import DONE_PHASE, START
 
-__all__ = ["at_a_stand", "culprits", "locked", "strayed", "verdict"]
+__all__ = ["culprits", "diagnose_hang", "diverged_ranks", "is_deadlocked", "is_standstill"]
+
+#: The programs that ranks run, by number.
+Plans = Mapping[int, CollectivePlan]
 
 #: Collectives of a flight recorder that are shown.
 _SHOWN = 8
@@ -27,7 +38,7 @@ _SHOWN = 8
 _PHASES = {START: "the start of ", DONE_PHASE: "the end of "}
 
 
-def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Standing]:
+def culprits(found: Sequence[RankStatus], plans: Plans) -> list[RankStatus]:
     """Those that the others wait for: the dead; else the stopped; else those that took another way than most; else
     those that have ended or do something else while somebody waits for them; else those that wait in another program or
     exchange than most. Empty when nobody waits."""
@@ -35,7 +46,7 @@ def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Stand
         gone = [s for s in found if s.process == process and not (process == DEAD and s.state == GONE)]
         if gone:
             return gone
-    astray = strayed(found)
+    astray = diverged_ranks(found)
     if astray:
         return astray
     waiting = [s for s in found if _waits(s)]
@@ -43,10 +54,10 @@ def culprits(found: Sequence[Standing], plans: Mapping[int, Plan]) -> list[Stand
     absent = [s for s in found if s.rank in needed and not _waits(s)]
     ended = [s for s in absent if s.state == GONE]
     busy = [s for s in absent if s.state in (OUTSIDE, COMPUTING)]
-    return ended or busy or absent or _elsewhere(found)
+    return ended or busy or absent or _in_minority(found)
 
 
-def locked(found: Sequence[Standing], before: Sequence[Standing], rank: int, plans: Mapping[int, Plan]) -> bool:
+def is_deadlocked(found: Sequence[RankStatus], before: Sequence[RankStatus], rank: int, plans: Plans) -> bool:
     """Does ``rank``, which has just found again that others are missing, wait for processes that wait for it?
 
     Whoever waits until all have come shows by ``polls`` that it has looked since ``before``; so nobody has come to it
@@ -73,29 +84,29 @@ def locked(found: Sequence[Standing], before: Sequence[Standing], rank: int, pla
         blocked = held
 
 
-def _awaited(s: Standing, here: Mapping[int, Standing], plans: Mapping[int, Plan], blocked: set[int]) -> list[int]:
+def _awaited(s: RankStatus, here: Mapping[int, RankStatus], plans: Plans, blocked: set[int]) -> list[int]:
     return [r for r in _partners(s, plans, [*here.values()]) if r in blocked and r != s.rank]
 
 
-def _place(s: Standing) -> tuple[object, ...]:
+def _place(s: RankStatus) -> tuple[object, ...]:
     """Where a process waits, the same for all that meet there."""
     if s.state == EXCHANGING:
         return ("exchange", s.exchanges)
     return (s.program, s.channel, s.sequence, s.index)
 
 
-def _partners(s: Standing, plans: Mapping[int, Plan], found: Sequence[Standing]) -> frozenset[int]:
+def _partners(s: RankStatus, plans: Plans, found: Sequence[RankStatus]) -> frozenset[int]:
     """The ranks whom a waiting process needs; itself among them."""
     if s.state == EXCHANGING:
         # Who has been in it may have left it already.
         return frozenset(each.rank for each in found if each == s or each.exchanges < s.exchanges)
-    site = _site(s, plans)
-    return frozenset() if site is None else site.together(s.rank)
+    collective = _collective(s, plans)
+    return frozenset() if collective is None else collective.together(s.rank)
 
 
-def _elsewhere(found: Sequence[Standing]) -> list[Standing]:
+def _in_minority(found: Sequence[RankStatus]) -> list[RankStatus]:
     """Those that wait in another program or exchange than most; all where there is no majority."""
-    groups: dict[tuple[object, ...], list[Standing]] = {}
+    groups: dict[tuple[object, ...], list[RankStatus]] = {}
     for s in found:
         if _waits(s):
             groups.setdefault(_place(s)[: 2 if s.state == EXCHANGING else 1], []).append(s)
@@ -107,7 +118,7 @@ def _elsewhere(found: Sequence[Standing]) -> list[Standing]:
     return [s for s in found if _waits(s) and s not in kept]
 
 
-def at_a_stand(found: Sequence[Standing], before: Sequence[Standing]) -> bool:
+def is_standstill(found: Sequence[RankStatus], before: Sequence[RankStatus]) -> bool:
     """Does everybody wait for others of this node, or has ended, where it already was ``before``?
 
     Groups of ranks may run a loop differently often, and so take different ways for a while: nobody is lost as long as
@@ -119,13 +130,13 @@ def at_a_stand(found: Sequence[Standing], before: Sequence[Standing]) -> bool:
     return same and all(s.state in (ARRIVING, FINISHING, GONE) or s.process != RUNNING for s in found)
 
 
-def strayed(found: Sequence[Standing]) -> list[Standing]:
+def diverged_ranks(found: Sequence[RankStatus]) -> list[RankStatus]:
     """Those whose n-th collective of a program was another one than most had, for the first n where they differ; all
     that differ there when there is no majority."""
     for program in {s.program: None for s in found if s.recent}:
         ways = [(s, _way(s)) for s in found if s.program == program and s.recent]
         for n in sorted(set.intersection(*(set(way) for _, way in ways))):
-            takers: dict[tuple[int, int], list[Standing]] = {}
+            takers: dict[tuple[int, int], list[RankStatus]] = {}
             for s, way in ways:
                 takers.setdefault(way[n], []).append(s)
             if len(takers) > 1:
@@ -136,84 +147,85 @@ def strayed(found: Sequence[Standing]) -> list[Standing]:
     return []
 
 
-def _way(s: Standing) -> dict[int, tuple[int, int]]:
+def _way(s: RankStatus) -> dict[int, tuple[int, int]]:
     """Which collectives and phases a process came to, by number."""
     first = s.begun - len(s.recent)
     return {first + n: (index, phase) for n, (index, phase, _) in enumerate(s.recent)}
 
 
-def verdict(found: Sequence[Standing], plans: Mapping[int, Plan], why: str) -> RunError:
+def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunError:
     """The error that names who is missing where, what it does, and what the others wait in.
 
     ``why`` says what made the watchdog look, for example ``after 60 s``.
     """
     guilty = culprits(found, plans)
-    astray = guilty == strayed(found) != []
-    apart = not astray and guilty == _elsewhere(found) != []
+    astray = guilty == diverged_ranks(found) != []
+    minority = not astray and guilty == _in_minority(found) != []
     waiting = [s for s in found if _waits(s) and s not in guilty]
     met = max(waiting, key=lambda s: (bool(_needs(s, guilty, plans)), s.waited), default=None)
-    site = None if met is None else _site(met, plans)
+    collective = None if met is None else _collective(met, plans)
     if not guilty:
         what = f"the ranks of this node wait for others {why}"
     elif astray:
         what = f"{_names(guilty)} took another way through the program than the others ({why})"
-    elif apart:
+    elif minority:
         what = f"{_names(guilty)} came to something else than the others ({why})"
         if len(guilty) == sum(_waits(s) for s in found):
             what = f"{_names(guilty)} wait for each other at different places ({why})"
-    elif met is not None and site is not None:
-        what = f"{_names(guilty)} did not come to {site}, {site.devices[met.rank]} ({why})"
+    elif met is not None and collective is not None:
+        what = f"{_names(guilty)} did not come to {collective}, {collective.devices[met.rank]} ({why})"
     elif met is not None and met.state == EXCHANGING:
         what = f"{_names(guilty)} did not come to {met.note} ({why})"
     else:
         what = f"{_names(guilty)} failed ({why})"
-    lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * (not apart)}" for s in guilty]
+    lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * (not minority)}" for s in guilty]
     lines += [
         f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}"
         for s in found
         if s not in guilty and s.state != UNKNOWN
     ]
-    where = site.place if site is not None else _last_place(guilty, plans)
+    where = collective.place if collective is not None else _last_place(guilty, plans)
     return RunError(
-        "\n  ".join([what, *lines]), where=where or None, fix=SAME_CALLS if apart else _remedy(guilty, astray)
+        "\n  ".join([what, *lines]), where=where or None, fix=SAME_CALLS if minority else _remedy(guilty, astray)
     )
 
 
-def _waits(s: Standing) -> bool:
+def _waits(s: RankStatus) -> bool:
     return s.process not in (DEAD, STOPPED) and s.state in (ARRIVING, FINISHING, EXPECTING, EXCHANGING)
 
 
-def _site(s: Standing, plans: Mapping[int, Plan]) -> Site | None:
+def _collective(s: RankStatus, plans: Plans) -> NamedCollective | None:
     plan = None if s.state == EXCHANGING else plans.get(s.program)
-    return None if plan is None else plan.sites.get(s.index)
+    return None if plan is None else plan.collectives.get(s.index)
 
 
-def _needs(s: Standing, guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> bool:
-    site = _site(s, plans)
-    return site is not None and any(g.rank in site.together(s.rank) for g in guilty)
+def _needs(s: RankStatus, guilty: Sequence[RankStatus], plans: Plans) -> bool:
+    collective = _collective(s, plans)
+    return collective is not None and any(g.rank in collective.together(s.rank) for g in guilty)
 
 
-def _names(guilty: Sequence[Standing]) -> str:
+def _names(guilty: Sequence[RankStatus]) -> str:
     return " and ".join(str(s.peer) for s in guilty)
 
 
-def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
+def _doing(s: RankStatus, plans: Plans) -> str:
     """What a process does, in words."""
-    site, before = _site(s, plans), f"after {s.completed} collectives"
+    collective, before = _collective(s, plans), f"after {s.completed} collectives"
     phase = _PHASES.get(s.phase, "")
-    at = f"{phase}{site}" if site is not None else f"collective {s.index}"
+    at = f"{phase}{collective}" if collective is not None else f"collective {s.index}"
     if s.program in plans and s.step:
         at += f" of {plans[s.program].name}, step {s.step}"
     if s.state == EXCHANGING:
         doing = f"it waits for all ranks in {s.note}, for {s.waited / 1e9:.1f} s"
     elif s.state in (ARRIVING, FINISHING, EXPECTING):
         doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
-        doing += f"{at}, {site.devices[s.rank]}, " if site is not None else f"{at} "
+        doing += f"{at}, {collective.devices[s.rank]}, " if collective is not None else f"{at} "
         doing += f"for {s.waited / 1e9:.1f} s"
     else:
+        last = f", the last {collective}" if s.completed and collective else ""
         doing = {
             OUTSIDE: f"it is in the user's code, outside of a step, {before}",
-            COMPUTING: f"it computes in a step, {before}" + (f", the last {site}" if s.completed and site else ""),
+            COMPUTING: f"it computes in a step, {before}{last}",
             WORKING: f"it works on {at}",
             GONE: f"it has ended, {before}",
         }.get(s.state, f"it is in state {s.state}")
@@ -222,26 +234,26 @@ def _doing(s: Standing, plans: Mapping[int, Plan]) -> str:
     return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
 
 
-def _history(s: Standing, plans: Mapping[int, Plan]) -> str:
+def _history(s: RankStatus, plans: Plans) -> str:
     """The last collectives of a process, newest last."""
     plan = plans.get(s.program)
     if plan is None or not s.recent:
         return ""
     words = []
     for index, phase, took in s.recent[-_SHOWN:]:
-        site = plan.sites.get(index)
-        name = f"%{site.name}" if site is not None else str(index)
+        collective = plan.collectives.get(index)
+        name = f"%{collective.name}" if collective is not None else str(index)
         mark = {START: " start", DONE_PHASE: " done"}.get(phase, "")
         words.append(f"{name}{mark} " + ("not over" if took is None else f"{took:.3g} ms"))
     return "; its last: " + ", ".join(words)
 
 
-def _last_place(guilty: Sequence[Standing], plans: Mapping[int, Plan]) -> str:
-    sites = [site for s in guilty if (site := _site(s, plans)) is not None and s.completed]
-    return sites[0].place if sites else ""
+def _last_place(guilty: Sequence[RankStatus], plans: Plans) -> str:
+    collectives = [collective for s in guilty if (collective := _collective(s, plans)) is not None and s.completed]
+    return collectives[0].place if collectives else ""
 
 
-def _remedy(guilty: Sequence[Standing], astray: bool) -> str:
+def _remedy(guilty: Sequence[RankStatus], astray: bool) -> str:
     if any(s.process == DEAD for s in guilty):
         return "look at that process's own output and at the system's log (out of memory?)"
     if any(s.process == STOPPED for s in guilty):

@@ -13,13 +13,13 @@ from types import FrameType
 __all__ = ["prompt_interrupts"]
 
 #: Seconds that a program gets to come back to Python.
-_PATIENCE = 1.0
+_GRACE = 1.0
 
 
 @contextmanager
-def prompt_interrupts(patience: float = _PATIENCE) -> Iterator[None]:
+def prompt_interrupts(grace: float = _GRACE) -> Iterator[None]:
     """Within the block SIGINT ends the process with code 130 when no KeyboardInterrupt could be raised for
-    ``patience`` seconds. For programs of our own: it leaves what runs in native code unfinished."""
+    ``grace`` seconds. For programs of our own: it leaves what runs in native code unfinished."""
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield
         return
@@ -37,7 +37,7 @@ def prompt_interrupts(patience: float = _PATIENCE) -> Iterator[None]:
     os.set_blocking(write, False)
     other = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, handler)
-    threading.Thread(target=_watch, args=(read, noticed, patience), daemon=True).start()
+    threading.Thread(target=_watch, args=(read, noticed, grace), daemon=True).start()
     try:
         yield
     finally:
@@ -46,10 +46,10 @@ def prompt_interrupts(patience: float = _PATIENCE) -> Iterator[None]:
         os.close(write)
 
 
-def _watch(read: int, noticed: threading.Event, patience: float) -> None:
+def _watch(read: int, noticed: threading.Event, grace: float) -> None:
     """Read the numbers of signals until the block ends."""
     while numbers := os.read(read, 64):
-        if signal.SIGINT in numbers and not noticed.wait(patience):
+        if signal.SIGINT in numbers and not noticed.wait(grace):
             print("interrupted", file=sys.stderr, flush=True)
             os._exit(130)
     os.close(read)

@@ -20,7 +20,7 @@ from pathlib import Path
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
-from shardc.launcher.jobs.crash_report import RollCall
+from shardc.launcher.jobs.crash_report import CrashReport
 from shardc.launcher.jobs.failures import describe, prefixed
 from shardc.launcher.jobs.hosts import Host, placed
 from shardc.launcher.jobs.launchers import FAMILIES
@@ -32,7 +32,7 @@ from shardc.launcher.jobs.shared_files import sweep_shared_files
 __all__ = ["JobOptions", "find_mpiexec", "job_environment", "python_command", "start_job"]
 
 #: Seconds that a launcher gets to end its job.
-_PATIENCE = 5.0
+_GRACE = 5.0
 #: Interpreter options that take the next word as their value.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _RUNNER = "shardc.launcher.jobs.rank_main"
@@ -109,10 +109,10 @@ def start_job(
         if len(hosts) > 1:
             line += family.exporting(job)
         output = OutputByRank(library.kind) if options.prefix else None
-        with RollCall() as call, _swept() as job_ended:
-            code = _supervise([*line, *options.words, *command], job | call.environ, output)
+        with CrashReport() as report, _swept() as job_ended:
+            code = _supervise([*line, *options.words, *command], job | report.environ, output)
             job_ended(code)
-        ended = call.first(code) if code != 130 else None
+        ended = report.first(code) if code != 130 else None
         if ended is not None:
             print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
             code = code or 1
@@ -146,7 +146,7 @@ def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputBy
     try:
         code = process.wait()
         for pump in pumps:
-            pump.join(_PATIENCE)
+            pump.join(_GRACE)
         return code
     except KeyboardInterrupt:
         _end(process, signal.SIGINT)
@@ -183,7 +183,7 @@ def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         return
     process.send_signal(number)
     try:
-        process.wait(_PATIENCE)
+        process.wait(_GRACE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -24,12 +24,12 @@ __all__ = [
     "RUNNING",
     "STOPPED",
     "UNKNOWN",
+    "CollectivePlan",
+    "NamedCollective",
     "Peer",
-    "Plan",
-    "Site",
-    "Standing",
+    "RankStatus",
     "process_state",
-    "standings",
+    "rank_statuses",
     "this_process",
 ]
 
@@ -82,7 +82,7 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class NamedCollective:
     """A collective of a program as messages name it; ``partners`` are by rank the smallest of the ranks that come
     together there, ``devices`` the group (or the pairs) of each rank's first device."""
 
@@ -108,31 +108,34 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CollectivePlan:
     """The collectives of a program, by index."""
 
     name: str
-    sites: Mapping[int, Site]
+    collectives: Mapping[int, NamedCollective]
 
     @staticmethod
-    def of(name: str, calls: Sequence[CollectiveCall], ownership: Ownership) -> Plan:
-        return Plan(name, {c.index: _site(c, ownership) for c in calls})
+    def of(name: str, calls: Sequence[CollectiveCall], ownership: Ownership) -> CollectivePlan:
+        return CollectivePlan(name, {c.index: _collective(c, ownership) for c in calls})
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "sites": [asdict(s) for s in self.sites.values()]}
+        return {"name": self.name, "sites": [asdict(s) for s in self.collectives.values()]}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Plan:
-        sites = [Site(**{**s, "partners": tuple(s["partners"]), "devices": tuple(s["devices"])}) for s in data["sites"]]
-        return Plan(data["name"], {s.index: s for s in sites})
+    def from_json(data: Mapping[str, Any]) -> CollectivePlan:
+        collectives = [
+            NamedCollective(**{**s, "partners": tuple(s["partners"]), "devices": tuple(s["devices"])})
+            for s in data["sites"]
+        ]
+        return CollectivePlan(data["name"], {s.index: s for s in collectives})
 
 
-def _site(call: CollectiveCall, ownership: Ownership) -> Site:
+def _collective(call: CollectiveCall, ownership: Ownership) -> NamedCollective:
     members = members_of(call, ownership.num_devices)
     partners = connected_processes(members, ownership.table(), ownership.num_processes)
     firsts = [ownership.devices(p)[0] for p in range(ownership.num_processes)]
     devices = tuple(_group(call.op, members, d) for d in firsts)
-    return Site(call.index, call.op, call.name, call.source, call.reason, partners, devices)
+    return NamedCollective(call.index, call.op, call.name, call.source, call.reason, partners, devices)
 
 
 def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
@@ -144,7 +147,7 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankStatus:
     """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control table,
     ``note`` what it exchanges with all ranks, ``waited`` nanoseconds since ``state`` was entered; ``recent`` has
     (index, phase, ms it took or None) of its last collectives, of which it had begun ``begun`` in this program."""
@@ -171,7 +174,7 @@ class Standing:
         return self.peer.rank
 
 
-def standings(table: ControlTable, peers: Sequence[Peer], now: int) -> list[Standing]:
+def rank_statuses(table: ControlTable, peers: Sequence[Peer], now: int) -> list[RankStatus]:
     """Where the processes of this node are; ``peers`` by position in the table, ``now`` in monotonic nanoseconds."""
     found = []
     for position, peer in enumerate(peers):
@@ -179,7 +182,7 @@ def standings(table: ControlTable, peers: Sequence[Peer], now: int) -> list[Stan
         numbers: dict[str, Any] = {n: row[n] for n in _NUMBERS}
         begun, recent = _recent(table, position, row["recorder"])
         waited = max(0, now - row["since"])
-        shown = Standing(peer, process_state(peer), **numbers)
+        shown = RankStatus(peer, process_state(peer), **numbers)
         found.append(replace(shown, waited=waited, begun=begun, recent=recent, note=table.note(position)))
     return found
 

@@ -2,8 +2,8 @@
 
 Ranks that wait in a collective look at each other's rows of the control table (`Watchdog.tick`, some 20 times a
 second): a dead partner ends the job at once, any other after the timeout. The first to find something claims the
-verdict, a word in shared memory, and raises the error; everybody else keeps quiet. A thread in each rank sees the
-verdict (or a dead process) also while its program is in the user's code or in a kernel that never ends, and ends the
+report, a word in shared memory, and raises the error; everybody else keeps quiet. A thread in each rank sees that
+claim (or a dead process) also while its program is in the user's code or in a kernel that never ends, and ends the
 process when nothing else does.
 """
 
@@ -28,19 +28,28 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.control_table import COMPUTING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
-from shardc.launcher.jobs.crash_report import Answering
+from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.failures import abort, describe, prefixed
-from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict
-from shardc.launcher.jobs.rank_status import DEAD, STOPPED, Peer, Plan, Standing, process_state, standings, this_process
+from shardc.launcher.jobs.hang_diagnosis import culprits, diagnose_hang, diverged_ranks, is_deadlocked, is_standstill
+from shardc.launcher.jobs.rank_status import (
+    DEAD,
+    STOPPED,
+    CollectivePlan,
+    Peer,
+    RankStatus,
+    process_state,
+    rank_statuses,
+    this_process,
+)
 from shardc.launcher.run.output_files import write_text
 from shardc.native.drive.drive_loop import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
 
 #: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
-_LOOK, _PATIENCE, _OWN_PATIENCE = 0.2, 2.0, 8.0
+_LOOK, _GRACE, _OWN_GRACE = 0.2, 2.0, 8.0
 #: Seconds that processes of other nodes may take longer to say who is missing.
-_ELSEWHERE = 10.0
+_OTHER_NODES = 10.0
 #: Seconds between seeing a dead process and saying so.
 _DEATH = 0.5
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
@@ -55,7 +64,7 @@ class _Wait:
     since: float = 0.0
     last: float = 0.0
     looked: float = 0.0
-    found: Sequence[Standing] = ()
+    found: Sequence[RankStatus] = ()
 
 
 class Watchdog:
@@ -70,12 +79,12 @@ class Watchdog:
         node_ranks: Sequence[int] = (),
         claim: Callable[[int, int], int] = lambda word, value: value,
         dump_to: Path | None = None,
-        answering: Answering | None = None,
+        reporter: CrashReporter | None = None,
     ) -> None:
         self._peers, self._rank, self._timeout, self._table = peers, rank, timeout, table
         self._near = [peers[r] for r in node_ranks] if table is not None else []
-        self._claim_word, self._dump_to, self._answering = claim, dump_to, answering
-        self._plans: dict[int, Plan] = {}
+        self._claim_word, self._dump_to, self._reporter = claim, dump_to, reporter
+        self._plans: dict[int, CollectivePlan] = {}
         self._wait = _Wait()
         self._over = threading.Event()
         self._mine = False
@@ -83,19 +92,19 @@ class Watchdog:
         #: The number of the step that this process is in, for the others to see.
         self.step = ctypes.c_int64()
 
-    def add(self, number: int, plan: Plan) -> None:
+    def add(self, number: int, plan: CollectivePlan) -> None:
         """A program that will run, under its number in the control table."""
         self._plans[number] = plan
-        if self._answering is not None:
-            self._answering.plan(number, plan)
+        if self._reporter is not None:
+            self._reporter.plan(number, plan)
 
     def place(self, program: int, index: int) -> str:
         """A collective of a program by their numbers, with its source line."""
         plan = self._plans.get(program)
-        site = None if plan is None else plan.sites.get(index)
-        if plan is None or site is None:
+        collective = None if plan is None else plan.collectives.get(index)
+        if plan is None or collective is None:
             return f"collective {index} of a program that this rank does not have"
-        return f"{site} of {plan.name} ({site.place})"
+        return f"{collective} of {plan.name} ({collective.place})"
 
     def show(self, loop: Prepared, memory: NDArray[np.uint8]) -> None:
         """Let the others see whether this process is in a step of ``loop``, whose job is in ``memory``."""
@@ -126,21 +135,21 @@ class Watchdog:
             raise self.failed(None)
         late = now - self._wait.since - self._timeout
         # Other nodes know better whom they wait for, if it is nobody here.
-        if self._timeout and late > 0 and (culprits(self._look(), self._plans) or late > _ELSEWHERE):
+        if self._timeout and late > 0 and (culprits(self._look(), self._plans) or late > _OTHER_NODES):
             raise self.failed(None, f"after {self._timeout:g} s")
 
     def failed(self, error: BaseException | None, why: str = "at once") -> BaseException:
-        """The error to raise for the whole job: ``error``, or the verdict over who is missing.
+        """The error to raise for the whole job: ``error``, or the diagnosis of who is missing.
 
         Only the first process of the node gets so far; for others this does not return.
         """
         if not self._claimed():
             self._end_quietly()
         found = self._look()
-        if error is not None and not strayed(found):
+        if error is not None and not diverged_ranks(found):
             time.sleep(_LOOK)  # the others may be about to come to where the ways part
             found = self._look()
-        made = verdict(found, self._plans, why) if error is None or strayed(found) else error
+        made = diagnose_hang(found, self._plans, why) if error is None or diverged_ranks(found) else error
         self._dump(made, found)
         return made
 
@@ -150,8 +159,8 @@ class Watchdog:
 
     def printed(self) -> None:
         """The user has read why the job fails: who started it need not say who died first."""
-        if self._answering is not None and os.getpid() == self._process:
-            self._answering.told()
+        if self._reporter is not None and os.getpid() == self._process:
+            self._reporter.reported()
 
     def close(self) -> None:
         """This process ends in good order; a child that it forked is somebody else."""
@@ -160,25 +169,25 @@ class Watchdog:
         self._over.set()
         if self._table is not None and not self._mine:
             self._table.mine["state"] = GONE
-        if self._answering is not None:
-            self._answering.close()
+        if self._reporter is not None:
+            self._reporter.close()
 
     def guard(self) -> None:
         """The thread: end this process when the job has failed and nothing else ends it."""
         while not self._over.wait(_LOOK):
             if self._said():
-                self._leave(_OWN_PATIENCE if self._mine else 0.0)
+                self._leave(_OWN_GRACE if self._mine else 0.0)
             elif self._dead() and not self._over.wait(2 * _DEATH) and not self._said():
                 self._end_for_all()
 
-    def _leave(self, patience: float) -> None:
+    def _leave(self, grace: float) -> None:
         """The job has failed, and its launcher ends everybody; if not, this process ends itself, and the stopped."""
-        if self._over.wait(_PATIENCE):
+        if self._over.wait(_GRACE):
             return
         for peer in self._near:
             if process_state(peer) == STOPPED:
                 os.kill(peer.pid, signal.SIGKILL)
-        if not self._over.wait(patience):
+        if not self._over.wait(grace):
             os._exit(1)
 
     def _end_for_all(self) -> None:
@@ -186,7 +195,7 @@ class Watchdog:
         if not self._claimed():
             return
         found = self._look()
-        error = verdict(found, self._plans, "seen by the watchdog")
+        error = diagnose_hang(found, self._plans, "seen by the watchdog")
         self._dump(error, found)
         print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
         self.printed()
@@ -205,9 +214,9 @@ class Watchdog:
         self._wait.looked = now
         found, before = self._look(), self._wait.found
         self._wait.found = found
-        if at_a_stand(found, before) and strayed(found):
+        if is_standstill(found, before) and diverged_ranks(found):
             return True
-        if before and locked(found, before, self._rank, self._plans):
+        if before and is_deadlocked(found, before, self._rank, self._plans):
             return True
         return any(s.state == GONE for s in culprits(found, self._plans))
 
@@ -219,8 +228,8 @@ class Watchdog:
             for row, peer in zip(self._table.rows, self._near, strict=True)
         )
 
-    def _look(self) -> list[Standing]:
-        return [] if self._table is None else standings(self._table, self._near, time.monotonic_ns())
+    def _look(self) -> list[RankStatus]:
+        return [] if self._table is None else rank_statuses(self._table, self._near, time.monotonic_ns())
 
     def _said(self) -> bool:
         return self._table is not None and bool(self._table.rows[0]["failed"][0])
@@ -238,7 +247,7 @@ class Watchdog:
         self._leave(0.0)
         os._exit(1)
 
-    def _dump(self, error: BaseException, found: Sequence[Standing]) -> None:
+    def _dump(self, error: BaseException, found: Sequence[RankStatus]) -> None:
         if self._dump_to is None:
             return
         data = {
@@ -272,8 +281,8 @@ def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: P
     rank = transport.process_index
     peers = transport.exchange_objects(this_process(rank))
     table = transport.control
-    answering = Answering.to_launcher(peers[rank], -1 if table is None else table.file)
-    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, answering)
+    reporter = CrashReporter.to_launcher(peers[rank], -1 if table is None else table.file)
+    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, reporter)
     if table is not None:
         threading.Thread(target=dog.guard, name="shardc-watchdog", daemon=True).start()
     sys.excepthook = _Hook(sys.excepthook, dog.claim_failure, dog.printed)

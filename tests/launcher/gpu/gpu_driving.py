@@ -17,7 +17,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.gpu.driver import GpuDriver
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 
 CONFIG = Config()
@@ -67,8 +67,8 @@ def gpu_driver(
 ) -> GpuDriver:
     """``program`` on a GPU of its own."""
     executable = program if isinstance(program, Executable) else gpu_executable(program)
-    home = GpuHome(runtime or EmulatedRuntime(seed=seed))
-    return GpuDriver(executable, home, LocalTransport(), CONFIG, array_type=Array)
+    context = GpuContext(runtime or EmulatedRuntime(seed=seed))
+    return GpuDriver(executable, context, LocalTransport(), CONFIG, array_type=Array)
 
 
 def cpu_driver(program: Program | Module) -> Driver:

@@ -18,7 +18,7 @@ from shardc.collectives.in_process.transport import LocalTransport
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.gpu.driver import GpuDriver
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.cuda.driver import CudaDriver
 from shardc.native.gpu.cuda.module import CudaModule
 from shardc.native.gpu.cuda.probe import probe_driver
@@ -58,7 +58,7 @@ class CudaOverEmulation(CudaRuntime):
 
 
 def driver_of(program: Any, runtime: CudaRuntime) -> GpuDriver:
-    return GpuDriver(gpu_executable(program), GpuHome(runtime), LocalTransport(), CONFIG, array_type=Array)
+    return GpuDriver(gpu_executable(program), GpuContext(runtime), LocalTransport(), CONFIG, array_type=Array)
 
 
 def train(devices: int) -> Program:

@@ -16,7 +16,7 @@ from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.checked import StepCheck, Unpartitioned
 from shardc.launcher.gpu.driver import GpuDriver
-from shardc.launcher.gpu.memory import GpuHome
+from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.emulated.runtime import EmulatedRuntime
 from tests.launcher.gpu.gpu_driving import CONFIG, Counting, cpu_driver, gpu_driver, gpu_executable, values
 
@@ -140,10 +140,10 @@ def test_free_memory_is_given_back_before_memory_is_short() -> None:
 
     sizes = (300_000, 400_000)
     runtime = EmulatedRuntime(seed=1, memory_bytes=5 << 20)
-    home = GpuHome(runtime)
+    context = GpuContext(runtime)
     for n in sizes * 2:  # each fits alone
         executable = gpu_executable(shardc.trace(add, ShapeDtype((n,), "float32")))
-        driver = GpuDriver(executable, home, LocalTransport(), CONFIG, array_type=Array)
+        driver = GpuDriver(executable, context, LocalTransport(), CONFIG, array_type=Array)
         x = np.arange(n, dtype=np.float32)
         np.testing.assert_array_equal(np.asarray(driver([x])[0]), x + 1)
         del driver
@@ -157,7 +157,7 @@ def test_steps_are_compared_with_the_unpartitioned_program() -> None:
     def checked(source: Program) -> GpuDriver:
         whole = Unpartitioned.of(source.propagate())
         check = StepCheck(whole, executable, transport)
-        return GpuDriver(executable, GpuHome(EmulatedRuntime(seed=2)), transport, config, check, array_type=Array)
+        return GpuDriver(executable, GpuContext(EmulatedRuntime(seed=2)), transport, config, check, array_type=Array)
 
     checked(program)([W, X])
 

@@ -8,26 +8,26 @@ import sys
 
 import pytest
 
-from shardc.launcher.jobs.crash_report import RollCall
+from shardc.launcher.jobs.crash_report import CrashReport
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets without files")
 
 RANK = """
 import os, sys
-from shardc.launcher.jobs.crash_report import Answering
+from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.rank_status import this_process
-answering = Answering.to_launcher(this_process(int(sys.argv[1])), -1)
+reporter = CrashReporter.to_launcher(this_process(int(sys.argv[1])), -1)
 print("here", flush=True)
 sys.stdin.readline()
 if sys.argv[2]:
-    getattr(answering, sys.argv[2])()
+    getattr(reporter, sys.argv[2])()
 os._exit(0)
 """
 
 
-def job(*words: str) -> tuple[RollCall, list[int]]:
-    """Ranks that say their word and end, one after another; the roll call, and their processes."""
-    with RollCall() as call:
+def job(*words: str) -> tuple[CrashReport, list[int]]:
+    """Ranks that say their word and end, one after another; the crash report, and their processes."""
+    with CrashReport() as call:
         ranks = [
             subprocess.Popen(
                 [sys.executable, "-c", RANK, str(rank), word],
@@ -58,7 +58,7 @@ def test_the_first_that_says_nothing() -> None:
 
 
 def test_a_rank_that_has_told_the_user() -> None:
-    call, _ = job("", "told")
+    call, _ = job("", "reported")
     assert call.first(1) is None
 
 

@@ -11,15 +11,15 @@ from shardc.collectives.call.control_table import ARRIVING, COMPUTING, EXCHANGIN
 from shardc.collectives.call.membership import Ownership
 from shardc.hlo.ir.groups import ListGroups, ListPairs
 from shardc.hlo.ir.types import DTYPES
-from shardc.launcher.jobs.hang_diagnosis import at_a_stand, culprits, locked, strayed, verdict
+from shardc.launcher.jobs.hang_diagnosis import culprits, diagnose_hang, diverged_ranks, is_deadlocked, is_standstill
 from shardc.launcher.jobs.rank_status import (
     DEAD,
     RUNNING,
     STOPPED,
     UNKNOWN,
+    CollectivePlan,
     Peer,
-    Plan,
-    Standing,
+    RankStatus,
     process_state,
     this_process,
 )
@@ -30,16 +30,16 @@ CALLS = [
     CollectiveCall(1, "all-reduce", "add", ListGroups(((0, 1, 2, 3),)), (PLACE,), "all", "m.py:2"),
     CollectiveCall(2, "collective-permute", "", ListPairs(((0, 1), (3, 2))), (PLACE,), "turn", "m.py:3"),
 ]
-PLANS = {n: Plan.of(name, CALLS, Ownership(4, 4)) for n, name in ((5, "step"), (6, "other"))}
+PLANS = {n: CollectivePlan.of(name, CALLS, Ownership(4, 4)) for n, name in ((5, "step"), (6, "other"))}
 
 
-def at(rank: int, state: int, index: int = 0, way: tuple[int, ...] = (), process: str = RUNNING) -> Standing:
+def at(rank: int, state: int, index: int = 0, way: tuple[int, ...] = (), process: str = RUNNING) -> RankStatus:
     recent = tuple((i, 0, 0.5) for i in way)
     numbers = {"program": 5, "index": index, "completed": len(way), "waited": 2_000_000_000, "begun": len(way)}
-    return Standing(Peer(rank, "host", 100 + rank, 1), process, state, recent=recent, **numbers)  # type: ignore[arg-type]
+    return RankStatus(Peer(rank, "host", 100 + rank, 1), process, state, recent=recent, **numbers)  # type: ignore[arg-type]
 
 
-def names(found: list[Standing]) -> list[int]:
+def names(found: list[RankStatus]) -> list[int]:
     return [s.rank for s in culprits(found, PLANS)]
 
 
@@ -59,7 +59,7 @@ WAITING = [at(rank, ARRIVING, 1) for rank in range(4)]
         ({}, []),
     ],
 )
-def test_who_keeps_the_others_waiting(changed: dict[int, Standing], guilty: list[int]) -> None:
+def test_who_keeps_the_others_waiting(changed: dict[int, RankStatus], guilty: list[int]) -> None:
     found = [changed.get(rank, s) for rank, s in enumerate(WAITING)]
     assert names(found) == guilty
 
@@ -81,32 +81,32 @@ def test_who_is_not_waited_for_is_not_named() -> None:
 )
 def test_who_took_another_way(ways: tuple[tuple[int, ...], ...], guilty: list[int]) -> None:
     found = [at(rank, ARRIVING, way[-1] if way else 0, way) for rank, way in enumerate(ways)]
-    assert [s.rank for s in strayed(found)] == guilty
+    assert [s.rank for s in diverged_ranks(found)] == guilty
 
 
 def test_who_gets_on_by_another_way_is_not_lost() -> None:
     still = [at(0, ARRIVING, 2, (0, 1, 2)), at(1, ARRIVING, 2, (0, 1, 2)), at(2, ARRIVING, 1, (0, 1, 1)), at(3, GONE)]
-    assert strayed(still)
-    assert at_a_stand(still, still)
+    assert diverged_ranks(still)
+    assert is_standstill(still, still)
     for rank, other in ((2, at(2, COMPUTING, 1, (0, 1, 1))), (2, replace(still[2], begun=9)), (0, at(0, EXPECTING, 2))):
         moving = [other if s.rank == rank else s for s in still]
-        assert not at_a_stand(moving, still)
-        assert not at_a_stand(still, moving)
+        assert not is_standstill(moving, still)
+        assert not is_standstill(still, moving)
     computing = [at(2, COMPUTING, 1, (0, 1, 1)) if s.rank == 2 else s for s in still]
-    assert not at_a_stand(computing, computing)
-    assert not at_a_stand(still, [])
+    assert not is_standstill(computing, computing)
+    assert not is_standstill(still, [])
 
 
 def test_only_the_end_of_a_long_way_is_known() -> None:
     long = at(1, ARRIVING, 1, (0, 1, 0, 1))
     found = [at(0, ARRIVING, 1, (0, 1, 0, 1)), replace(long, recent=long.recent[2:]), at(2, ARRIVING, 1, (0, 1, 0, 1))]
-    assert not strayed(found)
-    assert [s.rank for s in strayed([found[0], replace(found[1], recent=((1, 0, 0.5),) * 2), found[2]])] == [1]
+    assert not diverged_ranks(found)
+    assert [s.rank for s in diverged_ranks([found[0], replace(found[1], recent=((1, 0, 0.5),) * 2), found[2]])] == [1]
 
 
 def test_the_message_has_everything() -> None:
     found = [at(0, ARRIVING, 0), at(1, COMPUTING, 2, (0, 1, 2), STOPPED), at(2, ARRIVING, 1), at(3, ARRIVING, 1)]
-    assert str(verdict(found, PLANS, "after 2 s")) == (
+    assert str(diagnose_hang(found, PLANS, "after 2 s")) == (
         "rank 1 (pid 101 on host) did not come to all-reduce %rows (collective 0), group 0,1 (after 2 s)\n"
         "  rank 1 (pid 101 on host): it is stopped (state T); it computes in a step, after 3 collectives, the last "
         "collective-permute %turn (collective 2); its last: %rows 0.5 ms, %all 0.5 ms, %turn 0.5 ms\n"
@@ -119,9 +119,9 @@ def test_the_message_has_everything() -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    found = [Standing(Peer(rank, "host", 100 + rank, 1), DEAD if rank == 1 else RUNNING) for rank in range(3)]
+    found = [RankStatus(Peer(rank, "host", 100 + rank, 1), DEAD if rank == 1 else RUNNING) for rank in range(3)]
     assert found[0].state == UNKNOWN
-    said = str(verdict(found, {}, "seen by the launcher"))
+    said = str(diagnose_hang(found, {}, "seen by the launcher"))
     assert said.startswith(
         "rank 1 (pid 101 on host) failed (seen by the launcher)\n  rank 1 (pid 101 on host): it is dead\n"
     )
@@ -129,10 +129,10 @@ def test_what_is_not_known_is_not_said() -> None:
 
 
 def test_pairs_are_told_by_rank() -> None:
-    site = PLANS[5].sites[2]
-    assert [site.devices[r] for r in range(4)] == ["pairs 0 to 1", "pairs 0 to 1", "pairs 3 to 2", "pairs 3 to 2"]
-    assert site.together(3) == {2, 3}
-    assert Plan.from_json(PLANS[5].to_json()) == PLANS[5]
+    collective = PLANS[5].collectives[2]
+    assert [collective.devices[r] for r in range(4)] == ["pairs 0 to 1", "pairs 0 to 1", "pairs 3 to 2", "pairs 3 to 2"]
+    assert collective.together(3) == {2, 3}
+    assert CollectivePlan.from_json(PLANS[5].to_json()) == PLANS[5]
 
 
 def test_processes_of_this_machine() -> None:
@@ -141,12 +141,12 @@ def test_processes_of_this_machine() -> None:
     assert process_state(replace(mine, pid=1 << 30)) == DEAD
 
 
-def looked(found: list[Standing], *idle: int) -> list[Standing]:
+def looked(found: list[RankStatus], *idle: int) -> list[RankStatus]:
     """The same a look later; ``idle`` ranks have not looked themselves."""
     return [s if s.rank in idle else replace(s, polls=s.polls + 1) for s in found]
 
 
-def exchanging(rank: int, note: str = "making f") -> Standing:
+def exchanging(rank: int, note: str = "making f") -> RankStatus:
     return replace(at(rank, EXCHANGING), note=note, exchanges=1)
 
 
@@ -171,25 +171,25 @@ OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
     ],
 )
 def test_who_waits_for_processes_that_wait_for_it(
-    changed: dict[int, Standing], idle: tuple[int, ...], ranks: tuple[int, ...]
+    changed: dict[int, RankStatus], idle: tuple[int, ...], ranks: tuple[int, ...]
 ) -> None:
     before = [changed.get(rank, s) for rank, s in enumerate(WAITING)]
     found = looked(before, *idle)
-    assert tuple(r for r in range(4) if locked(found, before, r, PLANS)) == tuple(sorted(ranks))
+    assert tuple(r for r in range(4) if is_deadlocked(found, before, r, PLANS)) == tuple(sorted(ranks))
     moved = [replace(s, sequence=s.sequence + 1, exchanges=s.exchanges + 1) for s in found]
-    assert not any(locked(moved, before, r, PLANS) for r in range(4))
+    assert not any(is_deadlocked(moved, before, r, PLANS) for r in range(4))
 
 
 def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     found = [replace(s, step=9) for s in WAITING[:3]]
-    said = str(verdict([*found, exchanging(3, "making f(float32[8])")], PLANS, "at once"))
+    said = str(diagnose_hang([*found, exchanging(3, "making f(float32[8])")], PLANS, "at once"))
     assert said.startswith("rank 3 (pid 103 on host) came to something else than the others (at once)")
     assert "rank 3 (pid 103 on host): it waits for all ranks in making f(float32[8]), for 2.0 s" in said
     assert "rank 0 (pid 100 on host): it waits in all-reduce %all (collective 1) of step, step 9, group 0,1,2,3" in said
     assert "where: m.py:2" in said and "fix: call the same programs" in said
-    said = str(verdict([*found, OTHER], PLANS, "at once"))
+    said = str(diagnose_hang([*found, OTHER], PLANS, "at once"))
     assert "rank 3 (pid 103 on host): it waits in all-reduce %all (collective 1) of other, step 2" in said
-    said = str(verdict([WAITING[0], OTHER], PLANS, "at once"))
+    said = str(diagnose_hang([WAITING[0], OTHER], PLANS, "at once"))
     assert "rank 0 (pid 100 on host) and rank 3 (pid 103 on host) wait for each other at different places" in said
     late = [at(0, OUTSIDE), *(exchanging(r) for r in (1, 2, 3))]
-    assert str(verdict(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not come to making f")
+    assert str(diagnose_hang(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not come to making f")
