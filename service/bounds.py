@@ -1,4 +1,4 @@
-"""What values in orders may be: limits that stand in the types, for our codec and for the HTTP interface alike.
+"""Limits of values in orders: they stand in the types, and hold for our codec and for the HTTP interface.
 
 A limit is a `ValueConstraint` of the codec, and for pydantic, which FastAPI reads requests with, it is grouped
 metadata: what it yields is what pydantic checks and writes into the interface's description.

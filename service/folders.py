@@ -1,4 +1,4 @@
-"""Where a server keeps things when nobody says where."""
+"""The default folders of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: one client's wish for one order's result, and what became of it."""
+"""Jobs: one client's request for an order's result, its state and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What artifacts say that no other class of ours does: ``program.json``, ``stages.json``, ``ahead.json``."""
+"""The contents of ``program.json``, ``stages.json`` and ``ahead.json``, which no other class describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server, put together: workers, store, scheduler and the HTTP interface, from the first to the last."""
+"""`shardc serve`: puts workers, store, scheduler and HTTP interface together, and takes them down."""
 
 from __future__ import annotations
 

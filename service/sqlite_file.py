@@ -1,4 +1,4 @@
-"""SQLite files that several processes use at once, and that may turn out to be damaged."""
+"""SQLite files that several processes share, and that may be found damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which devices come to their collectives, and the proof that none waits for ever.
+"""The order in which devices come to their collectives, and the proof that none deadlocks.
 
 A `Schedule` is a tree: collectives, their starts and dones, loops and choices. Every device goes through it in order.
 Its waits are taken to be as long as any transport makes them: a whole collective and a done wait until all members of

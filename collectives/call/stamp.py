@@ -1,4 +1,4 @@
-"""What the ranks of a job must have alike in a step, carried by the head of every collective.
+"""Stamps: what the ranks of a job must have in common in a step, carried by the header of every collective.
 
 A stamp is the program's number, how many steps of it this process has begun, and two sums over the digests d(k) of its
 plain arguments: of d(k), and of (k + 1) * d(k), modulo 2^64. Who meets another stamp knows what differs, and by the two
@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from shardc.hlo.errors import InputError, RunError, ShardcError
 
-__all__ = ["SAME_CALLS", "SAME_VALUES", "Stamp", "Stamping", "Told", "digest_of"]
+__all__ = ["SAME_CALLS", "SAME_VALUES", "Stamping", "StepStamp", "Told", "digest_of"]
 
 #: What to do where ranks have come to different places.
 SAME_CALLS = (
@@ -37,7 +37,7 @@ def digest_of(data: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class StepStamp:
     """One process's in one step; words may be signed."""
 
     step: int
@@ -65,7 +65,7 @@ class Told:
     place: Callable[[int, int], str] = lambda program, index: f"collective {index} of another program"
 
     def difference(
-        self, mine: Stamp, other: Stamp, ranks: tuple[int, int], where: str | None = None, when: str = "in"
+        self, mine: StepStamp, other: StepStamp, ranks: tuple[int, int], where: str | None = None, when: str = "in"
     ) -> ShardcError | None:
         """What is wrong when ``ranks`` (mine, the other) met with these in a collective, which is ``where``."""
         if mine.step != other.step:

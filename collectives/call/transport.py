@@ -1,4 +1,4 @@
-"""What the driver asks of a transport, and of the collective executor that a transport makes for a program."""
+"""The protocols of a transport, and of the collective executor that it makes for a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of a reduced operand, and who handles each: see `shardc.collectives.engine.plan_messages`.
+"""Ranges of a reduced operand, and the process that handles each: see `shardc.collectives.engine.plan_messages`.
 
 ``processes`` are always those of a group by node, both in order of position.
 """

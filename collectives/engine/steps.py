@@ -1,4 +1,4 @@
-"""What one process does in one collective, as a list of small steps that native code goes through.
+"""The steps of one process in one collective, a list that native code goes through.
 
 Places are named by device and operand, not by address: one list serves every step of the program. A `WaitStep` ends
 when all messages posted so far have arrived and left; everything else happens at once, in order. See

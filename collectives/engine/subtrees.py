@@ -1,4 +1,4 @@
-"""Parts of the fixed reduction tree that one owner can do alone, and how their results are put together.
+"""Parts of the fixed reduction tree that one owner computes alone, and how their results are combined.
 
 The tree over g positions halves the next power of two (`shardc.collectives.call.reduction`). A *subtree* is an aligned
 block of ``width`` positions, a power of two, cut off at g. Whoever owns all members of a block may reduce them by

@@ -1,4 +1,4 @@
-"""What a way of doing collectives on GPUs gives to who runs a step: work by groups of devices."""
+"""The protocol between a GPU collective and who runs a step: work by groups of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way a program's collectives go: within a GPU, by NCCL, or through the host's memory."""
+"""The route of each collective of a program: within a GPU, by NCCL, or through the host's memory."""
 
 from __future__ import annotations
 

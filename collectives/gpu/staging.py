@@ -1,4 +1,4 @@
-"""Collectives through the host's memory: where their operands and results lie there, for the transport that does them.
+"""Collectives through the host's memory: the places of operands and results there, for the transport that does them.
 
 Every device has an arena on the host; a transport does the same collectives on those as it does on a CPU. Places of
 collectives that may be under way at the same time are apart, all others lie in the same bytes.

@@ -1,4 +1,4 @@
-"""Virtual devices: all devices of the program live in this process."""
+"""The transport of virtual devices, which all live in this process."""
 
 from __future__ import annotations
 

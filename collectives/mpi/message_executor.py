@@ -16,7 +16,7 @@ from typing import Any
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.control_table import row_offset
 from shardc.collectives.call.memory import aligned_bytes
-from shardc.collectives.call.stamp import SAME_CALLS, Stamp, Told
+from shardc.collectives.call.stamp import SAME_CALLS, StepStamp, Told
 from shardc.collectives.engine.engine_calls import WorkCode, cell_of
 from shardc.collectives.engine.plan_messages import MessagePlan
 from shardc.collectives.engine.steps import (
@@ -409,8 +409,8 @@ def _load_code(code: WorkCode) -> Loaded:
     return native.load_messages(make() if code.keep is None else code.keep(native.messages_ir(target), target, make))
 
 
-def _stamp_of(record: native.Stamp) -> Stamp:
-    return Stamp(record.step, record.values, record.weighted)
+def _stamp_of(record: native.Stamp) -> StepStamp:
+    return StepStamp(record.step, record.values, record.weighted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""MPI ranks: collectives by messages of bytes, between nodes or between all ranks, with a bounded wait.
+"""The transport of MPI ranks: collectives by messages, between nodes or all ranks, with a bounded wait.
 
 The caller starts MPI (`shardc.launcher.jobs.mpi_environment`) and passes ``MPI.COMM_WORLD``; this module never imports
 ``mpi4py.MPI`` itself.

@@ -1,4 +1,4 @@
-"""Ranks of one node: they address each other's memory, and no message is sent.
+"""The collective executor of ranks of one node, which address each other's memory.
 
 See `shardc.collectives.shared_memory.native_executor` for how a collective goes,
 `shardc.collectives.shared_memory.heap` for the memory.
@@ -13,7 +13,7 @@ from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.membership import Ownership
-from shardc.collectives.call.stamp import Stamp, Told
+from shardc.collectives.call.stamp import StepStamp, Told
 from shardc.collectives.engine.engine_calls import MadeCall, cell_of
 from shardc.collectives.shared_memory.native_executor import MISMATCH, UNFINISHED
 from shardc.collectives.shared_memory.node import ComputeNode
@@ -111,8 +111,8 @@ class SharedMemoryExecutor:
             ranks = self._node.ranks
             mine, other = (ranks[p] for p in (self._node.position, self._processes[index][found.found_member]))
             stamps = (
-                Stamp(found.step, found.values, found.weighted),
-                Stamp(found.found_step, found.found_values, found.found_weighted),
+                StepStamp(found.step, found.values, found.weighted),
+                StepStamp(found.found_step, found.found_values, found.found_weighted),
             )
             different = self.told.difference(*stamps, (mine, other), where)
             if different is not None and found.found_index == index:

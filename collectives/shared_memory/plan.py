@@ -1,4 +1,4 @@
-"""What the ranks of one node agree on before a program's first step: channels, records, and each rank's share.
+"""The plan that the ranks of one node share before a program's first step: channels, records, each rank's share.
 
 Everything here follows from the collectives and from who owns which device, so every rank comes to the same layout
 without a word; only where in the heaps the memory lies is told to the others.

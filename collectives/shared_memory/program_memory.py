@@ -1,4 +1,4 @@
-"""The memory that the ranks of a node share for one program: meetings, records, staging; see `shared_plan`.
+"""The memory that the ranks of a node share for one program: meetings, records, staging; see `plan`.
 
 A rank may be done with a program while others still read its records, so its block is free when all have closed: each
 counts in a meeting at the start of everybody's block.

@@ -1,4 +1,4 @@
-"""Results that all members of a group have alike, once in memory: parts of several arenas that are the same pages.
+"""Shared results: sections of several arenas that are the same pages, for results that all members of a group get.
 
 A `SharedSection` of the arena holds nothing but results of all-reduces and all-gathers over its groups. Its pages lie
 in the program's block of the process that has a group's first device, and are mapped into the arenas of all of the

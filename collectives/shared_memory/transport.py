@@ -1,4 +1,4 @@
-"""A job whose ranks all run on one node: collectives in shared memory, the rest by messages."""
+"""The transport of a job on one node: collectives in shared memory, everything else by messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of our own that does tasks, as its parent sees it.
+"""A child process that does tasks under limits, as its parent sees it.
 
 The parent trusts it with nothing: compilers of native code can crash, hang or fill memory. The child has limits from
 the operating system and the parent a clock; whatever ends a child becomes an error that says which task and why. Only

@@ -1,4 +1,4 @@
-"""A child's main part: reads tasks from standard input, does them one by one, and answers on standard output.
+"""The main loop of a child: reads tasks from standard input, does one after the other, answers on standard output.
 
 It ends with its input, also in the middle of a task: whoever started it is gone then.
 """

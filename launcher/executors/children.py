@@ -1,4 +1,4 @@
-"""Children to lend: each call gets one for as long as its task takes, an idle one if there is one."""
+"""A pool of child processes: each call has one for as long as its task takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a child may take while it does a task, told to the operating system by the child itself."""
+"""Limits of the operating system (rlimits) that a child sets for a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of this process's environment its children see: what programs need to run at all, and nothing that is secret."""
+"""The environment of children: what programs need to run at all, and nothing that is secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks end badly, in words."""
+"""The errors of tasks that were stopped, broke a limit, or lost their process."""
 
 from __future__ import annotations
 

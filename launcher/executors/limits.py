@@ -1,4 +1,4 @@
-"""What a task may take: time, memory, and how large its answer may be."""
+"""The limits of a task: time, memory, and bytes of its answer."""
 
 from __future__ import annotations
 

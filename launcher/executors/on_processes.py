@@ -1,4 +1,4 @@
-"""Tasks on children of this process, the default: threads that lend them."""
+"""Tasks on child processes of this one, the default: a thread waits for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's standard streams, read and written together without waiting for one of them alone."""
+"""A process's standard streams, read and written together so that none of them blocks the others."""
 
 from __future__ import annotations
 

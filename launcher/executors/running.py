@@ -1,4 +1,4 @@
-"""Workers, wherever they are: what is asked of them, and what one gets back."""
+"""Workers of any kind: their protocol, and submitted tasks with their futures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks that children know, by name: a child takes no code from anybody, only names and bytes."""
+"""The tasks that children know, by name: children take names and bytes, never code."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, connected_processes, members_of
-from shardc.collectives.call.stamp import Stamp, Told
+from shardc.collectives.call.stamp import StepStamp, Told
 from shardc.collectives.call.transport import Transport
 
 __all__ = ["Neighbours", "connects_all"]
@@ -61,13 +61,13 @@ class Neighbours:
         # Odd factors: what is exchanged between steps does not cancel, and the ratio that tells the argument stays.
         self._values = (self._values + (2 * step + 1) * values) & _WORD
         self._weighted = (self._weighted + (2 * step + 1) * weighted) & _WORD
-        mine = Stamp(step, self._values, self._weighted)
+        mine = StepStamp(step, self._values, self._weighted)
         entry[1] = 0
         entry[2:] = np.array([mine.values, mine.weighted], np.uint64).view(np.int64)
         entry[0], entry[1] = self._number, step
         for rank, ring in self._others:
             program, other, *sums = ring[place].tolist()
             if program == self._number and other == step:
-                found = self._told.difference(mine, Stamp(step, *sums), (self._rank, rank), when="in or before")
+                found = self._told.difference(mine, StepStamp(step, *sums), (self._rank, rank), when="in or before")
                 if found is not None:
                     raise found

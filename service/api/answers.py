@@ -1,4 +1,4 @@
-"""What the interface answers with, as classes: its description shows them, and `shardc.service.client` reads them."""
+"""The answers of the HTTP interface, as classes: its description shows them, and `shardc.service.client` reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: routes, what guards them, and how errors look."""
+"""The application: its routes, the guards around them, and the form of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What orders made, by key: manifests and files."""
+"""Routes of results: manifests and files by key."""
 
 from __future__ import annotations
 

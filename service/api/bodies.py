@@ -1,4 +1,4 @@
-"""Bodies of requests: no larger than allowed, of the right type, and coming at some speed."""
+"""Request bodies: reads them within limits of size, type and speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that do not wait for ever: heads of requests have to come, and answers to be taken, within a bound.
+"""Connections with time limits: for the head of a request to arrive, and for an answer to be read.
 
 Uvicorn bounds the time between requests; whoever sends a header letter by letter, or never reads an answer, would hold
 a connection, and a file in memory, as long as they like. What is refused before the application is asked is a problem

@@ -1,4 +1,4 @@
-"""What every request passes: is it counted, does it come from where it may, does it have a token."""
+"""Checks of every request: counts it, and refuses it from a wrong place or without a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: orders handed in, looked at, waited for, followed and cancelled."""
+"""Routes of jobs: submit an order, read, wait for, follow and cancel a job."""
 
 from __future__ import annotations
 

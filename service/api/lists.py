@@ -1,4 +1,4 @@
-"""What the service knows and is: machines, targets, its key, itself."""
+"""Routes of what the service has: machines, targets, its key, and itself."""
 
 from __future__ import annotations
 

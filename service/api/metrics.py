@@ -1,4 +1,4 @@
-"""Figures for monitors, in Prometheus' form: requests counted here, the rest asked of scheduler and store when read."""
+"""Metrics in the form of Prometheus: requests are counted here, scheduler and store are asked when metrics are read."""
 
 from __future__ import annotations
 

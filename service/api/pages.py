@@ -1,4 +1,4 @@
-"""Pages for browsers: the explorer, and the description of the interface. Static, and the same for everybody."""
+"""Static pages for browsers: the explorer, and the description of the interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors over HTTP: the library's own as problem documents (RFC 9457), and everything else in the same form."""
+"""Errors over HTTP: problem documents (RFC 9457) with the fields of shardc's own errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: uploaded once, named by their content from then on."""
+"""Routes of programs: uploaded once, then named by the SHA-256 of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity tags: does who asks have it already?"""
+"""Entity tags: whether the client has the content already."""
 
 from __future__ import annotations
 

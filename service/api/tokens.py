@@ -1,4 +1,4 @@
-"""Bearer tokens: a file with a line for each, in which only their hashes stand.
+"""Bearer tokens: a file with one per line, which holds only their hashes.
 
 A line is ``NAME sha256:HEX``; a name is for people. A line ``NAME TOKEN`` or ``TOKEN`` that somebody wrote by hand is
 replaced by its hash when the server reads it. Tokens are long and random, so that one round of SHA-256 is enough.

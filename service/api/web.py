@@ -1,4 +1,4 @@
-"""The web server around the application: a socket, uvicorn, signals, and an end in good order."""
+"""The web server: socket, uvicorn, signals, and an orderly end."""
 
 from __future__ import annotations
 

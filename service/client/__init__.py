@@ -1,4 +1,4 @@
-"""The other side of the compile service: programs whose stages somebody else works out.
+"""The client of the compile service: the stages of a program, worked out by a server.
 
 Start with `client` and `program`; `connection` and `transport` speak HTTP.
 """

@@ -1,4 +1,4 @@
-"""Where a compile service is, and what it knows its user by."""
+"""The address of a compile service, and the token that it knows its user by."""
 
 from __future__ import annotations
 

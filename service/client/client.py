@@ -1,4 +1,4 @@
-"""`shardc.connect`: the client of a compile service, in terms of programs."""
+"""`shardc.connect`: the client of a compile service, which takes and gives programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client's HTTP connection to a compile service: what is asked again, and what answers mean.
+"""One client's HTTP connection to a compile service: which requests are repeated, and what answers mean.
 
 Everything that is asked can be asked twice: programs and results are named by their content, and a second order for
 the same is the same work. So what the network loses is asked for again, a few times, before the service is away.

@@ -1,4 +1,4 @@
-"""Executables from a compile service: what is loaded as native code comes from the same compiler, verified.
+"""Executables from a compile service: code is loaded only if the same compiler made it and its signature holds.
 
 That it is the same compiler shows in the key: an order's key is a digest of the order and of shardc's own sources, so
 the service's is ours when both would make the same of it, bit by bit.

@@ -1,4 +1,4 @@
-"""The per-device program at a compile service, and all that is made of it."""
+"""The per-device program at a compile service, and the results that follow from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to a compile service: hands in orders, waits, fetches what was made, and checks all of it.
+"""Requests to a compile service: submits orders, waits, fetches results, and checks all of them.
 
 Nothing of an answer is used before the signature of its entry, and length and digest of each file, were verified.
 """

@@ -1,4 +1,4 @@
-"""From the words of `Program`'s stages to those of an order: specs, meshes, machines and settings as plain data."""
+"""Arguments of the stages as fields of an order: specs, meshes, machines and settings become plain data."""
 
 from __future__ import annotations
 

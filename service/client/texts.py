@@ -1,4 +1,4 @@
-"""Programs of this process as bytes that a compile service reads the same program from."""
+"""Programs of this process as bytes from which a compile service reads the same program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP to one place: connections that are kept open, proxies that the environment names, and failures in words."""
+"""HTTP to one server: connections that are kept open, proxies of the environment, and failures as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explorer as files for a web server: page, style, script, programs to begin with; nothing from elsewhere.
+"""The explorer as files for a web server: page, style, script and example programs, all from this package.
 
 Style and helpers are the report's: the explorer begins with them and adds its own.
 """

@@ -1,4 +1,4 @@
-"""Why the scheduler does not take an order: the queue is full, the service ends, a program was never uploaded."""
+"""The errors with which the scheduler refuses an order: queue full, shutting down, program not uploaded."""
 
 from __future__ import annotations
 

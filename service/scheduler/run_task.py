@@ -1,4 +1,4 @@
-"""What the task of an order gets, and the problem that its failure is told as."""
+"""The payload of the task of an order, and the problem that a failed task becomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index: how large everything in the store is and when it was last used, in SQLite.
+"""The index: size and last use of every object in the store, in SQLite.
 
 It says what to evict and nothing else; what is there, the store says itself. So an index that is missing or damaged is
 made again from a listing, and one that lags behind (another server writes to the same store) is put right by the next.

@@ -1,4 +1,4 @@
-"""Leases: what a server is using is not evicted, neither by itself nor by another server on the same store.
+"""Leases: no server on the same store evicts what another one is using.
 
 A lease is an empty file in the store, ``leases/KEY.SERVER.NUMBER.EXPIRY`` (milliseconds). Who evicts first puts up a
 warning, ``evicting/KEY``, and looks *afterwards* for leases; who takes a lease looks *afterwards* for warnings, and

@@ -1,4 +1,4 @@
-"""Manifests: what lies in the store under a place, as a small file that is written last and removed first.
+"""Manifests: the list of an object's files, a small file that is written last and removed first.
 
 The files themselves lie one behind the other in a single file of a name that is never used twice. So what is written
 or removed at the same time by somebody else, for the same key, is never the same file.

@@ -1,4 +1,4 @@
-"""What the files of an entry are, by the end of their names."""
+"""Media types of an entry's files, by the ends of their names."""
 
 from __future__ import annotations
 

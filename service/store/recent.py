@@ -1,4 +1,4 @@
-"""What was used last, in memory, up to a limit."""
+"""A cache in memory with a size limit: the least recently used values go first (LRU)."""
 
 from __future__ import annotations
 

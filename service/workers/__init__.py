@@ -1,4 +1,4 @@
-"""What a worker does: reads a program, carries out one order, and gives files back.
+"""The work of a worker: it reads a program, carries out one order, and returns files.
 
 Start with `carry_out`, the table of kinds of orders.
 """

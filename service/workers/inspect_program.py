@@ -1,4 +1,4 @@
-"""Orders of kind ``inspect``: what is in a program, for people who are about to annotate it."""
+"""Orders of kind ``inspect``: the names, shapes and annotations of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named files and facts as one string of bytes: what goes to a worker, and what comes back.
+"""Packages: named files and facts as one string of bytes, to a worker and back.
 
 Eight bytes say how long the header is: JSON with the facts, and the files' names and lengths in the order in which
 their contents follow. Nothing is compressed, and a reader copies each file once.

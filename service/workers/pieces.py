@@ -1,4 +1,4 @@
-"""Orders in pieces: how the task of an order that is worth several workers asks for them, and hears what they found.
+"""Orders in pieces: how the task of an order asks several workers for help, and gets their results.
 
 Such a task answers with `WantedPieces` in place of files. Each piece is done by itself, by the same task in whatever
 worker is free; then the order's task is asked again, with all that came of them, until it answers with files, or fails.

@@ -1,4 +1,4 @@
-"""Orders of kinds ``simulate`` and ``report``: a predicted step, and the page about everything."""
+"""Orders of kinds ``simulate`` and ``report``: a predicted step, and the HTML page."""
 
 from __future__ import annotations
 

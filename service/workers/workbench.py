@@ -1,4 +1,4 @@
-"""What orders of all kinds have in common: a program opened by an order, stages with times, and files as bytes.
+"""The parts that orders of all kinds share: programs as the order wants them, timed stages, and files as bytes.
 
 Nothing that an order names is opened: programs are bytes that came along, machines are those that come with shardc or
 a text. What must be a file (a machine's description, measured times) is written into a folder of this order's own,

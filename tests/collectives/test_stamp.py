@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.collectives.call.stamp import Stamp, Told, digest_of
+from shardc.collectives.call.stamp import StepStamp, Told, digest_of
 from shardc.hlo.errors import InputError, RunError
 
 WORD = 1 << 64
 WORDS = st.integers(0, WORD - 1)
 
 
-def stamp(step: int, digests: list[int], *, signed: bool = False) -> Stamp:
+def stamp(step: int, digests: list[int], *, signed: bool = False) -> StepStamp:
     """As ranks sum; ``signed``: as a record in memory has it."""
     sums = [sum(digests) % WORD, sum((k + 1) * d for k, d in enumerate(digests)) % WORD]
-    return Stamp(step, *(s - WORD if signed and s >= WORD // 2 else s for s in sums))
+    return StepStamp(step, *(s - WORD if signed and s >= WORD // 2 else s for s in sums))
 
 
 def told(count: int) -> Told:

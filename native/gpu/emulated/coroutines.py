@@ -18,7 +18,7 @@ from shardc.native.gpu.emulated.threads import (
     REVERSE,
     EmulatedModule,
     GridFault,
-    Order,
+    ThreadOrder,
     compile_emulated,
     load_emulated,
 )
@@ -29,8 +29,8 @@ from shardc.native.llvm.jit import TargetModule, new_module
 from shardc.native.math.vector import I1, I8, I32, I64, PTR, constant
 
 __all__ = [
-    "FORWARD", "REVERSE", "EmulatedCode", "EmulatedModule", "GridFault", "Order", "compile_emulated", "load_emulated",
-    "new_emulated_module",
+    "FORWARD", "REVERSE", "EmulatedCode", "EmulatedModule", "GridFault", "ThreadOrder", "compile_emulated",
+    "load_emulated", "new_emulated_module",
 ]  # fmt: skip
 
 _VOID = ir.VoidType()

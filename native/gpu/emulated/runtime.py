@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shardc.native.gpu.emulated.memory import EmulatedMemory, Heap, Pinned
 from shardc.native.gpu.emulated.queue import Work, WorkQueue
-from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, Order, load_emulated
+from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, ThreadOrder, load_emulated
 from shardc.native.gpu.launching import check_arguments, check_shape, check_shared
 from shardc.native.gpu.problems import GpuFault, GpuProblem
 from shardc.native.gpu.runtime import Image, LaunchShape
@@ -241,8 +241,8 @@ class EmulatedRuntime:
     def _captures(self) -> bool:
         return any(stream.capture is not None for stream in self._streams)
 
-    def _order(self) -> Order:
-        return FORWARD if self._orders is None else Order.random(self._orders.getrandbits(31))
+    def _order(self) -> ThreadOrder:
+        return FORWARD if self._orders is None else ThreadOrder.random(self._orders.getrandbits(31))
 
     def _inspect(self) -> None:
         ran, self._ran = list(self._ran), {}

@@ -31,7 +31,7 @@ from shardc.native.llvm.target import host_target, target_machine
 from shardc.native.llvm.unlocked import emit_object, run_passes
 from shardc.native.math.vector import I32
 
-__all__ = ["FORWARD", "REVERSE", "EmulatedModule", "GridFault", "Order", "compile_emulated", "load_emulated"]
+__all__ = ["FORWARD", "REVERSE", "EmulatedModule", "GridFault", "ThreadOrder", "compile_emulated", "load_emulated"]
 
 _GUARD_BYTES, _ALIGN = 1024, 128
 #: The record of a launch: fields lie as C's would.
@@ -39,19 +39,19 @@ _RECORD = struct.Struct("@" + "".join(f.count * ("i" if f.type == I32 else "q") 
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ThreadOrder:
     """In which order blocks, the warps of a block and the lanes of a warp take their turns."""
 
     kind: Literal["forward", "reverse", "random"] = "forward"
     seed: int = 0
 
     @classmethod
-    def random(cls, seed: int) -> Order:
+    def random(cls, seed: int) -> ThreadOrder:
         """Another order for every seed, the same for the same."""
         return cls("random", seed)
 
 
-FORWARD, REVERSE = Order(), Order("reverse")
+FORWARD, REVERSE = ThreadOrder(), ThreadOrder("reverse")
 
 
 class GridFault(GpuFault):
@@ -95,7 +95,7 @@ class EmulatedModule:
         self._loaded = load_object(list(objects), sorted(self.symbols)) if objects else None
 
     def launch(
-        self, symbol: str, shape: LaunchShape, pointers: Sequence[int], device: int = 0, order: Order = FORWARD
+        self, symbol: str, shape: LaunchShape, pointers: Sequence[int], device: int = 0, order: ThreadOrder = FORWARD
     ) -> None:
         """Run a kernel to its end on arrays at ``pointers``. KeyError for a kernel that is not there; `GridFault`."""
         if self._loaded is None or symbol not in self.symbols:
@@ -116,7 +116,9 @@ def _repeated(name: str, value: int) -> list[int]:
 class _Launch:
     """The record of a launch, and all that it points to, in one piece of memory."""
 
-    def __init__(self, shape: LaunchShape, start: int, pointers: Sequence[int], device: int, order: Order) -> None:
+    def __init__(
+        self, shape: LaunchShape, start: int, pointers: Sequence[int], device: int, order: ThreadOrder
+    ) -> None:
         blocks = shape.grid[0] * shape.grid[1] * shape.grid[2]
         warps = -(-shape.threads // WARP)
         room = {

@@ -20,7 +20,7 @@ from shardc.native.gpu.emulated.coroutines import (
     FORWARD,
     REVERSE,
     EmulatedModule,
-    Order,
+    ThreadOrder,
     compile_emulated,
     load_emulated,
     new_emulated_module,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 #: Orders that every kernel runs in.
-ORDERS = (FORWARD, REVERSE, Order("random", 1), Order("random", 2))
+ORDERS = (FORWARD, REVERSE, ThreadOrder("random", 1), ThreadOrder("random", 2))
 #: Guard bytes on both sides of an array; a multiple of its alignment.
 _GUARD, _ALIGNMENT = 256, 256
 _GUARD_BYTE = 0xA5
@@ -80,7 +80,7 @@ def run_gpu_kernel(
     arguments: Sequence[Any],
     *,
     in_place: Mapping[int, int] | None = None,
-    orders: Sequence[Order] = ORDERS,
+    orders: Sequence[ThreadOrder] = ORDERS,
     tuning: Tuning = DEFAULT,
     device: int = 0,
     exact: bool = True,
@@ -115,7 +115,7 @@ def _run(
     launches: Launches,
     arguments: Sequence[Any],
     in_place: Mapping[int, int],
-    order: Order,
+    order: ThreadOrder,
     device: int,
     garbage: int,
 ) -> list[Array]:

@@ -33,7 +33,7 @@ from shardc.compiler.gpu_program import (
 from shardc.compiler.load.gpu import host_kernels
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
-from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, Order, load_emulated
+from shardc.native.gpu.emulated.threads import FORWARD, EmulatedModule, ThreadOrder, load_emulated
 from shardc.native.gpu.target import gpu_target
 
 Array = np.ndarray[Any, Any]
@@ -95,7 +95,7 @@ class CheckFailed(Exception):
 
 
 class Walk:
-    def __init__(self, executable: Executable, order: Order) -> None:
+    def __init__(self, executable: Executable, order: ThreadOrder) -> None:
         assert executable.gpu is not None
         self.program, self.order = executable.gpu, order
         self.modules: dict[str, EmulatedModule] = {}
@@ -150,7 +150,7 @@ class Walk:
 
 
 def run(
-    executable: Executable, arguments: Sequence[Sequence[Array]], *, shared: bool = False, order: Order = FORWARD
+    executable: Executable, arguments: Sequence[Sequence[Array]], *, shared: bool = False, order: ThreadOrder = FORWARD
 ) -> list[list[Array]]:
     """Results by device; ``arguments`` are those of each device."""
     devices = [Device(executable, a, n, shared) for n, a in enumerate(arguments)]

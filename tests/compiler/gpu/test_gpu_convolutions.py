@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import array_shape as f
 from shardc.hlo.text.reader import read_hlo
-from shardc.native.gpu.emulated.coroutines import FORWARD, Order, new_emulated_module
+from shardc.native.gpu.emulated.coroutines import FORWARD, ThreadOrder, new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import as_instruction, assemble_kernel, assert_light, check_gpu, emulated
 from tests.compiler.kernel_runner import instruction
@@ -21,7 +21,7 @@ from tests.compiler.property_support import small
 from tests.compiler.test_convolutions import NHWC, WEIGHTS, convolutions
 
 FULL = pytest.mark.full
-FEW = (FORWARD, Order("random", 5))
+FEW = (FORWARD, ThreadOrder("random", 5))
 NCHW = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
 SAME = Window((WindowDim(3, 1, 1, 1), WindowDim(3, 1, 1, 1)))
 

@@ -17,7 +17,7 @@ from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.ir.types import array_shape as f
-from shardc.native.gpu.emulated.coroutines import FORWARD, REVERSE, Order, new_emulated_module
+from shardc.native.gpu.emulated.coroutines import FORWARD, REVERSE, ThreadOrder, new_emulated_module
 from shardc.native.gpu.target import gpu_target
 from tests.compiler.gpu.gpu_runner import (
     as_instruction,
@@ -33,7 +33,7 @@ from tests.compiler.test_products import Sizes, dot
 FULL = pytest.mark.full
 TF32 = Tuning(tf32=True)
 #: Two orders of threads, for kernels whose emulation takes long.
-FEW = (FORWARD, Order("random", 3))
+FEW = (FORWARD, ThreadOrder("random", 3))
 
 ORDERS = [("bmk", "bkn"), ("bkm", "bkn"), ("bmk", "bnk"), ("bkm", "bnk"), ("mbk", "kbn"), ("mkb", "nkb")]
 

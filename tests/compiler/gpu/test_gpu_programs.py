@@ -10,14 +10,14 @@ from hypothesis import given, settings
 
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
-from shardc.native.gpu.emulated.threads import FORWARD, Order
+from shardc.native.gpu.emulated.threads import FORWARD, ThreadOrder
 from tests.compiler.checking import assert_close, random_arguments
 from tests.compiler.gpu.program_runner import built, run
 from tests.compiler.test_programs import CASES, HALF, donated, floats, module_of
 from tests.compiler.test_random_programs import modules
 
 
-def check(module: Module, tolerance: float = 2e-5, order: Order = FORWARD) -> None:
+def check(module: Module, tolerance: float = 2e-5, order: ThreadOrder = FORWARD) -> None:
     """Built, run with donated arguments apart from results and in their place, and compared."""
     arguments: Sequence[Any] = random_arguments(module)
     executable = built(module)
@@ -29,7 +29,7 @@ def check(module: Module, tolerance: float = 2e-5, order: Order = FORWARD) -> No
 
 @pytest.mark.parametrize("name", CASES)
 def test_gpu_program(name: str) -> None:
-    check(module_of(*CASES[name]), order=Order.random(len(name)))
+    check(module_of(*CASES[name]), order=ThreadOrder.random(len(name)))
 
 
 @pytest.mark.parametrize("name", HALF)

@@ -15,7 +15,7 @@ from shardc.native.gpu.emulated.coroutines import (
     FORWARD,
     REVERSE,
     EmulatedModule,
-    Order,
+    ThreadOrder,
     compile_emulated,
     load_emulated,
 )
@@ -30,7 +30,7 @@ __all__ = ["ORDERS", "Body", "Sketch", "at", "define", "emulated", "i32", "launc
 Array = NDArray[Any]
 #: What a thread does with the arrays.
 Body = Callable[[GridCode, ir.IRBuilder, Sequence[ir.Value]], None]
-ORDERS = (FORWARD, REVERSE, *(Order.random(seed) for seed in range(1, 5)))
+ORDERS = (FORWARD, REVERSE, *(ThreadOrder.random(seed) for seed in range(1, 5)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def launch(
     arrays: Sequence[Array],
     blocks: int | tuple[int, int, int] = 1,
     shared_bytes: int = 0,
-    order: Order = FORWARD,
+    order: ThreadOrder = FORWARD,
     device: int = 0,
 ) -> None:
     """Run a kernel on NumPy arrays, which begin at multiples of 16 bytes."""

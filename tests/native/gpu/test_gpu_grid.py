@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from shardc.native.gpu.amdgpu import AmdgpuCode, emit_amdgpu, new_amdgpu_module
 from shardc.native.gpu.assemble import assemble
-from shardc.native.gpu.emulated.coroutines import EmulatedModule, Order
+from shardc.native.gpu.emulated.coroutines import EmulatedModule, ThreadOrder
 from shardc.native.gpu.grid import MMA, GridCode, Mma
 from shardc.native.gpu.nvptx import NvptxCode, emit_ptx, new_nvptx_module
 from shardc.native.gpu.problems import GpuProblem
@@ -109,7 +109,7 @@ def kernels() -> EmulatedModule:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_blocks_and_warps(kernels: EmulatedModule, order: Order) -> None:
+def test_blocks_and_warps(kernels: EmulatedModule, order: ThreadOrder) -> None:
     x, y = random_floats(5 * THREADS), random_floats(5 * THREADS, 1)
     out = np.empty_like(x)
     launch(kernels, ADD, [x, y, out], 5, order=order)
