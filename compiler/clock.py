@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 
-__all__ = ["Clock", "cores"]
-
-
-def cores() -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+__all__ = ["Clock"]
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from shardc.compiler.clock import Clock, cores
+from shardc.compiler.clock import Clock
 from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.native_kernel import emit_kernel
@@ -15,6 +15,7 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning, lower
 from shardc.compiler.measured import program_key
 from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.costs.machines.measured import usable_cores
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.known_custom_calls import require_computable
@@ -44,7 +45,7 @@ def build_executable(
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
     probe = Probe(lowered) if profile else None
-    with Compilation(machine, config.num_threads or cores()) as compilation:
+    with Compilation(machine, config.num_threads or usable_cores()) as compilation:
         first = new_module(module.name, machine)
         parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
         emit_step(

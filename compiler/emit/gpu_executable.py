@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardc.compiler.clock import Clock, cores
+from shardc.compiler.clock import Clock
 from shardc.compiler.emit.host_kernels import HostKernels
 from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.profile_steps import EVENTS, make_profile_step
@@ -18,6 +18,7 @@ from shardc.compiler.lower.lowered import Lowered, memory_analysis
 from shardc.compiler.measured import program_key
 from shardc.compiler.profile import ProfilePlan
 from shardc.compiler.tuning import DEFAULT, Tuning
+from shardc.costs.machines.measured import usable_cores
 from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import need_none
 from shardc.hlo.ir.ir import Module
@@ -49,7 +50,7 @@ def build_gpu_executable(
     clock = Clock()
     lowered = lower_for_gpu(module, target, config, fold=fold, tuning=tuning)
     clock.mark("lower")
-    threads = config.num_threads or cores()
+    threads = config.num_threads or usable_cores()
     host = HostKernels(module.name, machine, threads)
     with GpuCompilation(module.name, target, threads) as compilation:
         walked = GpuSteps(lowered, GpuKernels(target, module.num_partitions, compilation, host.symbol, tuning))

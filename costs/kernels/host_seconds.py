@@ -31,11 +31,11 @@ def product_seconds(p: MatrixProduct, layout: str, rates: Rates) -> float:
     if not points:
         return 2.0 * p.m * p.n * p.k * rates.operations.get("multiply f32", 0.0)
     sizes = (p.m, p.n, p.k)
-    per_operation = _interpolated(points, sizes)
+    per_operation = _interpolate(points, sizes)
     turned = rates.products.get(f"f32{layout}") if layout else None
     if turned:
         plain = rates.products["f32"]
-        per_operation *= _interpolated(_ratios(turned, plain), sizes)
+        per_operation *= _interpolate(_ratios(turned, plain), sizes)
     return per_operation * p.m * p.n * p.k
 
 
@@ -45,7 +45,7 @@ def _ratios(turned: Products, plain: Products) -> Products:
     is that."""
     found = []
     for m, n, k, seconds in turned:
-        ratio = seconds / (_interpolated(plain, (int(m), int(n), int(k))) * m * n * k)
+        ratio = seconds / (_interpolate(plain, (int(m), int(n), int(k))) * m * n * k)
         found.append((m, n, k, max(ratio, 0.5) * m * n * k))
     return tuple(found)
 
@@ -57,7 +57,7 @@ def _grid(points: Products) -> tuple[tuple[tuple[float, ...], ...], Mapping[tupl
 
 
 @lru_cache(maxsize=65536)
-def _interpolated(points: Products, sizes: tuple[int, int, int]) -> float:
+def _interpolate(points: Products, sizes: tuple[int, int, int]) -> float:
     """Seconds per multiplication at ``sizes``: trilinear in logarithms between the points of a grid; outside, the
     nearest within. Below the smallest size a dimension takes as long as that size."""
     axes, values = _grid(points)

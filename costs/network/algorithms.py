@@ -96,7 +96,7 @@ def _doubling(part: GroupExtent) -> Law:
 
 def _torus(parts: Sequence[GroupExtent]) -> Law:
     """Around the dimensions of a torus, all at once."""
-    shares = _balanced(parts)
+    shares = _balance(parts)
     worst = max(share * _cost(p) for p, share in zip(parts, shares, strict=True))
     busy = {r: share * _cost(p) for p, share in zip(parts, shares, strict=True) for r in p.links.resources}
     sent = {p.links.name: share * p.shared for p, share in zip(parts, shares, strict=True)}
@@ -116,7 +116,7 @@ def _hops(p: GroupExtent) -> int:
     return p.shared * (p.members // 2 if p.around else p.members - 1)
 
 
-def _balanced(parts: Sequence[GroupExtent]) -> list[float]:
+def _balance(parts: Sequence[GroupExtent]) -> list[float]:
     """Of each byte that is gathered, how much every dimension carries: its cyclic orders, weighted so that all end at
     the same time where they can, else equally or one alone, whatever is soonest."""
     k, whole = len(parts), math.prod(p.members for p in parts)

@@ -109,7 +109,7 @@ def _choice(placement: Placement, opcode: str, groups: Groups) -> CollectiveLaws
         return _choice_of_parts(placement, opcode, placement.parts(groups))
     law = permute_law(placement, groups)
     members = groups.group_size if isinstance(groups, AxisPairs) else placement.devices
-    made = _started(placement, (law,)) if law.busy else ()
+    made = _with_start(placement, (law,)) if law.busy else ()
     return CollectiveLaws(opcode, members, made, placement.devices, placement.machine.measured)
 
 
@@ -120,10 +120,10 @@ def _choice_of_parts(placement: Placement, opcode: str, parts: tuple[GroupExtent
         made = (neighbour_law(parts[-1]),)
     elif parts:
         made = laws(opcode, parts)
-    return CollectiveLaws(opcode, members, _started(placement, made), placement.devices, placement.machine.measured)
+    return CollectiveLaws(opcode, members, _with_start(placement, made), placement.devices, placement.machine.measured)
 
 
-def _started(placement: Placement, made: tuple[Law, ...]) -> tuple[Law, ...]:
+def _with_start(placement: Placement, made: tuple[Law, ...]) -> tuple[Law, ...]:
     """With what it takes to start a collective on the links that it uses."""
     links = placement.links
     return tuple(replace(law, start=law.start + max(x.start for x in links if x.name in law.sent)) for law in made)

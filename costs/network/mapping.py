@@ -42,10 +42,10 @@ def place(machine: Machine, mesh: Mesh, mapping: str | Mapping[str, str] | None 
     if isinstance(given, list):
         axes.sort(key=lambda axis: given.index(axis[0]))
     links = links_of(machine, mesh.size, [s for _, s in reversed(axes)] if not isinstance(given, dict) else ())
-    cut = _given(given, axes, links, machine) if isinstance(given, dict) else _whole(axes, links)
+    cut = _read_given(given, axes, links, machine) if isinstance(given, dict) else _whole(axes, links)
     if cut is None:
         raise _misfit(axes, links, machine, mesh)
-    return _placed(machine, mesh, links, cut)
+    return _place(machine, mesh, links, cut)
 
 
 def candidates(machine: Machine, mesh: Mesh) -> Iterator[Placement]:
@@ -64,7 +64,7 @@ def candidates(machine: Machine, mesh: Mesh) -> Iterator[Placement]:
             continue
         for dims in _orders(links):
             cut = _row_major(order, dims)
-            found = None if cut is None else _placed(machine, mesh, links, cut)
+            found = None if cut is None else _place(machine, mesh, links, cut)
             if found is not None and _distinct(found) not in seen:
                 seen.add(_distinct(found))
                 yield found
@@ -141,7 +141,7 @@ def _whole(axes: _Axes, links: Sequence[Links]) -> _Cut | None:
     return best[1] if best else None
 
 
-def _given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links], machine: Machine) -> _Cut:
+def _read_given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links], machine: Machine) -> _Cut:
     """Pieces as the mapping has them; axes on the same links lie there in the order of the mesh, axes that it does not
     name on whatever is left."""
     room = {n: x.size for n, x in enumerate(links)}
@@ -181,7 +181,7 @@ def _sizes(links: Sequence[Links]) -> str:
     return ", ".join(f"{x.name} ({x.size})" for x in reversed(links) if x.size > 1) or "one device"
 
 
-def _placed(machine: Machine, mesh: Mesh, links: tuple[Links, ...], cut: _Cut) -> Placement:
+def _place(machine: Machine, mesh: Mesh, links: tuple[Links, ...], cut: _Cut) -> Placement:
     """Pieces with their distances in the mesh and along the links."""
     inner, left = {}, mesh.size
     for name, size in mesh.axes:

@@ -22,7 +22,7 @@ def _of_class(kind: str) -> _Vector:
     return lambda op, flops: {kind: float(flops)} if flops and op.shape.is_array else {}
 
 
-def _retyped(op: Instruction, flops: int) -> Mapping[str, float]:
+def _retype(op: Instruction, flops: int) -> Mapping[str, float]:
     """One simple operation per element, though reports count none."""
     return {"simple": float(op.shape.size)} if op.shape.is_array and op.shape.size else {}
 
@@ -97,9 +97,9 @@ def _row(opcode: str) -> OpCost:
 
 COSTS: Mapping[str, OpCost] = {
     **{op.opcode: _row(op.opcode) for op in OPS.values() if op.family == "elementwise"},
-    **dict.fromkeys(MOVES, OpCost(vector=_retyped)),
+    **dict.fromkeys(MOVES, OpCost(vector=_retype)),
     "copy": OpCost(vector=lambda op, flops: {}, host=no_seconds),
-    "convert": OpCost(vector=_retyped, host=_convert),
+    "convert": OpCost(vector=_retype, host=_convert),
     "divide": OpCost(_size, _divide, weight=_WEIGHTS["divide"]),
     "compare": OpCost(_size, _of_class("simple"), host=_compare, like=_LIKE["compare"]),
     "map": OpCost(_map, _of_class("simple"), host=per_flop),

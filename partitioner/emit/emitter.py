@@ -178,7 +178,7 @@ class Emitter:
                 start -= 1
             run = atoms[start:end]
             stride = table.extent(range(run[-1] + 1, table.count))
-            part = self._divided(self._position(), stride)
+            part = self._divide(self._position(), stride)
             if run[0] > 0:
                 part = self._shared(
                     ("remainder", part, table.extent(run)),
@@ -193,7 +193,7 @@ class Emitter:
             end = start
         return total if total is not None else self.index(0)
 
-    def _divided(self, index: Instruction, by: int) -> Instruction:
+    def _divide(self, index: Instruction, by: int) -> Instruction:
         if by == 1:
             return index
         return self._shared(("divided", index, by), "divide", self.index_type, index, self.index(by))

@@ -34,18 +34,18 @@ class CombineCollectives:
     def run(self, module: Module) -> Module:
         peaks: dict[Computation, int] = {}
         return rebuild_computations(
-            module, lambda c, called: self._combined(rebuild_computation(c, None, called), peaks)
+            module, lambda c, called: self._combine(rebuild_computation(c, None, called), peaks)
         )
 
-    def _combined(self, computation: Computation, peaks: dict[Computation, int]) -> Computation:
+    def _combine(self, computation: Computation, peaks: dict[Computation, int]) -> Computation:
         """All keys at once if that may be, else one after the other."""
         kinds = self._kinds(computation)
-        joined = self._tried(computation, kinds, peaks) if kinds else computation
+        joined = self._try_joining(computation, kinds, peaks) if kinds else computation
         if joined is not None:
             return joined
         for key in kinds:
             one = {key: self._kinds(computation)[key]}
-            joined = self._tried(computation, one, peaks) or self._tried(computation, one, peaks, near=True)
+            joined = self._try_joining(computation, one, peaks) or self._try_joining(computation, one, peaks, near=True)
             computation = joined or computation
         return computation
 
@@ -58,7 +58,7 @@ class CombineCollectives:
                 found.setdefault(key, []).append(i)
         return {k: members for k, members in found.items() if len(members) > 1}
 
-    def _tried(
+    def _try_joining(
         self,
         computation: Computation,
         kinds: Mapping[object, list[Instruction]],
@@ -72,14 +72,14 @@ class CombineCollectives:
         for members in kinds.values():
             for level in _independent(computation, members):
                 runs = _near(level, reads) if near or level[0].opcode == "collective-permute" else [level]
-                buckets += [bucket for run in runs for bucket in self._cut(run) if len(bucket) > 1]
+                buckets += [bucket for run in runs for bucket in self._cut_buckets(run) if len(bucket) > 1]
         if not buckets:
             return computation
         joined = _join(computation, buckets)
         worse = joined is None or computation_peak(joined, peaks) > computation_peak(computation, peaks)
         return None if worse else joined
 
-    def _cut(self, members: Sequence[Instruction]) -> list[list[Instruction]]:
+    def _cut_buckets(self, members: Sequence[Instruction]) -> list[list[Instruction]]:
         out: list[list[Instruction]] = [[]]
         size = 0
         for m in members:

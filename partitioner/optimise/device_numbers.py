@@ -18,13 +18,13 @@ __all__ = ["DeviceNumbers"]
 Numbers = NDArray[np.int64]
 
 
-def _divided(a: Numbers, b: Numbers) -> Numbers | None:
+def _divide(a: Numbers, b: Numbers) -> Numbers | None:
     """Towards zero; None where it has no value."""
     return None if (b == 0).any() else (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.int64)
 
 
 def _remainder(a: Numbers, b: Numbers) -> Numbers | None:
-    quotient = _divided(a, b)
+    quotient = _divide(a, b)
     return None if quotient is None else a - quotient * b
 
 
@@ -34,7 +34,7 @@ _TWO: dict[str, Any] = {
     "multiply": np.multiply,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "divide": _divided,
+    "divide": _divide,
     "remainder": _remainder,
 }
 _COMPARISONS: dict[str, Any] = {
@@ -64,13 +64,13 @@ class DeviceNumbers:
             missing = [o for o in i.operands if o not in self._known] if _is_number(i) else []
             if i in self._known or not missing:
                 if i not in self._known:
-                    self._known[i] = self._computed(i)
+                    self._known[i] = self._compute(i)
                 work.pop()
             else:
                 work += missing
         return self._known[x]
 
-    def _computed(self, i: Instruction) -> Numbers | None:
+    def _compute(self, i: Instruction) -> Numbers | None:
         if not _is_number(i):
             return None
         found = self._value(i, [self._known[o] for o in i.operands])

@@ -93,10 +93,10 @@ def _all_reduce(old: Instruction, x: Instruction, differing: Axes) -> Instructio
     if rest:
         attrs = {k: v for k, v in old.attrs.items() if k != "channel_id"}
         x = old.replace(operands=(x,), attrs={**attrs, "replica_groups": AxisGroups(groups.mesh, rest)})
-    return x if opcode != "add" else _scaled(x, times, old)
+    return x if opcode != "add" else _scale(x, times, old)
 
 
-def _scaled(x: Instruction, times: int, old: Instruction) -> Instruction:
+def _scale(x: Instruction, times: int, old: Instruction) -> Instruction:
     scalar = x.shape.with_dims(())
     factor = Instruction("constant", scalar, (), {"literal": Literal.full(scalar, times)})
     if x.shape.dims:

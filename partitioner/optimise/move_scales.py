@@ -34,7 +34,7 @@ class MoveScales:
     why: str = "one multiplication of the smaller array instead of several of the larger"
 
     def run(self, module: Module) -> Module:
-        after = rebuild_computations(module, lambda c, called: _merged(_behind(c, called)))
+        after = rebuild_computations(module, lambda c, called: _merge(_behind(c, called)))
         return with_root_sharding(after, module.entry.root.sharding)
 
 
@@ -47,15 +47,15 @@ def _behind(computation: Computation, called: Mapping[Computation, Computation])
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         if old.opcode != "reduce-scatter" or reducer(old) != "add":
             return None
-        factor, x = _unscaled(operands[0], old.operands[0], alone)
+        factor, x = _without_scale(operands[0], old.operands[0], alone)
         if factor is None or x is None:
             return None
-        return _scaled(again(old, x, _NOTE), factor, old)
+        return _scale(again(old, x, _NOTE), factor, old)
 
     return rebuild_computation(computation, change, called)
 
 
-def _merged(computation: Computation) -> Computation:
+def _merge(computation: Computation) -> Computation:
     """A factor of something scaled is one factor with it."""
     if sum(i.opcode in _SCALES for i in computation) < 2:
         return computation
@@ -66,10 +66,10 @@ def _merged(computation: Computation) -> Computation:
         if outer is None or x is None:
             return None
         was = next(o for o, new in zip(old.operands, operands, strict=True) if new is x)
-        inner, deep = _unscaled(x, was, alone)
+        inner, deep = _without_scale(x, was, alone)
         if inner is None or deep is None or not _sound(outer * inner, old):
             return None
-        return _scaled(deep, outer * inner, old)
+        return _scale(deep, outer * inner, old)
 
     return rebuild_computation(computation, change, {})
 
@@ -79,7 +79,7 @@ def _read_once(computation: Computation) -> frozenset[Instruction]:
     return frozenset(i for i in computation if len(users[i]) == 1 and i is not computation.root)
 
 
-def _unscaled(
+def _without_scale(
     x: Instruction, was: Instruction, alone: frozenset[Instruction]
 ) -> tuple[float | None, Instruction | None]:
     """The constant factor in ``x`` and ``x`` without it; ``was`` is ``x`` in the computation before the rewriting."""
@@ -118,7 +118,7 @@ def _sound(factor: float, like: Instruction) -> bool:
     return low < abs(factor) < high
 
 
-def _scaled(x: Instruction, factor: float, like: Instruction) -> Instruction:
+def _scale(x: Instruction, factor: float, like: Instruction) -> Instruction:
     value = np.asarray(factor, like.shape.dtype.numpy)
     number = constant(Literal(value), like)
     return make("multiply", x.shape, (x, broadcast_scalar(number, x.shape.dims, like)), like)

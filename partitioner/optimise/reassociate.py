@@ -27,10 +27,10 @@ class Reassociate:
     why: str = "what is added up before the reduction travels once"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(module, _reassociated)
+        return rebuild_computations(module, _reassociate)
 
 
-def _reassociated(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+def _reassociate(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
     if not any(reducer(i) or i.opcode == "all-gather" for i in computation):
         return rebuild_computation(computation, None, called)
     users = users_of(computation)
@@ -43,7 +43,7 @@ def _reassociated(computation: Computation, called: Mapping[Computation, Computa
     def remade(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         alone = all(len(users[o]) == 1 and o is not computation.root for o in old.operands[:2])
         if old.opcode in ("add", "subtract", "maximum", "minimum"):
-            return _joined(old, operands) if alone else None
+            return _join(old, operands) if alone else None
         inner = old.operands[:1]
         if old.opcode == "all-reduce" and inner and len(users[inner[0]]) == 1:
             return _over_all_axes(old, operands)
@@ -54,7 +54,7 @@ def _reassociated(computation: Computation, called: Mapping[Computation, Computa
     return rebuild_computation(computation, change, called)
 
 
-def _joined(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _join(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     """A sum, difference or extremum of two reductions."""
     a, b = operands
     fits = reducer(a) == ("add" if old.opcode == "subtract" else old.opcode) and reducer(b) == reducer(a)

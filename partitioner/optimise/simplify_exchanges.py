@@ -45,13 +45,13 @@ def _permute(i: Instruction) -> Instruction | None:
         return x
     if x.opcode == "collective-permute":
         first = x.attrs["source_target_pairs"]
-        joined = _joined(first, pairs) if isinstance(first, AxisPairs) else None
+        joined = _join(first, pairs) if isinstance(first, AxisPairs) else None
         if joined is not None:
-            return _unmoved(i.replace(operands=x.operands, attrs={**i.attrs, "source_target_pairs": joined}))
-    return _unmoved(i)
+            return _undo_moves(i.replace(operands=x.operands, attrs={**i.attrs, "source_target_pairs": joined}))
+    return _undo_moves(i)
 
 
-def _joined(first: AxisPairs, then: AxisPairs) -> AxisPairs | None:
+def _join(first: AxisPairs, then: AxisPairs) -> AxisPairs | None:
     """One permutation for two, one after the other; None for axes that overlap in part."""
     if first.mesh != then.mesh:
         return None
@@ -77,7 +77,7 @@ def _pairs_over(pairs: AxisPairs, axes: tuple[AxisRef, ...]) -> tuple[tuple[int,
     return tuple(sorted((int(u), int(v)) for s, t in pairs.pairs for u, v in zip(grid[s], grid[t], strict=True)))
 
 
-def _unmoved(i: Instruction) -> Instruction:
+def _undo_moves(i: Instruction) -> Instruction:
     pairs: AxisPairs = i.attrs["source_target_pairs"]
     still = len(pairs.pairs) == pairs.group_size and all(s == t for s, t in pairs.pairs)
     return i.operands[0] if still else i

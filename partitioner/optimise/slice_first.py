@@ -31,11 +31,11 @@ class SliceFirst:
         if not cut or module.mesh is None:
             return module
         differ = varying(module)
-        after = rebuild_computations(module, lambda c, called: _sliced(c, called, differ))
+        after = rebuild_computations(module, lambda c, called: _slice(c, called, differ))
         return with_root_sharding(after, module.entry.root.sharding)
 
 
-def _sliced(
+def _slice(
     computation: Computation, called: Mapping[Computation, Computation], differ: Mapping[Instruction, Sequence[Axes]]
 ) -> Computation:
     users = users_of(computation)
@@ -49,7 +49,7 @@ def _sliced(
                 found.update(readers)
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        return _gathered(old, operands) if old in found else None
+        return _gather(old, operands) if old in found else None
 
     return rebuild_computation(computation, change if found else None, called)
 
@@ -69,7 +69,7 @@ def _begins_alike(cut: Instruction, gather: Instruction, differ: Mapping[Instruc
     return all(o in differ and gathered.isdisjoint(*differ[o]) for o in cut.operands[1:])
 
 
-def _gathered(cut: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+def _gather(cut: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
     """The gather of what ``cut`` takes of each part."""
     gather, starts = operands[0], list(operands[1:])
     (x,), (dim,) = gather.operands, gather.attrs["dimensions"]

@@ -65,7 +65,7 @@ class _Analysis:
             for op in computation:
                 values[op] = self.step(op, [values[o] for o in op.operands], arguments)
                 old = self.found.get(op)
-                self.found[op] = values[op] if old is None else _joined(old, values[op])
+                self.found[op] = values[op] if old is None else _join(old, values[op])
             self.known[key] = values[computation.root]
         return self.known[key]
 
@@ -132,5 +132,5 @@ class _Analysis:
         return tuple(chosen.union(*leaves) for leaves in zip(*results, strict=True))
 
 
-def _joined(a: Leaves, b: Leaves) -> Leaves:
+def _join(a: Leaves, b: Leaves) -> Leaves:
     return tuple(x | y for x, y in zip(a, b, strict=True))

@@ -24,10 +24,10 @@ class ContractUnflattened:
     why: str = "a product of flattened arrays need not gather the split dimensions that it contracts"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _unflattened, {"dot"})
+        return rebuild_module(module, _unflatten, {"dot"})
 
 
-def _unflattened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _unflatten(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if any(o.opcode != "reshape" for o in operands):
         return None
     attrs = dict(old.attrs)

@@ -38,10 +38,10 @@ class ExpandScatters:
     why: str = "a window at a known place needs no search for the shards that it touches"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _opened, {"scatter"})
+        return rebuild_module(module, _expand, {"scatter"})
 
 
-def _opened(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _expand(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if len(operands) != 3 or not isinstance(old.sharding, Sharding):
         return None
     kind = reducer(old.attrs["to_apply"])

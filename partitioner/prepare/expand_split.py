@@ -28,7 +28,7 @@ class ExpandSplit:
     why: str = "some ops want whole dimensions of which their parts want only sums, or a counter"
 
     def run(self, module: Module) -> Module:
-        after = rebuild_module(module, _expanded, _PROGRAMS.keys())
+        after = rebuild_module(module, _expand, _PROGRAMS.keys())
         return after if after is module else keep_reachable(after, after.entry)
 
 
@@ -55,7 +55,7 @@ _PROGRAMS: Mapping[str, tuple[Callable[[Instruction], Sharding | None], Callable
 )
 
 
-def _expanded(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _expand(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     place, program = _PROGRAMS[old.opcode]
     sharding = place(old)
     if sharding is None:

@@ -43,7 +43,7 @@ def _convolution(old: Instruction, operands: tuple[Instruction, ...]) -> Instruc
     split, folded = _split_pads(x), []
     for n, d in enumerate(labels.lhs_spatial):
         if d in split and _adds_up(dims[n], x.attrs["padding"][d]):
-            dims[n] = _padded(dims[n], x.attrs["padding"][d])
+            dims[n] = _pad(dims[n], x.attrs["padding"][d])
             folded.append(d)
     return _reading(old, (_without(x, folded), *operands[1:]), dims) if folded else None
 
@@ -56,7 +56,7 @@ def _reduce_window(old: Instruction, operands: tuple[Instruction, ...]) -> Instr
     dims = list(old.attrs["window"].dims)
     folded = [d for d in _split_pads(x) if _adds_up(dims[d], x.attrs["padding"][d])]
     for d in folded:
-        dims[d] = _padded(dims[d], x.attrs["padding"][d])
+        dims[d] = _pad(dims[d], x.attrs["padding"][d])
     return _reading(old, (_without(x, folded), *operands[1:]), dims) if folded else None
 
 
@@ -74,7 +74,7 @@ def _select_and_scatter(old: Instruction, operands: tuple[Instruction, ...]) -> 
     if not folded:
         return None
     for d in folded:
-        dims[d], bounds[d] = _padded(dims[d], x.attrs["padding"][d]), (0, sizes[d], 1)
+        dims[d], bounds[d] = _pad(dims[d], x.attrs["padding"][d]), (0, sizes[d], 1)
     inner = _without(x, folded)
     scattered = _reading(made, (inner, *made.operands[1:]), dims)
     scattered = scattered.replace(shape=made.shape.with_dims(inner.shape.dims), sharding=_of(old, inner))
@@ -114,7 +114,7 @@ def _adds_up(w: WindowDim, edges: tuple[int, int, int]) -> bool:
     return (edges[0] >= 0 or w.pad_low <= 0) and (edges[1] >= 0 or w.pad_high <= 0)
 
 
-def _padded(w: WindowDim, edges: tuple[int, int, int]) -> WindowDim:
+def _pad(w: WindowDim, edges: tuple[int, int, int]) -> WindowDim:
     """A window over an array that has these edges (low, high, interior)."""
     low, high, interior = edges
     n = w.lhs_dilate

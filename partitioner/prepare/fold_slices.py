@@ -22,10 +22,10 @@ class FoldSlices:
     why: str = "a padded array is cut into other chunks than the array, its slice often is not"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _folded, {"slice"})
+        return rebuild_module(module, _fold, {"slice"})
 
 
-def _folded(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _fold(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if operands[0].opcode != "pad":
         return None
     pad = operands[0]

@@ -45,7 +45,7 @@ class InlineShardedCalls:
             before: Computation = old.attrs[_CALLS[old.opcode]]
             callee = called[before]
             large = (sites[before] - 1) * len(callee.instructions) > self.most
-            return None if large or any(map(is_manual, (old, *callee))) else _opened(callee, operands)
+            return None if large or any(map(is_manual, (old, *callee))) else _inline(callee, operands)
 
         for c in module.computations:
             called[c] = rebuild_computation(c, change, called)
@@ -55,7 +55,7 @@ class InlineShardedCalls:
         return module.with_(computations=reachable_computations(entry), entry=entry)
 
 
-def _opened(callee: Computation, operands: tuple[Instruction, ...]) -> Instruction:
+def _inline(callee: Computation, operands: tuple[Instruction, ...]) -> Instruction:
     """The value of a callee on ``operands``, as new instructions."""
     new: dict[Instruction, Instruction] = dict(zip(callee.parameters, operands, strict=True))
     for i in callee:

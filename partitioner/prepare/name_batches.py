@@ -28,7 +28,7 @@ class NameBatches:
     why: str = "rows and their indices can be split together"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _named, _NAMES.keys())
+        return rebuild_module(module, _name, _NAMES.keys())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ _SCATTER = _BatchNames(
 _NAMES: Mapping[str, _BatchNames] = {"gather": _GATHER, "scatter": _SCATTER}
 
 
-def _named(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _name(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     names = _NAMES[old.opcode]
     at = 1 if old.opcode == "gather" else len(operands) // 2
     x, indices = operands[0], operands[at]
@@ -75,7 +75,7 @@ def _named(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction |
     attrs[names.indices_batching] = tuple(batches[d] for d in sorted(batches))
     if attrs.get("indices_are_sorted"):
         attrs["indices_are_sorted"] = False
-    fewer = _joined(indices, parts, vector)
+    fewer = _join(indices, parts, vector)
     return old.replace(operands=(*operands[:at], fewer, *operands[at + 1 :]), attrs=attrs)
 
 
@@ -90,16 +90,12 @@ def _components(parts: list[Instruction], mapped: list[int], vector: int) -> lis
     return out
 
 
-def _joined(indices: Instruction, parts: list[Instruction], vector: int) -> Instruction:
+def _join(indices: Instruction, parts: list[Instruction], vector: int) -> Instruction:
     if len(parts) == 1:
         return parts[0]
     dims = list(indices.shape.dims)
     dims[vector] = sum(p.shape.dims[vector] for p in parts)
     return indices.replace(operands=tuple(parts), shape=indices.shape.with_dims(tuple(dims)))
-
-
-def _is_split(x: Instruction, dim: int) -> bool:
-    return isinstance(x.sharding, Sharding) and bool(x.sharding.dims[dim].axes)
 
 
 # -- counting ------------------------------------------------------------------------------------------------------
@@ -126,7 +122,7 @@ def counted_dim(x: Instruction) -> int | None:
         inner = counted_dim(x.operands[0])
         found = None if inner is None else x.attrs["dimensions"].index(inner)
     elif x.opcode == "reshape":
-        found = _reshaped(x, counted_dim(x.operands[0]))
+        found = _reshape(x, counted_dim(x.operands[0]))
     elif x.opcode == "select":
         chosen = _chosen(x)
         found = None if chosen is None else counted_dim(chosen)
@@ -148,7 +144,7 @@ def _counted_constant(literal: Literal) -> int | None:
     return None
 
 
-def _reshaped(x: Instruction, inner: int | None) -> int | None:
+def _reshape(x: Instruction, inner: int | None) -> int | None:
     """The same dimension after dimensions of size 1 came or went."""
     before, after = x.operands[0].shape.dims, x.shape.dims
     if inner is None or [n for n in before if n != 1] != [n for n in after if n != 1]:
@@ -169,3 +165,7 @@ def _is_zero(x: Instruction) -> bool:
     while x.opcode in ("broadcast", "convert", "reshape", "copy"):
         (x,) = x.operands
     return x.opcode == "constant" and bool(x.attrs["literal"].splat == 0)
+
+
+def _is_split(x: Instruction, dim: int) -> bool:
+    return isinstance(x.sharding, Sharding) and bool(x.sharding.dims[dim].axes)

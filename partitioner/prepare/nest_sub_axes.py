@@ -38,7 +38,7 @@ class NestSubAxes:
             return module
         marks = _marks(module, module.mesh)
         given = dict.fromkeys(s for i in module.instructions() for s in _shardings(i) if s.mesh == module.mesh)
-        moved = {s: n for s in given if (n := _nested(s, marks)) is not s}
+        moved = {s: n for s in given if (n := _nest(s, marks)) is not s}
         if not moved:
             return module
 
@@ -87,7 +87,7 @@ def _sub_axes(shardings: Iterable[Sharding]) -> Iterator[AxisRef]:
     return (a for s in shardings for a in s.used_axes() if not a.is_full)
 
 
-def _nested(s: Sharding, marks: Marks) -> Sharding:
+def _nest(s: Sharding, marks: Marks) -> Sharding:
     """The sharding with sub-axes between ``marks``; itself where it has no others."""
     found: dict[AxisRef, tuple[AxisRef, ...]] = {}
     for name in dict.fromkeys(a.name for a in _sub_axes((s,))):

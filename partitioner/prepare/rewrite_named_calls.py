@@ -26,17 +26,17 @@ class RewriteNamedCalls:
     why: str = "an operation by another name splits as well"
 
     def run(self, module: Module) -> Module:
-        inside = {i for c in _applied(module) for i in c}
+        inside = {i for c in _apply(module) for i in c}
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if old in inside and old.attrs.get("custom_call_target") == "Sharding":
                 return operands[0]
-            return _opened(old, operands)
+            return _rewrite(old, operands)
 
         return rebuild_module(module, change)
 
 
-def _applied(module: Module) -> set[Computation]:
+def _apply(module: Module) -> set[Computation]:
     """Computations that reductions, sorts and the like apply to elements."""
     found: set[Computation] = set()
     for i in module.instructions():
@@ -45,7 +45,7 @@ def _applied(module: Module) -> set[Computation]:
     return found
 
 
-def _opened(op: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _rewrite(op: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     told = dict(op.attrs.get("frontend_attributes", ()))
     if op.opcode != "custom-call" or op.attrs.get("custom_call_has_side_effect") or RULE_ATTRIBUTE in told:
         return None

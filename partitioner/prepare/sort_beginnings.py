@@ -27,12 +27,12 @@ class SortBeginnings:
     why: str = "to find a few elements the others need not be sent"
 
     def run(self, module: Module) -> Module:
-        module = rebuild_module(module, _opened, {"custom-call"})
+        module = rebuild_module(module, _expand, {"custom-call"})
         ends = {sort: end for c in module.computations for sort, end in _ends(c)}
         return rebuild_module(module, _Ends(ends).change) if ends else module
 
 
-def _opened(call: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _expand(call: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     """The sort that an approximate top-k is; its arrays lie as the first operand does."""
     if call.attrs["custom_call_target"] != "ApproxTopK":
         return None
@@ -120,11 +120,11 @@ class _Ends:
             source = old.operands[0]
             sort = source.operands[0] if source.opcode == "get-tuple-element" else source
             if sort in self.ends:
-                return _shifted(old, operands[0], self.ends[sort])
+                return _shift(old, operands[0], self.ends[sort])
         return None
 
 
-def _shifted(old: Instruction, x: Instruction, end: _End) -> Instruction:
+def _shift(old: Instruction, x: Instruction, end: _End) -> Instruction:
     bounds = list(old.attrs["slice"])
     low, high, step = bounds[end.dim]
     fewer = old.operands[0].shape.dims[end.dim] - x.shape.dims[end.dim] if end.last else 0
@@ -137,12 +137,12 @@ def _of_ends(sort: Instruction, operands: tuple[Instruction, ...], end: _End) ->
     dim = end.dim
     parts = []
     for x in operands:
-        dims, split = x.shape.dims, _split(sort)
+        dims, split = x.shape.dims, _split_sort(sort)
         shards = (*dims[:dim], end.shards, dims[dim] // end.shards, *dims[dim + 1 :])
         axes = (*split.dims[: dim + 1], DimSharding(), *split.dims[dim + 1 :])
         parts.append(_made(sort, "reshape", x.shape.with_dims(shards), x, replace(split, dims=axes)))
     ends = []
-    for x in _sorted(sort, parts, dim + 1):
+    for x in _sort(sort, parts, dim + 1):
         bounds = tuple(end.slice(n) if d == dim + 1 else (0, n, 1) for d, n in enumerate(x.shape.dims))
         assert isinstance(x.sharding, Sharding)
         few = x.shape.with_dims(tuple(high - low for low, high, _ in bounds))
@@ -150,11 +150,11 @@ def _of_ends(sort: Instruction, operands: tuple[Instruction, ...], end: _End) ->
         together = (*few.dims[:dim], math.prod(few.dims[dim : dim + 2]), *few.dims[dim + 2 :])
         whole = replace(x.sharding, dims=(*x.sharding.dims[:dim], DimSharding(), *x.sharding.dims[dim + 2 :]))
         ends.append(_made(sort, "reshape", few.with_dims(together), cut, whole))
-    made = _sorted(sort, ends, dim)
+    made = _sort(sort, ends, dim)
     return made[0].operands[0] if sort.shape.is_tuple else made[0]
 
 
-def _split(sort: Instruction) -> Sharding:
+def _split_sort(sort: Instruction) -> Sharding:
     """How the first operand lies: the others follow it."""
     first = sort.operands[0].sharding
     assert isinstance(first, Sharding)
@@ -165,7 +165,7 @@ def _made(sort: Instruction, opcode: str, shape: Shape, x: Instruction, sharding
     return sort.replace(opcode=opcode, shape=shape.plain, operands=(x,), attrs={}, sharding=sharding)
 
 
-def _sorted(sort: Instruction, arrays: list[Instruction], dim: int) -> list[Instruction]:
+def _sort(sort: Instruction, arrays: list[Instruction], dim: int) -> list[Instruction]:
     """The arrays sorted together; of several, the elements of the sort."""
     shapes = [x.shape.plain for x in arrays]
     several = sort.shape.is_tuple

@@ -52,16 +52,16 @@ def _along(x: Instruction, dim: int, kind: str, length: int, op: Instruction) ->
     last = x.shape.rank - 1
     order = list(range(last + 1))
     order[dim], order[last] = last, dim
-    x = _transposed(x, order, op)
+    x = _transpose(x, order, op)
     count = length // 2 + 1 if kind == "RFFT" else length
     dtype = op.shape.dtype if kind in ("RFFT", "IRFFT") else x.shape.dtype
     shape = replace(x.shape.with_dims((*x.shape.dims[:-1], count)).plain, dtype=dtype)
     attrs = {**op.attrs, "fft_type": kind, "fft_length": (length,)}
     made = op.replace(shape=shape, operands=(x,), attrs=attrs, sharding=x.sharding)
-    return _transposed(made, order, op)
+    return _transpose(made, order, op)
 
 
-def _transposed(x: Instruction, order: Sequence[int], op: Instruction) -> Instruction:
+def _transpose(x: Instruction, order: Sequence[int], op: Instruction) -> Instruction:
     if list(order) == sorted(order):
         return x
     assert isinstance(x.sharding, Sharding)

@@ -63,7 +63,7 @@ class Network:
             if self._extent(near[v]) > _LARGEST:
                 v = max(near, key=lambda v: (len(near[v]), -v))
                 found[v] = self.present[v]
-                factors = [_fixed(f, v, found[v]) for f in factors]
+                factors = [_fix(f, v, found[v]) for f in factors]
                 for u in near.pop(v) - {v}:
                     near[u].discard(v)
                 continue
@@ -101,7 +101,7 @@ class Network:
         return CostTable(variables, total)
 
 
-def _fixed(f: CostTable, variable: int, value: int) -> CostTable:
+def _fix(f: CostTable, variable: int, value: int) -> CostTable:
     if variable not in f.variables:
         return f
     at = f.variables.index(variable)

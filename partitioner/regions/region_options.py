@@ -49,7 +49,7 @@ class Options:
                 if node not in again and node not in changed:
                     continue
                 found[node] = self._of_node(node, pools)
-                for wire, layout in _suggested(node, found[node]):
+                for wire, layout in _suggest(node, found[node]):
                     pool = pools.get(wire)
                     if pool is not None and layout not in pool and len(pool) < _POOL:
                         pool.append(layout)
@@ -159,7 +159,7 @@ def _carries(strategy: OpStrategy, pools: Sequence[tuple[AxisLayout, ...]]) -> I
             yield from ((group, axes, reduction) for axes in dict.fromkeys(x.unreduced for x in layouts) if axes)
 
 
-def _suggested(node: DecisionNode, options: Sequence[NodeOption]) -> Iterator[tuple[Wire, AxisLayout]]:
+def _suggest(node: DecisionNode, options: Sequence[NodeOption]) -> Iterator[tuple[Wire, AxisLayout]]:
     for option in options:
         yield from zip(node.operands, option.operands, strict=False)
         yield from zip(node.results, option.results, strict=False)

@@ -295,7 +295,7 @@ class _Assembly:
 
     def stacked(self) -> Instruction:
         """Every part is put over the fill where its device wants it."""
-        return self._written(self.steps.order) if self.steps.order is not None else self._selected()
+        return self._written(self.steps.order) if self.steps.order is not None else self._select()
 
     def _written(self, order: Sequence[int]) -> Instruction:
         """Part after part written into the fill; those of other devices beyond its end."""
@@ -315,7 +315,7 @@ class _Assembly:
             made = em.add("dynamic-update-slice", made.shape, made, self.parts[n], *starts)
         return em.cut(made, dim, low, low + size)
 
-    def _selected(self) -> Instruction:
+    def _select(self) -> Instruction:
         """Part after part laid over the fill where its device wants it."""
         em, size = self.em, self.target.size
         made = em.splat(self.fill, self.dims)

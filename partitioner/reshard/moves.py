@@ -169,7 +169,7 @@ def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Resha
     """The collectives of an all-to-all: targets get chunks that fit, then the exchange, then sources do."""
     assert isinstance(step.move, AllToAll)
     local = list(table.local_dims(step.before, dims))
-    sources, targets = _joined(step.move, 0), _joined(step.move, 1)
+    sources, targets = _join(step.move, 0), _join(step.move, 1)
     for t, atoms in targets.items():
         yield from _rechunks(table, dims, nbytes, (step.before, t, local, _chunk(table, step.after, dims, t, atoms)))
     yield MoveCollectives("all-to-all", nbytes * math.prod(local), step.move.atoms)
@@ -183,7 +183,7 @@ def _exchanges(table: AxisTable, dims: tuple[int, ...], nbytes: int, step: Resha
 
 def moved_atoms(before: AxisLayout, after: AxisLayout) -> Atoms:
     """The atoms over which a permute sends: those that change their dimension or, within one, their order."""
-    old, new = _changed(before, after)
+    old, new = _change(before, after)
     return tuple(sorted({*old, *new}))
 
 
@@ -224,7 +224,7 @@ def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: R
     """Split target dimensions into (members, chunk), exchange, and merge the members into the source dimensions."""
     assert isinstance(step.move, AllToAll)
     table, before, after, parts = em.table, step.before, step.after, step.move.parts
-    targets, sources = _joined(step.move, 1), _joined(step.move, 0)
+    targets, sources = _join(step.move, 1), _join(step.move, 0)
     for t, atoms in targets.items():
         x = rechunk(em, x, dims[t], (t, before.dims[t], _chunk(table, after, dims, t, atoms)))
     rank, members = len(dims), [table.extent(atoms) for _, _, atoms in parts]
@@ -251,7 +251,7 @@ def _emit_all_to_all(em: Emitter, x: Instruction, dims: tuple[int, ...], step: R
     return x
 
 
-def _joined(move: AllToAll, end: int) -> dict[int, Atoms]:
+def _join(move: AllToAll, end: int) -> dict[int, Atoms]:
     """All atoms that leave each source (``end`` 0) or reach each target (``end`` 1)."""
     out: dict[int, Atoms] = {}
     for source, target, atoms in move.parts:
@@ -281,7 +281,7 @@ def _rechunks(
 
 def permutation(table: AxisTable, before: AxisLayout, after: AxisLayout) -> AxisPairs:
     """Which device sends its shard to which, over the axes that change their role only."""
-    old, new = _changed(before, after)
+    old, new = _change(before, after)
     axes = sorted({*old, *new})
     old += [a for a in axes if a not in old]
     new += [a for a in axes if a not in new]
@@ -292,7 +292,7 @@ def permutation(table: AxisTable, before: AxisLayout, after: AxisLayout) -> Axis
     return AxisPairs(table.mesh, table.axes(axes), tuple(sorted(pairs)))
 
 
-def _changed(before: AxisLayout, after: AxisLayout) -> tuple[list[int], list[int]]:
+def _change(before: AxisLayout, after: AxisLayout) -> tuple[list[int], list[int]]:
     """Atoms at places that differ, dimension after dimension, before and after."""
     old: list[int] = []
     new: list[int] = []

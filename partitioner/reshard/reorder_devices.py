@@ -36,18 +36,18 @@ def reorder_devices(entry: Computation, orders: Orders) -> Computation:
         given = parameters.get(old)
         new = None
         if given is not None and any(given):
-            own = old.replace(sharding=_told(old, given))
-            new = _moved(own, iter(given), inwards=True)
+            own = old.replace(sharding=_annotate(old, given))
+            new = _move(own, iter(given), inwards=True)
         if old is not entry.root or not any(results):
             return new
         last = new or old.replace(operands=operands)
-        moved = _moved(last, iter(results), inwards=False)
-        return moved.replace(sharding=_told(old, results))
+        moved = _move(last, iter(results), inwards=False)
+        return moved.replace(sharding=_annotate(old, results))
 
     return rebuild_computation(entry, change)
 
 
-def _told(op: Instruction, orders: list[tuple[int, ...] | None]) -> AnySharding:
+def _annotate(op: Instruction, orders: list[tuple[int, ...] | None]) -> AnySharding:
     shardings = [s if o is None else _over(s, o) for s, o in zip(op.leaf_shardings(), orders, strict=True)]
     return tuple(shardings) if op.shape.is_tuple else shardings[0]
 
@@ -57,11 +57,11 @@ def _over(s: Sharding, order: tuple[int, ...]) -> Sharding:
     return replace(s, mesh=Mesh(s.mesh.axes, tuple(order[d] for d in ids), s.mesh.name))
 
 
-def _moved(x: Instruction, orders: Iterator[tuple[int, ...] | None], *, inwards: bool) -> Instruction:
+def _move(x: Instruction, orders: Iterator[tuple[int, ...] | None], *, inwards: bool) -> Instruction:
     """``x`` with its leaves sent on: from the device that was asked for (``inwards``), or to it."""
     if x.shape.is_tuple:
         elements = [Instruction("get-tuple-element", s, (x,), {"index": n}) for n, s in enumerate(x.shape.elements)]
-        parts = [_moved(e, orders, inwards=inwards) for e in elements]
+        parts = [_move(e, orders, inwards=inwards) for e in elements]
         return Instruction("tuple", tuple_shape(*(p.shape for p in parts)), parts, metadata=x.metadata)
     order = next(orders)
     if order is None:

@@ -89,22 +89,22 @@ class Resharder:
         key = (dims, nbytes, source, target)
         found = self._paths.get(key)
         if found is None:
-            found = self._paths[key] = self._searched(*key)
+            found = self._paths[key] = self._look_up(*key)
         return found
 
-    def _searched(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
+    def _look_up(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """A path by bytes is the same for all even sizes, and is searched for once; time has it to beat."""
         if self._by_bytes is not None:
-            known = self._priced(dims, nbytes, self._by_bytes.path(dims, nbytes, source, target))
-            return self._faster(dims, nbytes, source, target, known)
+            known = self._reprice(dims, nbytes, self._by_bytes.path(dims, nbytes, source, target))
+            return self._find_faster(dims, nbytes, source, target, known)
         devices = self.table.mesh.size
         like = (tuple(n if n % devices else devices for n in dims), 1, source, target)
         found = self._paths.get(like)
         if found is None:
             found = self._paths[like] = self._search(*like)
-        return self._priced(dims, nbytes, found)
+        return self._reprice(dims, nbytes, found)
 
-    def _priced(self, dims: tuple[int, ...], nbytes: int, path: Path) -> Path:
+    def _reprice(self, dims: tuple[int, ...], nbytes: int, path: Path) -> Path:
         costs = [self.price.step(dims, nbytes, step) for step in path.steps]
         return Path((sum((wire for wire, _ in costs), 0.0), sum(count for _, count in costs)), path.steps)
 
@@ -155,7 +155,9 @@ class Resharder:
                 return found
         raise AssertionError(f"no path from {source} to {target}")
 
-    def _faster(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout, known: Path) -> Path:
+    def _find_faster(
+        self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout, known: Path
+    ) -> Path:
         """A path that takes less time than ``known`` and no more memory; ``known`` where none is found.
 
         One collective runs by the best algorithm for its links already, where there are no copies of the array whose
@@ -171,20 +173,20 @@ class Resharder:
         devices, size = self.table.mesh.size, max(1, nbytes * math.prod(dims))
         like = (tuple(n if n % devices else devices for n in dims), size.bit_length() // 2, source, target)
         if like not in self._like:
-            found = self._fastest(replace(goal, ceiling=ceiling), source)
+            found = self._find_fastest(replace(goal, ceiling=ceiling), source)
             self._like[like] = found
             return known if found is None else found
         kept = self._like[like]
         if kept is None or max(self._sizes(kept, dims)) > goal.limit:
             return known
-        priced = self._priced(dims, nbytes, kept)
+        priced = self._reprice(dims, nbytes, kept)
         return priced if priced.cost[0] < ceiling else known
 
     def _sizes(self, path: Path, dims: tuple[int, ...]) -> list[int]:
         """Elements of a device's part after each step."""
         return [math.prod(self.table.local_dims(step.after, dims)) for step in path.steps]
 
-    def _fastest(self, goal: _Goal, source: AxisLayout) -> Path | None:
+    def _find_fastest(self, goal: _Goal, source: AxisLayout) -> Path | None:
         """The best path below the goal's ceiling that is found with few blocks and with many."""
         known, ceiling = None, goal.ceiling
         for blocks in dict.fromkeys((blocks_of(self.table, source, goal.trials.target), goal.trials.blocks)):
@@ -219,7 +221,7 @@ class Resharder:
                 break
             sent, collectives, length = best[state]
             for move, after in goal.trials.moves(state):
-                if after in done or not self._allowed(goal, after):
+                if after in done or not self._allows(goal, after):
                     continue
                 step = ReshardStep(state, move, after)
                 more = self.price.step(goal.dims, goal.nbytes, step)
@@ -245,7 +247,7 @@ class Resharder:
         whole = goal.nbytes * math.prod(goal.dims)
         return at_least(self.table, self._boundaries, (whole, goal.nbytes * goal.size), (state, goal.target))
 
-    def _allowed(self, goal: _Goal, state: AxisLayout) -> bool:
+    def _allows(self, goal: _Goal, state: AxisLayout) -> bool:
         small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
         return small and self.table.extent(state.used) >= goal.shards
 

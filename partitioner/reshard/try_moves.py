@@ -140,7 +140,7 @@ class _Trial:
         yield from self._partial()
         yield from self._permutes()
         if len(self.state.dims) > 2:
-            yield from self._exchanges([p for p in single if self._aimed(p[1], p[2])])
+            yield from self._exchanges([p for p in single if self._aim(p[1], p[2])])
 
     # -- all-to-all ------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class _Trial:
             for cut in range(1, len(take)):
                 major, minor = take[:cut], take[cut:]
                 for t in range(len(self.state.dims)):
-                    if t not in (s, v) and self._aimed(t, minor) and self.blocks[minor[0]] == minor[0]:
+                    if t not in (s, v) and self._aim(t, minor) and self.blocks[minor[0]] == minor[0]:
                         yield self._exchange(((s, v, major), (s, t, minor)))
 
     def _exchange(self, parts: tuple[tuple[int, int, Atoms], ...]) -> tuple[Move, AxisLayout]:
@@ -170,9 +170,9 @@ class _Trial:
         """Does the target split dimension ``t`` by some of these atoms, or by others that may replace them?"""
         if s == t or self.blocks[take[0]] != take[0]:
             return False
-        return self.trials.thorough or self._aimed(t, take) or self._fits(t, take, self.target.dims[t], self.table)
+        return self.trials.thorough or self._aim(t, take) or self._fits(t, take, self.target.dims[t], self.table)
 
-    def _aimed(self, t: int, take: Atoms) -> bool:
+    def _aim(self, t: int, take: Atoms) -> bool:
         return not set(take).isdisjoint(self.target.dims[t])
 
     def _fits(self, d: int, more: Atoms, wanted: Atoms, table: AxisTable) -> bool:
@@ -252,13 +252,13 @@ class _Trial:
             options.append({d: max(hs, key=table.extent) for d, hs in heads.items()})
         found: dict[tuple[Atoms, ...], None] = {}
         for chosen in options:
-            dims = self._filled(chosen)
+            dims = self._fill(chosen)
             if dims is not None and dims != state.dims:
                 found[dims] = None
         for dims in found:
             yield Permute(), table.layout(dims, state.unreduced, state.reduction)
 
-    def _filled(self, heads: dict[int, Atoms]) -> tuple[Atoms, ...] | None:
+    def _fill(self, heads: dict[int, Atoms]) -> tuple[Atoms, ...] | None:
         """Dimensions of the same extents that begin with ``heads``; the rest are axes they had, lost, or free ones."""
         table, state = self.table, self.state
         taken = {a for head in heads.values() for a in head}

@@ -210,7 +210,7 @@ def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round
     sent = Counter(p.shard for p in moving)
     received = Counter(p.device for p in moving)
     if len(best) > max((*sent.values(), *received.values()), default=0):
-        best = min(best, [_round(chunks, False, g) for g in _coloured(moving)], key=_effort)
+        best = min(best, [_round(chunks, False, g) for g in _colour(moving)], key=_effort)
     return best
 
 
@@ -304,7 +304,7 @@ def _near(pieces: Iterable[Landing]) -> list[list[Landing]]:
     return groups
 
 
-def _coloured(pieces: Sequence[Landing]) -> list[list[Landing]]:
+def _colour(pieces: Sequence[Landing]) -> list[list[Landing]]:
     """As few groups as any device has to send or receive: edges of a bipartite graph coloured (Koenig's theorem).
 
     A piece takes the first round that is free on both sides; where its sender's and its receiver's free rounds are

@@ -76,7 +76,7 @@ def widen_loop(body: Body, op: Instruction, state: Layouts) -> Instruction:
     if known is None:
         known = context.loops[op, state] = widen_sums(op, state)
         if known is not op:
-            context.repetitions = {**context.repetitions, **_repeated(context.repetitions, op, known)}
+            context.repetitions = {**context.repetitions, **_carry_repetitions(context.repetitions, op, known)}
             whole = body.wanted(op)
             body.callee(known.attrs["body"], (whole,), whole)
     return known
@@ -108,7 +108,7 @@ def _keeps_precision(op: Instruction, k: int, partial: PartialAxes) -> bool:
     return partial.reduction != "sum" or not is_narrow(op.shape.elements[k].dtype) or can_be_partial(op, k)
 
 
-def _repeated(known: Mapping[Instruction, int], old: Instruction, new: Instruction) -> dict[Instruction, int]:
+def _carry_repetitions(known: Mapping[Instruction, int], old: Instruction, new: Instruction) -> dict[Instruction, int]:
     """`invariants.repetitions` of a rewritten loop's elements."""
     by_index = {i.attrs["index"]: known[i] for i in old.attrs["body"] if i in known}
     parameter = new.attrs["body"].parameters[0]

@@ -151,7 +151,7 @@ class Body(ComputationScope):
         if found is not None:
             return found
         if value.remake is not None:
-            made = value.forms[layout] = self._remade(value, layout)
+            made = value.forms[layout] = self._remake(value, layout)
             return made
         dims, nbytes = value.shape.dims, value.shape.dtype.nbytes
         resharder = self.context.resharder
@@ -171,7 +171,7 @@ class Body(ComputationScope):
             value.forms.setdefault(step.after, local)
         return value.forms[layout]
 
-    def _remade(self, value: GlobalValue, layout: AxisLayout) -> Instruction:
+    def _remake(self, value: GlobalValue, layout: AxisLayout) -> Instruction:
         """A value made afresh; as a partial value one member holds it, unless it is the identity anyway."""
         assert value.remake is not None
         made = value.remake(self.context.table.reduced(layout))
@@ -240,7 +240,7 @@ class Body(ComputationScope):
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
         shapes = tuple(op.shape.leaves())
-        row, decided = self._decided(op, row, operands, wanted)
+        row, decided = self._decide(op, row, operands, wanted)
         choice, rule = decided.choice, decided.problem.rule
         need = f"{op.opcode} %{op.name}{self.planned_why(op)} needs"
         local = []
@@ -270,7 +270,7 @@ class Body(ComputationScope):
                 self.context.partial[op] = PartialAxes(v.layout.unreduced, v.layout.reduction)
         return list(values) if op.shape.is_tuple else values[0]
 
-    def _decided(
+    def _decide(
         self, op: Instruction, row: Local, operands: Sequence[GlobalValue], wanted: Sequence[AxisLayout]
     ) -> tuple[Local, SplitDecision]:
         """As planned, where the operands lie as the plan has them; else the cheapest strategy, the first of equals."""

@@ -27,7 +27,7 @@ def preferred_partials(
     if not any(x.unreduced for x in results):
         return {}
     spread = scope.spread()
-    sources = spread.sources(scope.computation, _given(scope))
+    sources = spread.sources(scope.computation, _partial_inputs(scope))
     asked: dict[Instruction, list[PartialAxes | None]] = {}
     root = scope.computation.root
     ends = root.operands if root.opcode == "tuple" and root.shape.is_tuple else (root,)
@@ -56,7 +56,7 @@ def _held(scope: ComputationScope, op: Instruction, aim: PartialAxes) -> bool:
     return op.opcode == "custom-call" and not scope.wanted(op)[0].used.isdisjoint(aim.atoms)
 
 
-def _given(scope: ComputationScope) -> dict[Instruction, PartialAxes]:
+def _partial_inputs(scope: ComputationScope) -> dict[Instruction, PartialAxes]:
     """Parameters, and elements of them, that are partial already."""
     given: dict[Instruction, PartialAxes] = {}
     for p, layouts in zip(scope.computation.parameters, scope.parameter_layouts, strict=True):

@@ -65,10 +65,10 @@ def _asks(
         if rule is None or need is None or not isinstance(row, Local):
             yield o, None
         else:
-            yield o, _projected(table, rule, row.usable(op, rule), (slot, need))
+            yield o, _project(table, rule, row.usable(op, rule), (slot, need))
 
 
-def _projected(
+def _project(
     table: AxisTable, rule: FactorRule, usable: frozenset[int], at: tuple[int, AxisLayout]
 ) -> AxisLayout | None:
     """The layout of an operand that gives the result its layout for nothing; None where dimensions do not pass."""

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, linear_in_each, pass_or_reduce
 
 __all__ = ["RULES"]
-
-
-def _all_but_whole(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
 def _dot(site: LocalSite) -> list[Instruction]:
@@ -24,12 +19,8 @@ def _dot(site: LocalSite) -> list[Instruction]:
     return site.emit(operands)
 
 
-def _either_factor(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,), (1,)) if reduction == "sum" else ()
-
-
 RULES: Mapping[str, PartitionRow] = {
-    "dot": Local("on shards, partial sums over contracted axes", _dot, _all_but_whole, _either_factor),
+    "dot": Local("on shards, partial sums over contracted axes", _dot, pass_or_reduce, linear_in_each),
     "ragged-dot": Local("on shards of what groups do not cut, contracted dimensions whole"),
     "scaled-dot": Local("on shards of blocks, contracted dimensions whole"),
 }

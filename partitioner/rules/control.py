@@ -103,7 +103,7 @@ def _while(body: Body, op: Instruction) -> Tree:
     loop = body.callee(run.attrs["body"], (carry,), carry)
     tree, need = body.values[op.operands[0]], f"while %{op.name}{body.planned_why(op)} carries"
     start = [body.get(v, x, need) for v, x in zip(leaves(tree), carry, strict=True)]
-    start = [_typed(body, x, s) for x, s in zip(start, run.shape.leaves(), strict=True)]
+    start = [_convert(body, x, s) for x, s in zip(start, run.shape.leaves(), strict=True)]
     local = body.assemble(op.shape, tree, iter(start))
     made = body.em.append(
         op.replace(
@@ -116,11 +116,11 @@ def _while(body: Body, op: Instruction) -> Tree:
     )
     after = _results(body, op, made, carry, f"while %{op.name} adds up")
     for value in leaves(after):
-        value.forms[value.layout] = _typed(body, value.forms[value.layout], value.shape)
+        value.forms[value.layout] = _convert(body, value.forms[value.layout], value.shape)
     return after
 
 
-def _typed(body: Body, x: Instruction, shape: Shape) -> Instruction:
+def _convert(body: Body, x: Instruction, shape: Shape) -> Instruction:
     """``x`` in the element type of ``shape``."""
     if x.shape.dtype is shape.dtype:
         return x

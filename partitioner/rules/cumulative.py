@@ -17,7 +17,7 @@ from shardc.partitioner.emit.emitter import Emitter, identity_of
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.strategy.choose import SplitProblem
-from shardc.partitioner.strategy.rule import Local, LocalSite, always
+from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
@@ -26,7 +26,7 @@ __all__ = ["CUMULATIVE", "not_cumulative_rule"]
 _COMBINED = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
 
 
-def _accumulated(op: Instruction) -> tuple[int, bool] | None:
+def _accumulate(op: Instruction) -> tuple[int, bool] | None:
     """(dimension, backwards) of a window over the whole of one dimension, up to or from each element."""
     if not _by_element(op.attrs["to_apply"]):
         return None
@@ -55,7 +55,7 @@ def _known(body: Computation) -> bool:
 
 
 def _rule(op: Instruction) -> FactorRule | None:
-    found = _accumulated(op)
+    found = _accumulate(op)
     return None if found is None else _equation(op.operands[0].shape.dims, found[0], len(op.operands) // 2)
 
 
@@ -71,11 +71,7 @@ def _equation(dims: tuple[int, ...], along: int, count: int) -> FactorRule:
 
 def not_cumulative_rule(op: Instruction) -> FactorRule | None:
     """The propagation's rule of other windows: a halo of a cumulative one would be nearly all shards."""
-    return None if _accumulated(op) is not None else factor_rule(op)
-
-
-def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset(range(len(rule.factors)))
+    return None if _accumulate(op) is not None else factor_rule(op)
 
 
 def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
@@ -93,7 +89,7 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) 
 
 
 def _emit(site: LocalSite) -> list[Instruction]:
-    found = _accumulated(site.op)
+    found = _accumulate(site.op)
     assert found is not None
     along, backwards = found
     em, body, count = site.em, site.op.attrs["to_apply"], len(site.shapes)
@@ -149,6 +145,6 @@ def _on_arrays(em: Emitter, body: Computation, operands: Sequence[Instruction]) 
 
 
 CUMULATIVE = Local(
-    "cumulative ones by totals of the shards", _emit, _usable, same_reduction, rule=_rule, sends=always(_sends)
+    "cumulative ones by totals of the shards", _emit, all_factors, same_reduction, rule=_rule, sends=always(_sends)
 )
 """A way for reduce-window: sums (or another known operation) of everything up to or from each element."""

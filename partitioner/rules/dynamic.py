@@ -25,7 +25,6 @@ __all__ = [
     "inside",
     "masked_slice",
     "masked_slice_rule",
-    "masked_usable",
     "sums_only",
     "updates_usable",
 ]
@@ -151,11 +150,6 @@ def _one_type(em: Emitter, starts: list[Instruction]) -> list[Instruction]:
     if len(types) <= 1:
         return starts
     return [clamp_start(em, s, np.iinfo(np.int32).max) for s in starts]
-
-
-def masked_usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    """Dimensions that are taken whole, and summed ones."""
-    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
 def sums_only(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:

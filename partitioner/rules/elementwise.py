@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.rewrite.body import Body, Handled
-from shardc.partitioner.strategy.rule import Local, PartitionRow, emit_same, never_linear, pass_through
+from shardc.partitioner.strategy.rule import (
+    Local,
+    PartitionRow,
+    emit_same,
+    linear_in_each,
+    linear_in_first,
+    never_linear,
+    pass_through,
+)
 from shardc.partitioner.strategy.values import Tree
 
 __all__ = ["RULES", "Linear"]
 
 #: See `Local.linear`.
 Linear = Callable[[Instruction, str], tuple[tuple[int, ...], ...]]
-
-
-def _unary(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,),) if reduction == "sum" else ()
 
 
 def _moved(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -35,10 +39,6 @@ def _extremum(reduction: str) -> Linear:
         return ((0, 1),) if partial == reduction else ()
 
     return linear
-
-
-def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,), (1,)) if reduction == "sum" else ()
 
 
 def _numerator(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
@@ -60,16 +60,16 @@ def _convert(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 
 
 _LINEAR: dict[str, Linear] = {
-    "negate": _unary,
-    "real": _unary,
-    "imag": _unary,
+    "negate": linear_in_first,
+    "real": linear_in_first,
+    "imag": linear_in_first,
     "convert": _convert,
     "add": _both,
     "subtract": _both,
     "complex": _both,
     "maximum": _extremum("max"),
     "minimum": _extremum("min"),
-    "multiply": _either,
+    "multiply": linear_in_each,
     "divide": _numerator,
     "select": _branches,
 }

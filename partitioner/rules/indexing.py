@@ -23,11 +23,10 @@ from shardc.partitioner.rules.dynamic import (
     inside,
     masked_slice,
     masked_slice_rule,
-    masked_usable,
     sums_only,
     updates_usable,
 )
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, linear_in_first, pass_or_reduce
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 
@@ -94,7 +93,7 @@ def _local_indices(site: LocalSite, picked: list[int]) -> tuple[Instruction, Ins
         part = clamp_start(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
         if d in picked:
             chunk = site.operands[0].shape.dims[d]
-            part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
+            part = _shift(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
             size = attrs["slice_sizes"][d]
             if size > 1:
                 parts.append(em.add("add", part.shape, part, em.splat(em.index(size), part.shape.dims)))
@@ -114,7 +113,7 @@ def _component(em: Emitter, indices: Instruction, vector: int, k: int) -> Instru
     return em.add("slice", shape, indices, slice=bounds)
 
 
-def _shifted(em: Emitter, x: Instruction, start: Instruction) -> Instruction:
+def _shift(em: Emitter, x: Instruction, start: Instruction) -> Instruction:
     start = as_type(em, start, x.shape.dtype)
     return em.add("subtract", x.shape, x, em.splat(start, x.shape.dims))
 
@@ -123,11 +122,11 @@ def _windows_rule(op: Instruction) -> FactorRule | None:
     """Windows that are neither whole nor single elements may start in any shard."""
     sizes, dims = op.attrs["slice_sizes"], op.operands[0].shape.dims
     cut = frozenset(d for d in op.attrs["start_index_map"] if 1 < sizes[d] < dims[d])
-    return _summed(factor_rule(op), cut) if cut else None
+    return _sum(factor_rule(op), cut) if cut else None
 
 
 @lru_cache(maxsize=4096)
-def _summed(rule: FactorRule, cut: frozenset[int]) -> FactorRule:
+def _sum(rule: FactorRule, cut: frozenset[int]) -> FactorRule:
     """``rule`` with the dimensions ``cut`` of operand 0 as reductions, apart from those of the result."""
     factors, (result,) = list(rule.factors), rule.results
     for d in sorted(cut):
@@ -137,10 +136,6 @@ def _summed(rule: FactorRule, cut: frozenset[int]) -> FactorRule:
         factors[f] = Factor(factors[f].size, FactorKind.REDUCTION)
         result = tuple((alone,) if indices == (f,) else indices for indices in result)
     return FactorRule(tuple(factors), rule.operands, (result,), "sum", rule.reason)
-
-
-def _gather_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,),) if reduction == "sum" else ()
 
 
 # -- scatter ---------------------------------------------------------------------------------------------------
@@ -177,10 +172,10 @@ def _scatter(site: LocalSite) -> list[Instruction]:
         operands[2] = site.masked(2, split, identity)
         if opcode in ("add", "multiply", "xor"):
             operands[0] = site.em.keep_on_first(operands[0], atoms, identity)
-    return _scattered(site, operands, margins)
+    return _scatter_masked(site, operands, margins)
 
 
-def _scattered(site: LocalSite, operands: list[Instruction], margins: Sequence[int]) -> list[Instruction]:
+def _scatter_masked(site: LocalSite, operands: list[Instruction], margins: Sequence[int]) -> list[Instruction]:
     """The scatter into operands with margins, which are cut off again."""
     if not any(margins):
         return site.emit(operands)
@@ -227,7 +222,7 @@ def _scatter_indices(site: LocalSite, n: int) -> Instruction:
         part = as_type(em, part, DTYPES["s64"] if part.shape.dtype.bits == 64 else em.index_type)
         if d in sizes:
             chunk, given, margin = site.operands[0].shape.dims[d], part, sizes[d] - 1
-            part = _shifted(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
+            part = _shift(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
             if margin:
                 part = em.add("add", part.shape, part, em.splat(em.scalar(margin, part.shape.dtype), part.shape.dims))
                 fits = inside(em, given, site.operand_dims(0)[d] - margin)
@@ -255,7 +250,7 @@ def _moved_both(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
 
 
 _MASKED_SLICE = Local(
-    "cut dimensions by masking and summing", masked_slice, masked_usable, sums_only, rule=masked_slice_rule
+    "cut dimensions by masking and summing", masked_slice, pass_or_reduce, sums_only, rule=masked_slice_rule
 )
 
 RULES: Mapping[str, PartitionRow] = {
@@ -263,9 +258,9 @@ RULES: Mapping[str, PartitionRow] = {
         "on shards; picked dimensions by masking and summing",
         _gather,
         _gather_usable,
-        _gather_linear,
+        linear_in_first,
         alternatives=(
-            Local("windows over a split dimension too", _gather, _gather_usable, _gather_linear, rule=_windows_rule),
+            Local("windows over a split dimension too", _gather, _gather_usable, linear_in_first, rule=_windows_rule),
         ),
     ),
     "scatter": Local(

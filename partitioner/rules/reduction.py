@@ -14,18 +14,13 @@ from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.partitioner.rules.sorting import COLUMN_SORTS
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing, pass_or_reduce
 from shardc.sharding.rules import factor_rule
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["RULES", "same_reduction"]
 
 #: Combining a value with itself gives the value: the initial value may be counted on every device.
 _IDEMPOTENT = ("maximum", "minimum", "and", "or")
-
-
-def _reducible(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
 
 
 def _reduce(site: LocalSite) -> list[Instruction]:
@@ -91,7 +86,7 @@ def same_reduction(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ..
 
 RULES: Mapping[str, PartitionRow] = {
     "reduce": Local(
-        "on shards, partial results over reduced axes", _reduce, _reducible, same_reduction, finishes=_finishes
+        "on shards, partial results over reduced axes", _reduce, pass_or_reduce, same_reduction, finishes=_finishes
     ),
     "topk": Local("on shards, the searched dimension whole", alternatives=(TOP_OF_SHARDS,)),
     "sort": Local(

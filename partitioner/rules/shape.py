@@ -21,7 +21,7 @@ from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.elementwise import Linear
 from shardc.partitioner.rules.readings import DimensionReading, Exchanges, Joined, Mirror, Outputs, whole_source
 from shardc.partitioner.rules.reshape import IN_ORDER
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, SendsOf
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, SendsOf, linear_in_first
 from shardc.partitioner.strategy.values import GlobalValue, Tree
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -290,10 +290,6 @@ def _exchanges(reading: Callable[[Instruction, int], DimensionReading]) -> Sends
     return sends
 
 
-def _sum(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,),) if reduction == "sum" else ()
-
-
 def _all_operands(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return (tuple(range(len(op.operands))),)
 
@@ -320,7 +316,7 @@ def _moving(
     return Local(_MOVED, emit, non_empty, linear, rule, _exchanges(reading), (whole, *others))
 
 
-def _mirrored(op: Instruction, dim: int) -> Mirror:
+def _mirror(op: Instruction, dim: int) -> Mirror:
     return Mirror(op.shape.dims[dim])
 
 
@@ -333,9 +329,11 @@ RULES: Mapping[str, PartitionRow] = {
     "bitcast": Local("on shards", linear=_movement),
     "transpose": Local("on shards", linear=_movement),
     "concatenate": Handled(_MOVED, _concatenate),
-    "slice": _moving(_slice, _movement, _sliced, Local("own part, summed", _pick, non_empty, _sum, _pick_rule)),
+    "slice": _moving(
+        _slice, _movement, _sliced, Local("own part, summed", _pick, non_empty, linear_in_first, _pick_rule)
+    ),
     "pad": _moving(_pad, _zero_padding, _spread),
-    "reverse": _moving(_reverse, _movement, _mirrored),
+    "reverse": _moving(_reverse, _movement, _mirror),
     "iota": Handled("made in any layout", _iota),
     "constant": Handled("splats made in any layout, others cut on demand", _constant),
     "get-dimension-size": Local("whole operands"),

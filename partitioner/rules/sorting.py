@@ -25,7 +25,7 @@ from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.strategy.choose import SplitProblem
-from shardc.partitioner.strategy.rule import Local, LocalSite, always
+from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["COLUMN_SORTS", "rows_of_columns"]
@@ -82,7 +82,7 @@ def _with_places(before: Computation, where: int, dtype: DType, n: int) -> Compu
     if 2 * where == len(given):
         given += [b.parameter(array_shape(dtype)) for _ in range(2)]
     turned = [given[i ^ 1] for i in range(len(given))]
-    first, second = (_opened(b, before, values) for values in (given, turned))
+    first, second = (_expand(b, before, values) for values in (given, turned))
     mine, other = given[2 * where], given[2 * where + 1]
     earlier = b.add("compare", mine, other, direction="LT")
     decided = b.add("or", first, b.add("and", b.add("not", second), earlier))
@@ -91,7 +91,7 @@ def _with_places(before: Computation, where: int, dtype: DType, n: int) -> Compu
     return b.build(b.add("select", b.add("and", *inside), decided, earlier))
 
 
-def _opened(b: Builder, body: Computation, operands: Sequence[Instruction]) -> Instruction:
+def _expand(b: Builder, body: Computation, operands: Sequence[Instruction]) -> Instruction:
     """The value of a computation on ``operands``, its instructions written once more."""
     new: dict[Instruction, Instruction] = {p: operands[p.attrs["index"]] for p in body.parameters}
     for i in body:
@@ -118,10 +118,6 @@ def _equation(dims: tuple[int, ...], along: int, count: int) -> FactorRule:
         kind = FactorKind.PERMUTATION if d == along else FactorKind.PASS_THROUGH
         b.add(n, [(t, d) for t in range(2 * count)], kind)
     return b.build()
-
-
-def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset(range(len(rule.factors)))
 
 
 def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], *, places: bool) -> tuple[float, int]:
@@ -163,30 +159,30 @@ def _columns(site: LocalSite, dim: int, r: int) -> tuple[list[Instruction], Comp
     n = site.operand_dims(0)[dim]
     last = _last_of_all(op)
     if last is not None:
-        return [_filled(site, 0, dim, r, last)], before
+        return [_fill(site, 0, dim, r, last)], before
     where = _placed_operand(op)
     if where is not None:
         dtype = op.operands[where].shape.dtype
         fill = {where: _largest(dtype)}
-        columns = [_filled(site, i, dim, r, fill.get(i)) for i in range(len(op.operands))]
+        columns = [_fill(site, i, dim, r, fill.get(i)) for i in range(len(op.operands))]
         return columns, _with_places(before, where, dtype, n)
     atoms = site.operand_atoms(0, dim)
     dtype = _place_type(r * em.table.extent(atoms))
     places = em.global_index(site.operands[0].shape.dims, dim, atoms, dtype)
-    columns = [_filled(site, i, dim, r, None) for i in range(len(op.operands))]
-    columns.append(_extended(site, places, dim, r, _largest(dtype)))
+    columns = [_fill(site, i, dim, r, None) for i in range(len(op.operands))]
+    columns.append(_extend(site, places, dim, r, _largest(dtype)))
     return columns, _with_places(before, len(op.operands), dtype, n)
 
 
-def _filled(site: LocalSite, operand: int, dim: int, r: int, value: Any) -> Instruction:
+def _fill(site: LocalSite, operand: int, dim: int, r: int, value: Any) -> Instruction:
     """An operand in a column of ``r``; padding is ``value``, or does not matter."""
     x = site.operands[operand]
     if value is not None:
         x = site.masked(operand, (dim,), site.em.scalar(value, x.shape.dtype))
-    return _extended(site, x, dim, r, 0 if value is None else value)
+    return _extend(site, x, dim, r, 0 if value is None else value)
 
 
-def _extended(site: LocalSite, x: Instruction, dim: int, r: int, value: Any) -> Instruction:
+def _extend(site: LocalSite, x: Instruction, dim: int, r: int, value: Any) -> Instruction:
     more = r - x.shape.dims[dim]
     if not more:
         return x
@@ -262,7 +258,7 @@ COLUMN_SORTS = tuple(
     Local(
         "columns dealt out and merged",
         _emit,
-        _usable,
+        all_factors,
         rule=partial(_rule, places=places),
         sends=always(partial(_sends, places=places)),
     )

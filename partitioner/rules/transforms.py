@@ -20,7 +20,7 @@ from shardc.partitioner.reshard.halo import with_padding
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.strategy.choose import SplitProblem
-from shardc.partitioner.strategy.rule import Local, LocalSite, always
+from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["FOUR_STEPS", "Split", "best_split"]
@@ -97,10 +97,6 @@ def _equation(before: tuple[int, ...], after: tuple[int, ...], n: int) -> Factor
         b.add(before[d], [(0, d), (1, d)])
     b.add(n, [(0, last), (1, last)], FactorKind.PERMUTATION)
     return b.build()
-
-
-def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset(range(len(rule.factors)))
 
 
 def _kind(before: int, after: int) -> str:
@@ -319,4 +315,4 @@ class _TransformSteps:
         return self.site.em.add("reverse", x.shape.plain, x, dimensions=(dim,))
 
 
-FOUR_STEPS = Local("in four steps: columns, then rows", _emit, _usable, rule=_rule, sends=always(_sends))
+FOUR_STEPS = Local("in four steps: columns, then rows", _emit, all_factors, rule=_rule, sends=always(_sends))

@@ -21,7 +21,7 @@ from shardc.partitioner.rules.cumulative import CUMULATIVE, not_cumulative_rule
 from shardc.partitioner.rules.readings import Exchanges, KernelPart, Outputs, Touching, whole_source
 from shardc.partitioner.rules.reduction import same_reduction
 from shardc.partitioner.rules.shape import moved_dims, moving_factors, non_empty
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, linear_in_each
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["RULES", "passed_over", "plain_reducer"]
@@ -140,10 +140,6 @@ def _convolution_sends(op: Instruction, rule: FactorRule) -> Exchanges:
     return Exchanges(tuple(found))
 
 
-def _either(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    return ((0,), (1,)) if reduction == "sum" else ()
-
-
 # -- reduce-window ---------------------------------------------------------------------------------------------
 
 
@@ -162,7 +158,7 @@ def _reduce_window(site: LocalSite) -> list[Instruction]:
     opcode = plain_reducer(site.op.attrs["to_apply"])
     arrays = list(site.operands[:n])
     for dim, line, k in moved_dims(site):
-        w, reading = window[dim], _pooled(site.op, dim)
+        w, reading = window[dim], _pool(site.op, dim)
         for i, x in enumerate(arrays):
             fill = site.operands[n + i]
             if opcode is not None:
@@ -173,7 +169,7 @@ def _reduce_window(site: LocalSite) -> list[Instruction]:
     return site.emit([*arrays, *site.operands[n:]], window=Window(tuple(window)))
 
 
-def _pooled(op: Instruction, dim: int, operand: int = 0) -> Outputs:
+def _pool(op: Instruction, dim: int, operand: int = 0) -> Outputs:
     count = next(op.shape.leaves()).dims[dim]
     return Outputs.of_window(op.attrs["window"].dims[dim], op.operands[0].shape.dims[dim], count, operand)
 
@@ -181,7 +177,7 @@ def _pooled(op: Instruction, dim: int, operand: int = 0) -> Outputs:
 def _window_sends(op: Instruction, rule: FactorRule) -> Exchanges:
     arrays = range(len(list(op.shape.leaves())))
     moved = [(f, d) for f in moving_factors(rule) for t, d in rule.places(f) if t == 0]
-    return Exchanges(tuple((f, d, _pooled(op, d, i)) for f, d in moved for i in arrays))
+    return Exchanges(tuple((f, d, _pool(op, d, i)) for f, d in moved for i in arrays))
 
 
 # -- select-and-scatter ----------------------------------------------------------------------------------------
@@ -259,7 +255,7 @@ RULES: Mapping[str, PartitionRow] = {
         "on shards of every dimension, halos by permutes, partial sums over input features and kernel positions",
         _convolution,
         non_empty,
-        _either,
+        linear_in_each,
         _convolution_rule,
         _convolution_sends,
     ),

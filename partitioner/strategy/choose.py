@@ -94,7 +94,7 @@ def choose_split(table: AxisTable, resharder: Resharder, problem: SplitProblem) 
     """The best `SplitChoice` for one operation."""
     best: SplitChoice | None = None
     best_rank: _Rank | None = None
-    for rank, choice in _ranked(table, resharder, problem):
+    for rank, choice in _rank_all(table, resharder, problem):
         if best_rank is None or rank < best_rank:
             best, best_rank = choice, rank
     assert best is not None
@@ -103,7 +103,7 @@ def choose_split(table: AxisTable, resharder: Resharder, problem: SplitProblem) 
 
 def rank_splits(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> list[SplitChoice]:
     """Everything that `choose_split` compares, the best first, each assignment of axes once."""
-    found = sorted(_ranked(table, resharder, problem), key=lambda pair: pair[0])
+    found = sorted(_rank_all(table, resharder, problem), key=lambda pair: pair[0])
     return list({(c.factors, c.carried): c for _, c in reversed(found)}.values())[::-1]
 
 
@@ -111,7 +111,7 @@ def rank_splits(table: AxisTable, resharder: Resharder, problem: SplitProblem) -
 _Rank = tuple[float, float, int, float, int]
 
 
-def _ranked(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> Iterator[tuple[_Rank, SplitChoice]]:
+def _rank_all(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> Iterator[tuple[_Rank, SplitChoice]]:
     """Every candidate with its rank; lower is better."""
     for group in ((), *problem.linear):
         partial = [problem.operands[i] for i in group if problem.operands[i].layouts[0].unreduced]

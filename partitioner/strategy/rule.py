@@ -19,10 +19,14 @@ __all__ = [
     "PartitionRow",
     "Refused",
     "SendsOf",
+    "all_factors",
     "always",
     "emit_same",
+    "linear_in_each",
+    "linear_in_first",
     "never_linear",
     "nothing",
+    "pass_or_reduce",
     "pass_through",
 ]
 
@@ -96,9 +100,29 @@ def never_linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]
     return ()
 
 
+def linear_in_first(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """The first operand may hold partial sums."""
+    return ((0,),) if reduction == "sum" else ()
+
+
+def linear_in_each(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
+    """Either of two operands may hold partial sums, as the factors of a product."""
+    return ((0,), (1,)) if reduction == "sum" else ()
+
+
 def pass_through(op: Instruction, rule: FactorRule) -> frozenset[int]:
     """Split only factors that pass through."""
     return frozenset(rule.of_kind(FactorKind.PASS_THROUGH))
+
+
+def pass_or_reduce(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Split factors that pass through, and those that are summed or otherwise reduced."""
+    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.REDUCTION)))
+
+
+def all_factors(op: Instruction, rule: FactorRule) -> frozenset[int]:
+    """Split any factor."""
+    return frozenset(range(len(rule.factors)))
 
 
 def nothing(op: Instruction, rule: FactorRule) -> frozenset[int]:

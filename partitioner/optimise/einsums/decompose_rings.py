@@ -46,7 +46,7 @@ class DecomposeRings:
             e = Emitter(table, reducers, names)
 
             def change(old: Instruction, operands: tuple[Instruction, ...], e: Emitter = e) -> Instruction | None:
-                return _decomposed(e, old, operands[0]) if self._fits(old) else None
+                return _decompose(e, old, operands[0]) if self._fits(old) else None
 
             called[c] = rebuild_computation(c, change, called)
         entry = called[module.entry]
@@ -85,7 +85,7 @@ def _border(pairs: _Pairs) -> tuple[int, bool] | None:
     return None
 
 
-def _decomposed(e: Emitter, old: Instruction, x: Instruction) -> Instruction:
+def _decompose(e: Emitter, old: Instruction, x: Instruction) -> Instruction:
     pairs: AxisPairs = old.attrs["source_target_pairs"]
     border = _border(pairs.pairs)
     assert border is not None, f"%{old.name} mixes directions"

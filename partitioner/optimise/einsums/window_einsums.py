@@ -148,7 +148,7 @@ class _Work:
                     gathers[i] = (ring, dots)
                     taken.update(dots)
                 continue
-            scattered = _scattered(computation, i, users)
+            scattered = _find_scattered(computation, i, users)
             if scattered is not None and scattered.dot not in taken:
                 ring = ring_of_scatter(self.table, self.machine, self.choice, i, groups, *scattered.steps[0])
                 if ring is not None:
@@ -183,10 +183,10 @@ class _Work:
             if i in gathers:
                 ring, dots = gathers[i]
                 alone = all(u in dots for u in users[i]) and i is not computation.root
-                new.update(self._gathered(e, i, ring, dots, new, whole=not alone))
+                new.update(self._window_gather(e, i, ring, dots, new, whole=not alone))
             elif i in scatters:
                 ring, scattered = scatters[i]
-                new[i] = self._scattered(e, ring, scattered, new)
+                new[i] = self._find_scattered(e, ring, scattered, new)
             elif i not in new:
                 operands = tuple(new[o] for o in i.operands)
                 same = all(a is b for a, b in zip(operands, i.operands, strict=True))
@@ -197,7 +197,7 @@ class _Work:
         keep = [new[i] for i in computation if i.opcode == "parameter" or has_side_effect(i)]
         return Computation(computation.name, topological([*keep, root]), root)
 
-    def _gathered(
+    def _window_gather(
         self,
         e: Emitter,
         gather: Instruction,
@@ -221,7 +221,7 @@ class _Work:
         found = {r.like: x for r, x in zip(readers, made, strict=True)}
         return found if whole else {**found, gather: made[0]}
 
-    def _scattered(
+    def _find_scattered(
         self, e: Emitter, ring: Ring, scattered: _Scattered, new: Mapping[Instruction, Instruction]
     ) -> Instruction:
         self._describe(e, scattered.scatter)
@@ -252,7 +252,7 @@ def _products_of(gather: Instruction, users: Mapping[Instruction, Sequence[Instr
     return [u for u in readers if u.opcode == "dot" and sum(o in after for o in u.operands) == 1]
 
 
-def _scattered(
+def _find_scattered(
     computation: Computation, scatter: Instruction, users: Mapping[Instruction, Sequence[Instruction]]
 ) -> _Scattered | None:
     """The product behind a reduce-scatter; None when others read it, or its sums would be rounded on the way."""

@@ -37,7 +37,7 @@ class DelayReductions:
         worth = Worth.of(module, self.choice, self.machine)
         if worth is None:
             return module
-        return change_loops(module, lambda carry, around: _delayed(carry, worth))
+        return change_loops(module, lambda carry, around: _delay(carry, worth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Tail:
     held: tuple[Instruction, ...]
 
 
-def _delayed(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
+def _delay(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     count = counting(carry)
     if count is None or (count.trips or 0) < 2 or not splittable(carry):
         return None
@@ -60,7 +60,7 @@ def _delayed(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     moved = [i for i in carry.body if i in tail.late and i.opcode in COLLECTIVES]
     if not worth.pays(carry.body, moved, sum(i.shape.nbytes for i in tail.held)):
         return None
-    return _rotated(carry, count, tail)
+    return _rotate(carry, count, tail)
 
 
 def _tail(carry: Carry, count: LoopCounter) -> _Tail | None:
@@ -113,7 +113,7 @@ def _at_hand(x: Instruction, body: Computation, ends: set[int]) -> bool:
     )
 
 
-def _rotated(carry: Carry, count: LoopCounter, tail: _Tail) -> list[Instruction]:
+def _rotate(carry: Carry, count: LoopCounter, tail: _Tail) -> list[Instruction]:
     """The first iteration without its tail; the loop, in which the tail of one iteration goes with the rest of the
     next; the last tail."""
     body, size = carry.body, len(carry.initial)

@@ -22,10 +22,10 @@ class HoistArithmetic:
     why: str = "a loop computes only what changes"
 
     def run(self, module: Module) -> Module:
-        return change_loops(module, _hoisted)
+        return change_loops(module, _hoist)
 
 
-def _hoisted(carry: Carry, around: Computation) -> Sequence[Instruction] | None:
+def _hoist(carry: Carry, around: Computation) -> Sequence[Instruction] | None:
     still = invariant(carry.body)
 
     def pays(i: Instruction) -> bool:

@@ -33,7 +33,7 @@ class HoistCollectives:
             return module
         peak = estimate_peak(module)
         room = _Room(round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak)
-        return change_loops(module, lambda carry, _: _hoisted(carry, room))
+        return change_loops(module, lambda carry, _: _hoist(carry, room))
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Room:
         return True
 
 
-def _hoisted(carry: Carry, room: _Room) -> Sequence[Instruction] | None:
+def _hoist(carry: Carry, room: _Room) -> Sequence[Instruction] | None:
     still = invariant(carry.body)
     moved = [i for i in carry.body if i in still and i.opcode in COLLECTIVES and not i.shape.is_tuple]
     return hoist(carry, _fitting(moved, still, room))

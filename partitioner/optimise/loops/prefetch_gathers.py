@@ -38,10 +38,10 @@ class PrefetchGathers:
         worth = Worth.of(module, self.choice, self.machine)
         if worth is None:
             return module
-        return change_loops(module, lambda carry, around: _prefetched(carry, worth))
+        return change_loops(module, lambda carry, around: _prefetch(carry, worth))
 
 
-def _prefetched(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
+def _prefetch(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     count = counting(carry)
     if count is None or (count.trips or 0) < 2 or not splittable(carry):
         return None
@@ -49,7 +49,7 @@ def _prefetched(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     nbytes = sum(i.shape.nbytes for i in fetched)
     if not fetched or not worth.pays(carry.body, fetched, nbytes):
         return None
-    return _rotated(carry, count, fetched)
+    return _rotate(carry, count, fetched)
 
 
 def _known_early(carry: Carry) -> list[Instruction]:
@@ -95,7 +95,7 @@ def computed_from(body: Computation, early: set[int], *, travelling: bool) -> se
     return known
 
 
-def _rotated(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> list[Instruction]:
+def _rotate(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> list[Instruction]:
     """The loop, one iteration shorter, whose state has what is ``fetched``, and the last iteration behind it."""
     body = carry.body
     size = len(carry.initial)
@@ -109,7 +109,7 @@ def _rotated(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> li
             return part_of(parameter, place[old])
         if old is body.root:
             following = copy_instructions(fetched, body, operands, {})
-            return old.replace(operands=(*operands, *map(_noted, following)), shape=shape)
+            return old.replace(operands=(*operands, *map(_note, following)), shape=shape)
         return None
 
     condition = retype(
@@ -128,7 +128,7 @@ def _sooner(bound: Instruction, count: LoopCounter) -> Instruction:
     return Instruction("constant", shape, (), {"literal": Literal.full(shape, count.limit - count.step)})
 
 
-def _noted(i: Instruction) -> Instruction:
+def _note(i: Instruction) -> Instruction:
     old = i.origin or Origin("")
     i.origin = Origin("; ".join(r for r in (old.reason, _NOTE) if r), old.rule, old.value, old.axes, old.causes)
     return i
