@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN := $(VENV)/.ready-run
 DEV := $(VENV)/.ready-dev
-JOBS ?= auto
+# One more than there are cores: tests of jobs and services wait for a part of their time.
+JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
 .PHONY: help demo test test-newest test-full check format bench regenerate clean
 

@@ -119,11 +119,17 @@ def test_the_readmes_status_is_that_of_the_page(repository: Path) -> None:
 
 
 def test_figures_of_the_last_full_run_are_those_that_stand_below_it(repository: Path) -> None:
-    """A count such as 1,189 of 1,189 of the generated half stands in the half by hand too."""
+    """A count such as 1,189 of 1,189 of the generated half stands in the half by hand too.
+
+    Where parts were left out, some tests of a figure may be among them: then only equal totals are compared.
+    """
     text = (repository / "docs" / "status.md").read_text(encoding="utf-8")
     generated, _, by_hand = text.partition("<!-- full run -->")[2].partition("<!-- end -->")
+    partial = "| not run |" in generated or "| stopped |" in generated
     for name, value in re.findall(r"^\| (.*?) \| ([\d,]+ of [\d,]+) \|$", generated, re.MULTILINE):
         passed, _, total = value.partition(" of ")
+        if partial and total not in by_hand:
+            continue
         assert passed in by_hand and total in by_hand, f"{name}: {value}, which the figures below do not say"
 
 

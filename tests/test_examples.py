@@ -34,8 +34,9 @@ def test_script(script: str, repository: Path) -> None:
 
 
 @pytest.mark.mpi
-def test_training_loop_on_four_ranks(repository: Path) -> None:
-    shardc("mpiexec", "-n", "4", sys.executable, str(repository / "examples" / "mpi_train.py"))
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
+def test_training_loop_on_ranks(ranks: int, repository: Path) -> None:
+    shardc("mpiexec", "-n", str(ranks), sys.executable, str(repository / "examples" / "mpi_train.py"))
 
 
 @pytest.mark.mpi
