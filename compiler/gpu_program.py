@@ -42,12 +42,16 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
+    """Set every byte of ``place`` to ``byte``."""
+
     place: BufferRef
     byte: int
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
+    """``target`` becomes ``source``."""
+
     source: BufferRef
     target: BufferRef
 
@@ -86,6 +90,8 @@ class StartCollective:
 
 @dataclass(frozen=True, slots=True)
 class AwaitCollective:
+    """Where collective ``index``, which was started before, must be done."""
+
     index: int
 
 

@@ -1,9 +1,8 @@
 """Kernels on several threads: a kernel's *phases*, and into how many chunks a phase's work is cut.
 
 A phase is a function of its own that computes some of ``count`` chunks. The thread pool
-(`shardc.native.threads.pool`) calls it
-for all of them, in any order, and the kernel goes on when all are done. What a chunk computes depends on shapes and the
-target only, never on the number of threads, so results do not either.
+(`shardc.native.threads.pool`) calls it for all of them, in any order, and the kernel goes on when all are done. What a
+chunk computes depends on shapes and the target only, never on the number of threads, so results do not either.
 
 Example, a kernel that sums rows in two phases::
 

@@ -24,6 +24,7 @@ def allocate(e: CpuEmitter, nbytes: int) -> ir.Value:
 
 
 def release(e: CpuEmitter, places: Sequence[ir.Value]) -> None:
+    """Free blocks that `allocate` gave."""
     b = e.entry.builder
     function = b.module.globals.get("free") or ir.Function(b.module, ir.FunctionType(ir.VoidType(), [PTR]), "free")
     for place in places:

@@ -81,6 +81,8 @@ class LoopVar(Var):
 
 
 class Quotient(Var):
+    """``of // divisor``, where that is not affine."""
+
     __slots__ = ("divisor", "of")
 
     def __init__(self, number: int, low: int, high: int, of: Expr, divisor: int) -> None:
@@ -90,6 +92,8 @@ class Quotient(Var):
 
 
 class Remainder(Quotient):
+    """``of % divisor``, where that is not affine."""
+
     __slots__ = ()
 
 

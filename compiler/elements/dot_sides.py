@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -47,10 +48,7 @@ class DotSides:
 
     @property
     def batches(self) -> int:
-        total = 1
-        for n in self.batch:
-            total *= n
-        return total
+        return math.prod(self.batch)
 
     @property
     def work(self) -> int:
@@ -78,10 +76,7 @@ class DotSide:
         self.rows, self.columns = (self.free, self.contracted) if rows_first else (self.contracted, self.free)
 
     def size(self, dims: Sequence[int]) -> int:
-        total = 1
-        for d in dims:
-            total *= self.dims[d]
-        return total
+        return math.prod(self.dims[d] for d in dims)
 
     def stride(self, dim: int) -> int:
         return self.size(range(dim + 1, len(self.dims)))

@@ -1,6 +1,7 @@
 """Ops that are short programs of simpler ops: expanded to a computation, which then compiles like a fusion.
 
-Random bits (exactly XLA's), batch normalisation.
+Random bits by Threefry and Philox (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011), exactly
+XLA's; batch normalisation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Folds as code: loops with accumulators in vector lanes, combined at the end by a fixed tree."""
+"""Folds as loops with accumulators in vector lanes, which a fixed tree combines at the end.
+
+Long sums are added up in blocks, whose totals have accumulators of their own: rounding errors grow with the length of a
+block, not of the sum (Higham, "The Accuracy of Floating Point Summation", 1993).
+"""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ def adder(dtype: DType) -> Computation:
 
 
 def convert_element(e: Elements, value: Answer, source: DType, target: DType) -> Answer:
+    """An element of ``source`` as one of ``target``."""
     return value if source is target else e.elementwise(scalar_op("convert", target, source), [value])
 
 

@@ -1,7 +1,12 @@
-"""Planning loops: splitting and merging dimensions, and choosing vector widths."""
+"""The loops of a kernel: splitting and merging of dimensions, and the widths of vectors.
+
+Dimensions are split until divisions in addresses become affine, and neighbours that every access treats as one longer
+dimension are merged.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from shardc.compiler.elements.affine import Expr, LoopVar, Quotient, Var, VarSource
@@ -104,6 +109,7 @@ def power_below(n: int) -> int:
 
 
 def power_above(n: int) -> int:
+    """The smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length()
 
 
@@ -113,10 +119,8 @@ def contiguous(accesses: Iterable[Access], v: LoopVar) -> int:
 
 
 def group_size(group: Sequence[LoopVar]) -> int:
-    total = 1
-    for v in group:
-        total *= v.size
-    return total
+    """How often the loop of a group runs."""
+    return math.prod(v.size for v in group)
 
 
 def bind_group(e: ElementEmitter, group: Sequence[LoopVar], counter: Val, lanes: int = 1) -> None:

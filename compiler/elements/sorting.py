@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from llvmlite import ir
@@ -18,12 +19,7 @@ class Rows:
 
     def __init__(self, dims: Sequence[int], dim: int) -> None:
         self.length = dims[dim]
-        self.stride = 1
-        for n in dims[dim + 1 :]:
-            self.stride *= n
-        self.outer = 1
-        for n in dims[:dim]:
-            self.outer *= n
+        self.outer, self.stride = math.prod(dims[:dim]), math.prod(dims[dim + 1 :])
 
     def base(self, b: ir.IRBuilder, outer: ir.Value, inner: ir.Value) -> ir.Value:
         return b.add(b.mul(outer, constant(I64, self.length * self.stride)), inner)

@@ -1,7 +1,7 @@
 """Triangular solves and Cholesky factorisation of small matrices on a GPU: a block per matrix.
 
-Both look ahead: when a row (or column) is done, all threads take it off what is left. LAPACK's ``trsm`` and ``potrf``
-as custom calls are the same. Bigger matrices go to LAPACK on the host.
+Both are right-looking: when a row (or column) is done, all threads subtract it from what is left. LAPACK's ``trsm`` and
+``potrf`` as custom calls are the same. Bigger matrices go to LAPACK on the host.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 A kernel takes a call, and as long as its arithmetic or its memory traffic, whichever is more, and its products and
 convolutions. Arithmetic is counted by operation and type; products and convolutions come from measured curves. Bytes
 come from the cache that still holds them, by what was used since (`shardc.compiler.lower.buffers.reuse`). Devices
-share the
-computer: with as many devices as cores each has one; with more they take turns; with fewer each has several threads,
-for kernels that are worth it.
+share the computer: with as many devices as cores each has one; with more they take turns; with fewer each has several
+threads, for kernels that are worth it.
 """
 
 from __future__ import annotations

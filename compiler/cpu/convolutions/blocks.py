@@ -81,6 +81,7 @@ class _BlockSource:
 
 
 def shift(starts: Sequence[Expr], by: Sequence[Expr]) -> list[Expr]:
+    """``starts`` moved on, role by role."""
     return [a + b for a, b in zip(starts, by, strict=True)]
 
 

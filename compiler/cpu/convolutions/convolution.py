@@ -1,4 +1,4 @@
-"""Convolutions: products of patches and kernel through BLAS, block by block; see `conv_roles` for who is who.
+"""Convolutions: products of patches and kernel through BLAS, block by block; `convolution_roles` says who is who.
 
 A block of rows gathers its patches into a buffer that stays in a core's cache and multiplies them at once. Where rows
 are many, chunks of rows run in parallel. Where depth is long and the result small (gradients of weights), chunks of

@@ -1,7 +1,7 @@
 """3x3 convolutions of a block that lies with its borders in memory, as they are written: a product per row and tap.
 
 Neighbouring outputs of a row read neighbouring inputs, so the patches of one tap are a matrix that need not be copied.
-That is slower than tiles (`conv_winograd`), whose place it takes where their results are not finite.
+That is slower than tiles (`winograd`), whose place it takes where their results are not finite.
 """
 
 from __future__ import annotations

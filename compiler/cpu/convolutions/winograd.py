@@ -1,8 +1,9 @@
-"""Kernels for 3x3 convolutions by tiles, forward and with the kernel turned round, see `conv_tiles`.
+"""Kernels for 3x3 convolutions by Winograd's tiles, forward and with the kernel turned round; `winograd_tiles` has the
+formulas.
 
 A block of tiles is copied with its borders, transformed, multiplied sixteen times, and transformed back, all in a
-core's cache. Blocks run in parallel. A block with a result that is not finite is computed again without tiles, see
-`conv_direct`. Gradients of weights are in `conv_weights`.
+core's cache. Blocks run in parallel. A block with a result that is not finite is computed again without tiles
+(`direct`). Gradients of weights are in `winograd_weights`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from shardc.native.llvm import blas
 from shardc.native.llvm.blas import UNPACKED
 from shardc.native.math.vector import I32, I64, constant, with_lanes
 
-__all__ = ["POINTS_OF_TILE", "Square", "emit_square", "multiply", "square", "step_to"]
+__all__ = ["POINTS_OF_TILE", "Square", "emit_square", "multiply", "plane_at", "square"]
 
 #: Bytes of a block's transformed inputs and products, which a core's cache shall hold.
 _BLOCK = 400_000
@@ -247,7 +248,7 @@ def _forward(plan: Square, count: int, part: PhaseKernel) -> None:
     copied = plan.copy_block(e, frame, slab, starts)
     copied.forward(frame.builder, plan.t, slab, inputs, POINTS)
     with for_range(frame.builder, 0, POINTS_OF_TILE) as k:
-        step = partial(step_to, frame.builder, plan, k)
+        step = partial(plane_at, frame.builder, plan, k)
         sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.wide * plan.features)
         multiply(
             frame.builder,
@@ -298,7 +299,8 @@ def _direct(plan: Square) -> bool:
     return even and whole and order == (0, 1, 2) and roles.feature_dim == 3
 
 
-def step_to(b: ir.IRBuilder, plan: Square, k: ir.Value, base: ir.Value, size: int) -> ir.Value:
+def plane_at(b: ir.IRBuilder, plan: Square, k: ir.Value, base: ir.Value, size: int) -> ir.Value:
+    """The address of plane ``k`` of ``size`` elements."""
     return b.gep(base, [b.mul(k, constant(I64, size))], source_etype=plan.t)
 
 

@@ -15,8 +15,8 @@ weights has two taps per tile (of the result's gradient) and three outputs; V is
 
 The factors are powers of two, so whole numbers stay exact. Infinities and NaNs, and sums of large numbers that
 overflow, may reach results of a tile that do not read them, and infinities become NaNs. Every result that they reach
-is not finite, so whoever transforms back watches them (`finite.Watch`), and what is not finite is computed again as it
-is written (`conv_direct`). With ``operand_precision=highest`` all is, and the rounding is that of plain sums.
+is not finite, so whoever transforms back watches them (`finite.FiniteWatch`), and what is not finite is computed again
+as it is written (`direct`). With ``operand_precision=highest`` all is, and the rounding is that of plain sums.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Gradients of the weights of 3x3 convolutions by tiles, see `conv_tiles`: sums over tiles.
+"""Gradients of the weights of 3x3 convolutions by Winograd's tiles: sums over tiles; `winograd_tiles` has the formulas.
 
 Chunks of blocks have sums of their own, which a fixed tree adds up. A chunk with a sum that is not finite is computed
-again without tiles, see `conv_direct`.
+again without tiles (`direct`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardc.compiler.cpu.convolutions import direct as conv_direct
 from shardc.compiler.cpu.convolutions.blocks import add_by_tree, share, starts_of
 from shardc.compiler.cpu.convolutions.direct import Tiled
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
-from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, multiply, step_to
+from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, multiply, plane_at
 from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid, outputs, twice
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import FiniteWatch
@@ -61,7 +61,7 @@ def _sums(plan: Square, part: PhaseKernel) -> None:
     slab, inputs, filters, *block = scratch
     chunk = ForLoop(e.entry, part.end, 1, part.begin)
     cb = chunk.frame.builder
-    results = step_to(cb, plan, chunk.index, sums, POINTS_OF_TILE * size)
+    results = plane_at(cb, plan, chunk.index, sums, POINTS_OF_TILE * size)
     first, past = share(cb, chunk.index, cb.add(chunk.index, constant(I64, 1)), plan.cut.count, plan.sums)
     needed = e.slot(I1)
     cb.store(constant(I1, 1), needed)
@@ -90,7 +90,7 @@ def _sums(plan: Square, part: PhaseKernel) -> None:
             given.grid.forward(b, plan.t, given.place, filters, 2)
             beta = b.select(fresh, scale(b, plan.kind, 0.0), scale(b, plan.kind, 1.0))
             with for_range(b, 0, POINTS_OF_TILE) as k:
-                step = partial(step_to, b, plan, k)
+                step = partial(plane_at, b, plan, k)
                 sides = step(inputs, plan.grid(plan.wide).plane), step(filters, plan.grid(plan.features).plane)
                 multiply(b, plan, (plan.wide, plan.features, tiles), *sides, step(results, size), beta)
     loop.close()

@@ -47,6 +47,7 @@ def emit_lapack(kernel: CpuKernel) -> None:
 
 
 def fill_zeros(b: ir.IRBuilder, place: ir.Value, nbytes: int) -> None:
+    """Set ``nbytes`` bytes to zero."""
     arguments = [place, constant(I8, 0), constant(I64, nbytes), constant(I1, 0)]
     intrinsic(b, "llvm.memset", ir.VoidType(), arguments)
 

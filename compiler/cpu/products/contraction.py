@@ -60,7 +60,7 @@ def _emit(kernel: CpuKernel, product: DotKernel, kind: DType) -> None:
 
 
 def emit_fused_dot(kernel: CpuKernel) -> None:
-    """A fusion of one dot, whose operands are parameters, and elementwise instructions (`lower/fuse_products.py`)."""
+    """A fusion of one dot, whose operands are parameters, and elementwise instructions (`FuseProducts`)."""
     computation = kernel.instruction.attrs["calls"]
     (dot,) = (i for i in computation if i.opcode == "dot")
     kind = gemm_type(dot)

@@ -1,4 +1,4 @@
-"""Into which tiles a matrix product is cut, and into which calls of the library a tile."""
+"""How a matrix product is cut: into tiles for threads, and a tile into calls of BLAS whose operands fit the caches."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Matrix products in tiles: each is made by calls of BLAS, into the result or into scratch memory from which the
-elements that depend on it are computed while it is in cache."""
+"""Matrix products in tiles: BLAS computes each, over dense panels that stay in L2 (Goto and van de Geijn, "Anatomy of
+High-Performance Matrix Multiplication", TOMS 2008), into the result, or into scratch memory from which the elements
+that depend on it are computed while the tile is in the cache.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Row kernels: reductions whose results are broadcast back over what they read, and all around them, row by row.
 
-See `shardc.compiler.lower.fuse.row_plan` for what happens in which loop. Rows are independent of each other, so
-chunks of
+`shardc.compiler.lower.fuse.row_plan` says what happens in which loop. Rows are independent of each other, so chunks of
 them run on several threads; within a row every loop runs in vectors along it.
 """
 

@@ -1,4 +1,4 @@
-"""Sort: a stable bottom-up merge sort per row, all operands moved together, the comparator inlined."""
+"""Sort: a stable bottom-up merge sort of each row, with the comparator inlined; all operands move together."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ def is_small_float(dtype: DType) -> bool:
 
 
 def part_count(dtype: DType) -> int:
+    """LLVM values that an element takes in registers: two for complex numbers."""
     return 2 if dtype.is_complex else 1
 
 

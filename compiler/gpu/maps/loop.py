@@ -51,6 +51,7 @@ _COSTLY = 8
 
 
 def takes_loop(kernel: GpuKernel) -> bool:
+    """Whatever element rules compute."""
     return is_computed_by_rules(kernel.computation)
 
 

@@ -1,8 +1,9 @@
 """Products on a grid: a block computes a tile of the result, from tiles of both operands in shared memory.
 
-While a tile is multiplied the next one is on its way. When the sums are complete they go through shared memory, so
-that what is made from them (bias, activation, residual) is computed and written in whole runs of the result. Where
-there are too few tiles for the chip, the depth is cut, and a second launch adds up the parts, always in the same order.
+While a tile is multiplied the next ones are on their way (software pipelining). When the sums are complete they go
+through shared memory, so that what is made from them (bias, activation, residual) is computed and written in whole runs
+of the result. Where there are too few tiles for the chip, the depth is cut (split-K), and a second launch adds up the
+parts, always in the same order.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ that lies along the folded positions makes a reduction of rows, memory that lies
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -151,10 +152,8 @@ def _alike(use: FoldUse, first: FoldUse) -> bool:
 
 
 def size_of(groups: Iterable[Group]) -> int:
-    total = 1
-    for group in groups:
-        total *= group_size(group)
-    return total
+    """How often the loops of ``groups`` run together."""
+    return math.prod(map(group_size, groups))
 
 
 def lanes_along(accesses: Iterable[Access], group: Group) -> int:

@@ -1,8 +1,7 @@
 """Row kernels: reductions whose results are broadcast back over what they read (softmax, layer norm, their gradients).
 
-See `shardc.compiler.lower.fuse.row_plan` for what happens in which loop. Some threads, a warp or a block walk one
-row, each
-always the same elements of it. Where those fit in registers the loops are written out, and every value is read or
+`shardc.compiler.lower.fuse.row_plan` says what happens in which loop. Some threads, a warp or a block walk one row,
+each always the same elements of it. Where those fit in registers the loops are written out, and every value is read or
 computed once. Longer rows are walked again in every loop; what the plan keeps lies in results' rows or in shared memory
 then, where each thread finds what it has put there itself.
 """

@@ -33,6 +33,7 @@ _PRODUCTS = ("dot", "convolution")
 
 
 def takes_staged(kernel: GpuKernel) -> bool:
+    """Kernels that element rules compute, with folds that had better be launches of their own."""
     return is_computed_by_rules(kernel.computation) and bool(folds_to_stage(kernel.computation))
 
 

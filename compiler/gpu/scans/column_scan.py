@@ -1,7 +1,8 @@
 """Running totals across memory: each thread goes down some neighbouring columns, 16 bytes of them.
 
-Where there are few columns, each is cut in chunks: the first launch totals chunks, the second totals those totals, and
-the third goes down every chunk from what the chunks before it come to.
+Where there are few columns, each is cut in chunks and scanned in three launches (Blelloch, "Prefix Sums and Their
+Applications", 1990): the first totals chunks, the second scans those totals, and the third goes down every chunk from
+what the chunks before it come to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Running totals along memory: neighbouring threads take neighbouring elements, 16 bytes each.
 
-A thread totals its own elements, lanes of a warp pass totals on by shuffles, warps by shared memory; a row longer than
-its threads is gone through tile by tile. Few long rows are cut in chunks, in three launches as columns are
-(`column_scan.py`).
+A thread totals its own elements, the lanes of a warp scan their totals by shuffles over doubling distances (Hillis and
+Steele, "Data Parallel Algorithms", CACM 1986), warps by shared memory; a row longer than its threads is gone through
+tile by tile. Few long rows are cut in chunks, in three launches as columns are (`column_scan.py`).
 """
 
 from __future__ import annotations

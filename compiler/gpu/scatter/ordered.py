@@ -1,4 +1,4 @@
-"""scatter whose updates must be combined in their order: each row of the operand belongs to one block.
+"""Scatter whose updates must be combined in their order: each row of the operand belongs to one block.
 
 A first launch writes which row each update goes to. In the second one every block reads all of these numbers, a few
 thousand at a time, keeps those of its own rows in order, and combines these updates one after the other, its threads

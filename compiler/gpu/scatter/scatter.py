@@ -30,6 +30,7 @@ __all__ = ["emit_scatter", "takes_scatter"]
 
 
 def takes_scatter(kernel: GpuKernel) -> bool:
+    """A scatter whose reducer is arithmetic, with operands that element rules compute."""
     root = kernel.computation.root
     if root.opcode != "scatter" or not is_scalar_program(root.attrs["to_apply"]):
         return False

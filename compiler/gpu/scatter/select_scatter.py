@@ -28,6 +28,7 @@ _THREADS = 256
 
 
 def takes_select_and_scatter(kernel: GpuKernel) -> bool:
+    """A select-and-scatter whose computations are arithmetic."""
     i = kernel.instruction
     called = ("select", "scatter")
     return i.opcode == "select-and-scatter" and all(is_scalar_program(i.attrs[name]) for name in called)

@@ -1,8 +1,9 @@
 """Sorting what a block holds in its shared memory: stable merges along merge paths, by any comparator.
 
 An item is one element of each array that moves (keys, and what goes with them). Every thread has the same number of
-consecutive places; where its share of two merged runs begins in either of them is found by bisection on the diagonal
-(merge path), so that all threads merge equally much whatever the values are.
+consecutive places; where its share of two merged runs begins in either of them is found by bisection on a diagonal of
+the merge path (Green, McColl and Bader, "GPU Merge Path", ICS 2012), so that all threads merge equally much whatever
+the values are.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def load(b: ir.IRBuilder, place: ir.Value, at: ir.Value, dtype: DType) -> tuple[
 
 
 def store(b: ir.IRBuilder, value: tuple[ir.Value, ...], place: ir.Value, at: ir.Value, dtype: DType) -> None:
+    """Write the parts of an element to place ``at`` of shared memory."""
     parts = len(value)
     for v, p in zip(value, _places(b, place, at, memory_type(dtype), parts), strict=True):
         b.store(v, p, align=dtype.nbytes // parts)
@@ -85,6 +87,7 @@ def choose(b: ir.IRBuilder, condition: ir.Value, x: Item, y: Item) -> Item:
 
 
 def smaller(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The smaller of two signed integers."""
     return intrinsic(b, "llvm.smin", x.type, [x, y])
 
 

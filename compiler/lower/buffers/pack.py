@@ -1,8 +1,11 @@
-"""Pack: places for blocks of memory, such that blocks in use at the same time do not overlap.
+"""Pack: offsets for blocks of memory such that blocks in use at the same time do not overlap (dynamic storage
+allocation, where all lifetimes are known).
 
 Results are memory too, and until its value is written a result's memory is free for other values. So there is one
 address space, in which every result is a region of fixed size and the arena the last one, without an end. Blocks are
-placed one after the other, each into the tightest gap; that depends on the order, so several are tried.
+placed one after the other, each into the tightest gap (best fit), the largest first as in Pisarchyk and Lee,
+arXiv:2001.03288. No order of blocks is best for all programs, so several are tried until one reaches the lower bound:
+the most bytes in use at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How much memory a program uses between two uses of the same bytes: what decides from which cache they come.
+"""Reuse distances: how much memory a program uses between two uses of the same bytes, which decides the cache that they
+come from (Mattson et al., "Evaluation Techniques for Storage Hierarchies", 1970).
 
 The lowered program is walked twice, as it runs again and again, with loop bodies walked twice each time; what counts
 is what the last walk finds. A distance is the bytes used since (each use counted), at most all that the program has.

@@ -7,6 +7,7 @@ and no array of zeros has to be made, nor a value written only to be gathered fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -88,10 +89,7 @@ class _RowIndices:
 
     @property
     def size(self) -> int:
-        total = 1
-        for d, n in enumerate(self.dims):
-            total *= n if d != self.along else 1
-        return total
+        return math.prod(n for d, n in enumerate(self.dims) if d != self.along)
 
     def spread(self, value: Instruction, like: Instruction) -> Instruction:
         """One element per row, in the order of rows, at all positions of its row."""

@@ -1,4 +1,8 @@
-"""Clusters of instructions that are to become one, in an order in which everything stands before what reads it."""
+"""A topological order of clusters that stays one while clusters are joined.
+
+As in Pearce and Kelly's dynamic topological sort (JEA 2006), a change reorders only what stands between the two
+clusters that it concerns.
+"""
 
 from __future__ import annotations
 

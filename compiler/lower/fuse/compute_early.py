@@ -2,8 +2,8 @@
 
 Fusing makes one kernel of all arithmetic before a value, so that everything it reads stays alive until then. At the
 peak that costs: a backward pass that asks only for the sign of an activation keeps all of it, and a long sum keeps
-every term. So where memory is fullest, kernels behind are looked through for a value that is known before and takes
-less memory than what only it still needs.
+every term. So where memory is fullest, later kernels are searched for a value that is known before and takes less
+memory than what only it still needs.
 """
 
 from __future__ import annotations

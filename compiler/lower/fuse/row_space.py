@@ -8,7 +8,8 @@ that ``[2048,1]`` and ``[2048]`` are the same. Members that are read at other in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
@@ -39,23 +40,16 @@ class RowFrame:
 
     @property
     def rows(self) -> int:
-        return _product(self.dims[d] for d in self.kept)
+        return math.prod(self.dims[d] for d in self.kept)
 
     @property
     def columns(self) -> int:
-        return _product(self.dims[d] for d in self.reduced)
+        return math.prod(self.dims[d] for d in self.reduced)
 
     @property
     def walks_rows(self) -> bool:
         """Do the reductions run over the last dimensions?"""
         return self.reduced != () and self.reduced == self.full[-len(self.reduced) :]
-
-
-def _product(sizes: Iterable[int]) -> int:
-    total = 1
-    for n in sizes:
-        total *= n
-    return total
 
 
 def long_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -64,6 +58,7 @@ def long_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def roots_of(computation: Computation) -> tuple[Instruction, ...]:
+    """What a computation gives: the elements of its root, where that is a tuple."""
     root = computation.root
     return root.operands if root.opcode == "tuple" else (root,)
 

@@ -1,4 +1,7 @@
-"""Orders in which a computation may run, made to keep few bytes alive. None is best for every program."""
+"""Orders of instructions that keep few bytes alive: list schedules from either end by the bytes that an instruction
+adds, and postorders of the operands, as Sethi and Ullman order expressions for registers (JACM 1970). None is best for
+every program.
+"""
 
 from __future__ import annotations
 

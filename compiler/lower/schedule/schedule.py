@@ -1,4 +1,4 @@
-"""Schedule: what is between starts and dones, by modelled time and within a limit of memory."""
+"""Schedule: list schedules by modelled time fill what is between starts and dones, within a limit of memory."""
 
 from __future__ import annotations
 
