@@ -1,4 +1,4 @@
-"""Does the partitioned program compute what the unpartitioned one does? Cutting, joining and comparing arrays."""
+"""Comparison of a partitioned program with the whole one: arrays are cut into shards, joined and compared."""
 
 from __future__ import annotations
 

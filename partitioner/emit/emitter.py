@@ -99,7 +99,7 @@ class Emitter:
             own=bool(name),
         )
 
-    def opened(self, computation: Computation, operands: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    def inline(self, computation: Computation, operands: Sequence[Instruction]) -> tuple[Instruction, ...]:
         """The values of a computation on ``operands``, its instructions written here."""
         new: dict[Instruction, Instruction] = {p: operands[p.attrs["index"]] for p in computation.parameters}
         for i in computation:
@@ -147,7 +147,7 @@ class Emitter:
             self._masks[key] = self.append(made)
         return self._masks[key]
 
-    def scaled(self, index: Instruction, factor: int) -> Instruction:
+    def scale(self, index: Instruction, factor: int) -> Instruction:
         if factor == 1:
             return index
         return self._shared(("scaled", index, factor), "multiply", self.index_type, index, self.index(factor))
@@ -187,7 +187,7 @@ class Emitter:
                     part,
                     self.index(table.extent(run)),
                 )
-            part = self.scaled(part, weight)
+            part = self.scale(part, weight)
             total = part if total is None else self._shared(("sum", total, part), "add", self.index_type, part, total)
             weight *= table.extent(run)
             end = start
@@ -264,7 +264,7 @@ class Emitter:
         dims[dim] = sum(p.shape.dims[dim] for p in parts)
         return self.add("concatenate", parts[0].shape.with_dims(tuple(dims)), *parts, dimensions=(dim,))
 
-    def reduced(
+    def reduce(
         self, body: Computation, arrays: Sequence[Instruction], initials: Sequence[Instruction], dim: int
     ) -> list[Instruction]:
         """Arrays of equal dimensions reduced together along ``dim``."""
@@ -323,7 +323,7 @@ class Emitter:
             return self.append(Instruction("iota", array_shape(dtype, *local), (), {"iota_dimension": dim}))
         line = array_shape(dtype, local[dim])
         index = self.append(Instruction("iota", line, (), {"iota_dimension": 0}))
-        start = self.scaled(self.coordinate(atoms), local[dim])
+        start = self.scale(self.coordinate(atoms), local[dim])
         if dtype is not self.index_type:
             start = self.append(Instruction("convert", array_shape(dtype), (start,)))
         index = self.append(Instruction("add", line, (index, self.splat(start, line.dims))))

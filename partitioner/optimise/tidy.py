@@ -1,4 +1,4 @@
-"""What partitioning wrote, without what it wrote twice or in vain."""
+"""Cleans up after partitioning: simplifications, common subexpressions, dead instructions, loops' constant parts."""
 
 from __future__ import annotations
 

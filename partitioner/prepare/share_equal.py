@@ -11,6 +11,7 @@ from shardc.hlo.simplify.eliminate_common import has_equals
 from shardc.hlo.simplify.structure import Structure
 from shardc.partitioner.rewrite.manual import is_manual, manual_of
 from shardc.partitioner.rules import RULES
+from shardc.partitioner.strategy.values import REDUCIBLE_LATER
 
 __all__ = ["ShareEqual"]
 
@@ -24,7 +25,6 @@ _MOVES = frozenset(
 )
 #: What may have another order where it lies otherwise, whatever the type.
 _ORDERED = frozenset({"sort", "topk"})
-_LATER = ("sum", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +93,4 @@ class _Share:
 def _carries_on(op: Instruction) -> bool:
     """May the operation be done on partial values, which are added up behind it?"""
     strategies = RULES[op.opcode].strategies
-    return op.opcode in _MOVES or any(strategy.linear(op, r) for strategy in strategies for r in _LATER)
+    return op.opcode in _MOVES or any(strategy.linear(op, r) for strategy in strategies for r in REDUCIBLE_LATER)

@@ -17,13 +17,13 @@ from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Wire, WireReader
-from shardc.partitioner.rewrite.body import REDUCIBLE_LATER, Body
+from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.context import CalleeSignature, Context
 from shardc.partitioner.rules.control import want_reduced
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, volume
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, PartitionRow
-from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
+from shardc.partitioner.strategy.values import REDUCIBLE_LATER, GlobalValue, Tree, leaves
 
 __all__ = ["DecisionGraph", "build_decision_graph"]
 
@@ -31,7 +31,6 @@ __all__ = ["DecisionGraph", "build_decision_graph"]
 _LIGHT = frozenset(("elementwise", "shape", "indexing", "control", "collective"))
 #: Stands for what is not written.
 _NOTHING = Instruction("constant", array_shape("pred"))
-_REDUCTIONS = ("sum", "max", "min")
 
 
 class DecisionGraph:
@@ -247,7 +246,7 @@ class DryRun(Body):
     ) -> tuple[tuple[OpStrategy, ...], int]:
         """The strategies of an operation, the same objects for equal ones, and a number for them."""
         parts = tuple(
-            (local, choice, tuple((r, local.linear(op, r)) for r in _REDUCTIONS), local.finishes(op))
+            (local, choice, tuple((r, local.linear(op, r)) for r in REDUCIBLE_LATER), local.finishes(op))
             for local, _, choice in found
         )
         known = self.graph.strategies.get(parts)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 __all__ = ["CostTable", "Network"]
 
+#: Entries of the largest joint table (256 KB): bounds the time of one elimination.
 _LARGEST = 1 << 15
 _Table = NDArray[np.float64]
 

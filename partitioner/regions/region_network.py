@@ -1,4 +1,4 @@
-"""The costs of a region as a network to solve, exact only where it matters.
+"""The costs of a region as a network for variable elimination: lower bounds, made exact where a solution uses them.
 
 Finding what a reshard costs takes a search; a lower bound does not. The network starts from bounds, and what its
 cheapest solution makes use of is made exact, until a solution is exact as a whole: then nothing is cheaper. Where the

@@ -213,7 +213,7 @@ def by_position(em: Emitter, atoms: Atoms, values: Mapping[int, int]) -> Instruc
     (i, a), (j, b) = known[0], known[1]
     step = (b - a) // (j - i)
     if all(v == a + step * (p - i) for p, v in known):
-        return em.plus(em.scaled(em.coordinate(atoms), step), a - step * i)
+        return em.plus(em.scale(em.coordinate(atoms), step), a - step * i)
     k = em.table.extent(atoms)
     index = em.index_type
     table = np.zeros(k, index.numpy)

@@ -202,7 +202,7 @@ def emit_move(
         case Slice(dim, atoms):
             chunk = _chunk(table, after, dims, dim)
             x = rechunk(em, x, dims[dim], (dim, before.dims[dim], chunk * table.extent(atoms)))
-            return em.dynamic_slice(x, dim, em.scaled(em.coordinate(atoms), chunk), chunk)
+            return em.dynamic_slice(x, dim, em.scale(em.coordinate(atoms), chunk), chunk)
         case AllToAll():
             return _emit_all_to_all(em, x, dims, step)
         case ReduceScatter(dim, atoms):

@@ -85,4 +85,4 @@ def rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int])
     window = em.resize(window, dim, max(window.shape.dims[dim], reach + new))
     if window.shape.dims[dim] == new:
         return window
-    return em.dynamic_slice(window, dim, em.plus(em.scaled(em.coordinate(atoms), new - old), -before), new)
+    return em.dynamic_slice(window, dim, em.plus(em.scale(em.coordinate(atoms), new - old), -before), new)

@@ -1,7 +1,7 @@
-"""Who needs what: plans for devices that read intervals of dimensions that others hold parts of.
+"""Exchange plans: each device reads an interval of a dimension of which others hold parts.
 
 Everything that moves elements along one dimension in order (a window with its halo, a slice, a pad, a roll, a
-concatenation, a reversal) is one picture: a *virtual* dimension is put together from *sources*, intervals of split
+concatenation, a reversal) is planned alike: a *virtual* dimension is put together from *sources*, intervals of split
 or whole arrays, and each device needs one interval of it. `plan_exchange` says which parts travel, in as few permutes
 of as few elements as it finds, and where they land. Only integers here; `halo.py` writes the instructions.
 """

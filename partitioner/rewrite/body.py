@@ -30,16 +30,14 @@ from shardc.partitioner.strategy.cause import Cause, SplitDecision
 from shardc.partitioner.strategy.choose import SplitChoice, SplitOperand, SplitProblem
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
-from shardc.partitioner.strategy.values import GlobalValue, PartialAxes, Tree, leaves
+from shardc.partitioner.strategy.values import REDUCIBLE_LATER, GlobalValue, PartialAxes, Tree, leaves
 from shardc.partitioner.unreduced.moved_partials import is_moved
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
-__all__ = ["REDUCIBLE_LATER", "Body", "Handled", "partition_computation"]
+__all__ = ["Body", "Handled", "partition_computation"]
 
 #: After how many instructions it is told how far the walk is.
 _TOLD = 500
-#: Reductions that can be put off.
-REDUCIBLE_LATER = ("sum", "max", "min")
 
 
 def partition_computation(

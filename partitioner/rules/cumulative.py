@@ -104,7 +104,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     atoms = site.operand_atoms(0, along)
     if not atoms:
         return own
-    totals = em.reduced(body, arrays, identities, along)
+    totals = em.reduce(body, arrays, identities, along)
     before = _of_shards_before(em, body, totals, (identities, atoms, backwards))
     kept = tuple(d for d in range(own[0].shape.rank) if d != along)
     spread = [em.add("broadcast", x.shape.plain, b, dimensions=kept) for x, b in zip(own, before, strict=True)]
@@ -128,7 +128,7 @@ def _of_shards_before(
         dims = gathered.shape.dims
         other = em.add("broadcast", array_shape("pred", *dims), other, dimensions=(0,))
         counted.append(em.select(other, gathered, em.splat(identity, dims)))
-    return em.reduced(body, counted, identities, 0)
+    return em.reduce(body, counted, identities, 0)
 
 
 def _on_arrays(em: Emitter, body: Computation, operands: Sequence[Instruction]) -> list[Instruction]:

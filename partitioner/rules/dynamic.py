@@ -66,7 +66,7 @@ def _relative_start(site: LocalSite, dim: int, start: Instruction, size: int) ->
     """Where a window of ``size`` begins along ``dim`` of operand 0, counted from the own shard's first element."""
     em, chunk = site.em, site.operands[0].shape.dims[dim]
     start = clamp_start(em, start, site.operand_dims(0)[dim] - size)
-    return _minus(em, start, em.scaled(em.coordinate(site.operand_atoms(0, dim)), chunk))
+    return _minus(em, start, em.scale(em.coordinate(site.operand_atoms(0, dim)), chunk))
 
 
 def _with(dims: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:

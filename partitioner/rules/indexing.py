@@ -93,7 +93,7 @@ def _local_indices(site: LocalSite, picked: list[int]) -> tuple[Instruction, Ins
         part = clamp_start(em, part, site.operand_dims(0)[d] - attrs["slice_sizes"][d])
         if d in picked:
             chunk = site.operands[0].shape.dims[d]
-            part = _shift(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
+            part = _shift(em, part, em.scale(em.coordinate(site.operand_atoms(0, d)), chunk))
             size = attrs["slice_sizes"][d]
             if size > 1:
                 parts.append(em.add("add", part.shape, part, em.splat(em.index(size), part.shape.dims)))
@@ -222,7 +222,7 @@ def _scatter_indices(site: LocalSite, n: int) -> Instruction:
         part = as_type(em, part, DTYPES["s64"] if part.shape.dtype.bits == 64 else em.index_type)
         if d in sizes:
             chunk, given, margin = site.operands[0].shape.dims[d], part, sizes[d] - 1
-            part = _shift(em, part, em.scaled(em.coordinate(site.operand_atoms(0, d)), chunk))
+            part = _shift(em, part, em.scale(em.coordinate(site.operand_atoms(0, d)), chunk))
             if margin:
                 part = em.add("add", part.shape, part, em.splat(em.scalar(margin, part.shape.dtype), part.shape.dims))
                 fits = inside(em, given, site.operand_dims(0)[d] - margin)

@@ -34,7 +34,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     split = {d: atoms for d, atoms in enumerate(site.choice.results[1].dims) if atoms}
     if not split:
         return site.emit()
-    starts = [as_type(em, em.scaled(em.coordinate(a), local.dims[d]), DTYPES["u64"]) for d, a in split.items()]
+    starts = [as_type(em, em.scale(em.coordinate(a), local.dims[d]), DTYPES["u64"]) for d, a in split.items()]
     p = Operations(site.op)
     parameters = {d: p.b.parameter(s.shape) for d, s in zip(split, starts, strict=True)}
     words = state_words(p, p.parameters[0])
@@ -42,7 +42,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     drawn = (
         part.threefry() if site.op.attrs["algorithm"] == "rng_three_fry" else part.philox(site.op.attrs["algorithm"])
     )
-    after, bits = em.opened(p.done(advanced(p, site.op, words), part.of_type(drawn)), [site.operands[0], *starts])
+    after, bits = em.inline(p.done(advanced(p, site.op, words), part.of_type(drawn)), [site.operands[0], *starts])
     return [after, bits]
 
 

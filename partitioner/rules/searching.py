@@ -75,7 +75,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     shapes = (x.shape.with_dims(few).plain, site.shapes[1].with_dims(few).plain)
     own = em.add("topk", tuple_shape(*shapes), x, **{**attrs, "k": few[last]})
     values, places = (em.add("get-tuple-element", s, own, index=i) for i, s in enumerate(shapes))
-    start = as_type(em, em.scaled(em.coordinate(atoms), chunk), positions)
+    start = as_type(em, em.scale(em.coordinate(atoms), chunk), positions)
     places = em.add("add", places.shape, places, em.splat(start, few))
     values, places = (em.all_gather(v, last, atoms) for v in (values, places))
     best, which = site.emit([values])

@@ -1,8 +1,9 @@
-"""Values that a loop's body only reads and passes on: brought into another layout once, before the loop.
+"""What loops read and write of values piece by piece, and which of their values never change.
 
-What is read piece by piece, each piece once (the layers' weights under scan), gains nothing by that: the same bytes
-move, nothing hides them, and the whole is held. So it costs what its pieces cost, wherever it is moved. Likewise what
-is written piece by piece.
+A value that a loop's body only reads and passes on is brought into another layout once, before the loop. What is read
+piece by piece, each piece once (the layers' weights under scan), gains nothing by that: the same bytes move, nothing
+hides them, and the whole is held. So it costs what its pieces cost, wherever it is moved. Likewise what is written
+piece by piece.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of rows in the partition tables, and the default way to write a local operation."""
+"""The kinds of rows in the partition tables, and the conditions and emitters that many rows share."""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ from shardc.hlo.ir.types import Shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.strategy.cause import SplitDecision
 
-__all__ = ["GlobalValue", "PartialAxes", "Tree", "leaves"]
+__all__ = ["REDUCIBLE_LATER", "GlobalValue", "PartialAxes", "Tree", "leaves"]
+
+
+#: Reductions that can be put off: what is partial may be combined later.
+REDUCIBLE_LATER = ("sum", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.rule import PartitionRow
-from shardc.partitioner.strategy.values import PartialAxes
+from shardc.partitioner.strategy.values import REDUCIBLE_LATER, PartialAxes
 from shardc.sharding.rules.factor_rule import FactorKind
 
 __all__ = ["LinearGroups", "Spread", "merge_partials"]
@@ -21,8 +21,6 @@ __all__ = ["LinearGroups", "Spread", "merge_partials"]
 
 #: Operations outside the tables of local ones that pass partial values on.
 _FIRST = ((0,),)
-#: Reductions that can be put off.
-_LATER = ("sum", "max", "min")
 
 
 def merge_partials(found: Iterable[PartialAxes | None]) -> PartialAxes | None:
@@ -115,7 +113,7 @@ class Spread:
     def _reduced(self, op: Instruction) -> PartialAxes | None:
         strategies = self.rules[op.opcode].strategies
         rule = strategies[0].rule(op) if strategies and op.shape.is_array else None
-        if rule is None or rule.reduction not in _LATER:
+        if rule is None or rule.reduction not in REDUCIBLE_LATER:
             return None
         reduced = strategies[0].usable(op, rule).intersection(rule.of_kind(FactorKind.REDUCTION))
         atoms: set[int] = set()

@@ -47,7 +47,7 @@ class Ring:
         """The first element of the part that is ``step`` parts away from this member's."""
         at = e.add("subtract" if back else "add", _INDEX, position, step)
         at = e.add("remainder", _INDEX, e.plus(at, self.members if back else 0), e.index(self.members))
-        return e.scaled(at, self.size)
+        return e.scale(at, self.size)
 
     def position(self, e: Emitter) -> Instruction:
         return e.coordinate(e.table.atoms(self.groups.axes))

@@ -1,4 +1,4 @@
-"""When is a ring faster? Modelled time of a collective and its products, one after the other or overlapped."""
+"""Modelled time of a collective and its products, one after the other or overlapped in a ring."""
 
 from __future__ import annotations
 

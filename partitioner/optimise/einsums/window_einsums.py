@@ -1,4 +1,7 @@
-"""Matrix products that compute with parts of an array while the other parts travel."""
+"""Windowed einsums (collective matmul): products compute with parts of an array while the other parts travel.
+
+(Wang et al., Overlap Communication with Dependent Computation via Decomposition, ASPLOS 2023.)
+"""
 
 from __future__ import annotations
 

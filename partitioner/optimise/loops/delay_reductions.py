@@ -1,4 +1,4 @@
-"""Loops that reduce in one iteration what the one before has made."""
+"""Software pipelining of loops: one iteration reduces what the one before has made."""
 
 from __future__ import annotations
 

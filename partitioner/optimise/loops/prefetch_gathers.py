@@ -1,4 +1,4 @@
-"""Loops that gather in one iteration what the next one needs."""
+"""Software pipelining of loops: one iteration gathers what the next one needs."""
 
 from __future__ import annotations
 
