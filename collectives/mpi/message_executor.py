@@ -250,8 +250,8 @@ class MessageExecutor:
         ctypes.pointer(self._helper)[0] = self._state
         if self._node is not None:
             self._helper.row = reference(self._node.control.address + row_offset("helper_state"))
-        self._state.helper, self._state.queue = self._helper, reference(ctypes.addressof(queue))
-        self._state.mask = len(queue) - 1
+        self._state.helper = self._helper
+        self._state.queue.calls, self._state.queue.mask = reference(ctypes.addressof(queue)), len(queue) - 1
         for index in helped:
             self._calls[index].helped = 1
         keep = (self._state, self._helper, queue, self._calls, self._keep, self._near)
@@ -448,7 +448,7 @@ def _help(run: Callable[[int], None], state: int, keep: object) -> None:
 
 
 def _dismiss(state: native.State, thread: threading.Thread) -> None:
-    state.stop.store(1, RELEASE)
+    state.queue.stop.store(1, RELEASE)
     if thread is not threading.current_thread():
         thread.join(1.0)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.control_table import row_offset
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.stamp import StepStamp, Told
 from shardc.collectives.engine.engine_calls import MadeCall, cell_of
@@ -23,6 +24,7 @@ from shardc.collectives.shared_memory.records import HEAD, SLOTS, CallRecord, Ch
 from shardc.collectives.shared_memory.sections import plan_sections
 from shardc.hlo.errors import RunError
 from shardc.native.collectives.work import Cell
+from shardc.native.lowlevel.records import address_of, reference
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["SharedMemoryExecutor"]
@@ -62,7 +64,8 @@ class SharedMemoryExecutor:
         self._record = StateRecord(
             heap=node.heap.address,
             heap_bytes=node.heap.size,
-            row=node.control.address,
+            status=node.control.address + row_offset("state"),
+            helper_status=node.control.address + row_offset("helper_state"),
             spin=node.spin,
             cores=node.cores,
             parallel=pool.address(),
@@ -80,16 +83,16 @@ class SharedMemoryExecutor:
     @property
     def program(self) -> int:
         """The program's number in the control table."""
-        return int(self._record.program)
+        return int(self._record.stamp.program)
 
     @program.setter
     def program(self, number: int) -> None:
-        self._record.program = number
+        self._record.stamp.program = number
 
     def stamp(self, step: int, values: int, weighted: int) -> None:
         """What the next step's collectives say of it; see `shardc.collectives.call.stamp`."""
-        record = self._record
-        record.step, record.values, record.weighted = step, values, weighted
+        stamp = self._record.stamp
+        stamp.step, stamp.values, stamp.weighted = step, values, weighted
 
     def transfers(self) -> Mapping[int, tuple[int, int]]:
         """For each asynchronous collective by index: how often this process completed it, and the nanoseconds that its
@@ -107,18 +110,18 @@ class SharedMemoryExecutor:
         call = self._calls.get(index)
         where = (call.source or f"%{call.name}") if call is not None else None
         if code == MISMATCH:
-            found = self._record
-            ranks = self._node.ranks
-            mine, other = (ranks[p] for p in (self._node.position, self._processes[index][found.found_member]))
+            record, ranks = self._record, self._node.ranks
+            found = record.found
+            mine, other = (ranks[p] for p in (self._node.position, self._processes[index][record.found_member]))
             stamps = (
-                StepStamp(found.step, found.values, found.weighted),
-                StepStamp(found.found_step, found.found_values, found.found_weighted),
+                StepStamp(record.stamp.step, record.stamp.values, record.stamp.weighted),
+                StepStamp(found.stamp.step, found.stamp.values, found.stamp.weighted),
             )
             different = self.told.difference(*stamps, (mine, other), where)
-            if different is not None and found.found_index == index:
+            if different is not None and found.index == index:
                 return different
             return RunError(
-                f"rank {other} is in {self._title(found.found_index)}, rank {mine} in {self._title(index)}",
+                f"rank {other} is in {self._title(found.index)}, rank {mine} in {self._title(index)}",
                 where=where,
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )
@@ -169,9 +172,9 @@ class _RecordBuilder:
         for plan, staging in zip(plans, self.memory.staging, strict=True):
             record = records[plan.call.index] = self._call(plan, connected[plan.processes], staging)
             calls[plan.call.index] = ctypes.addressof(record)
-        state.calls, state.count = self._kept(calls), len(calls)
+        state.calls, state.count = reference(self._kept(calls)), len(calls)
         entries = 1 << len(plans).bit_length()
-        state.queue, state.mask = self._kept((ctypes.c_void_p * entries)()), entries - 1
+        state.queue.calls, state.queue.mask = reference(self._kept((ctypes.c_void_p * entries)())), entries - 1
         return records
 
     def _channel(self, channel: SharedChannel) -> ChannelRecord:
@@ -203,7 +206,7 @@ class _RecordBuilder:
             sizes=self._words([ref.nbytes for _, ref in refs]),
             staging=self._words(staging),
             mail=self._words([n * mail[-1] + at for n in range(devices) for at in mail[:-1]]),
-            at=self._words([0] * len(plan.processes)),
+            member_records=self._words([0] * len(plan.processes)),
             imported=self._words([0] * (width * len(plan.processes))),
             entries_of=self._words([plan.entries(m) for m in range(len(plan.processes))]),
             entries=mine,
@@ -233,7 +236,7 @@ class _RecordBuilder:
             record.pieces += row.pieces if plan.direct else 0
             record.nanoseconds += made.record.bytes // (processes * _SPEED)
         record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
-        record.shares, record.share_count = self._kept(shares), len(wanted)
+        record.shares, record.share_count = reference(self._kept(shares)), len(wanted)
 
     def _source(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
@@ -242,19 +245,19 @@ class _RecordBuilder:
             return self._imported(plan, record, place)
         mail = plan.mail()
         device, operand = divmod(place.entry, len(plan.call.operands))
-        return Cell(record.at + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
+        return Cell(address_of(record.member_records) + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
 
     def _target(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
             return Cell()
-        return self._imported(plan, record, place) if plan.direct else Cell(record.own + 8 * place.entry, 0)
+        return self._imported(plan, record, place) if plan.direct else Cell(address_of(record.own) + 8 * place.entry, 0)
 
     def _imported(self, plan: CallPlan, record: CallRecord, place: ChannelEntry) -> Cell:
         number, ref = plan.ref(place)
         shared = self.memory.sections.address(plan.devices[place.member][number], ref)
         if shared is not None:
             return Cell(self._words([shared]), 0)
-        return Cell(record.imported + 8 * (place.member * record.width + place.entry), 0)
+        return Cell(address_of(record.imported) + 8 * (place.member * record.width + place.entry), 0)
 
     def _cells(self, cells: Sequence[Cell]) -> int:
         return self._kept((Cell * max(1, len(cells)))(*cells))

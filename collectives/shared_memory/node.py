@@ -11,11 +11,11 @@ from typing import Any
 from shardc.collectives.call.control_table import ControlTable, control_table
 from shardc.collectives.engine.engine_calls import Keep, WorkCode, make_object, work_code
 from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
-from shardc.collectives.shared_memory.native_executor import HELPER, SHARED, shared_module
+from shardc.collectives.shared_memory.native_executor import HELPER, SHARED, shared_ir
 from shardc.native.collectives.work import COPY, RESOLVE, WORK
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.target import Target, host_target
-from shardc.native.threads.meeting import ARRIVE, meeting_ir, meeting_object
+from shardc.native.threads.meeting import ARRIVE
 
 __all__ = ["ComputeNode", "SharedCode", "shared_code"]
 
@@ -48,10 +48,9 @@ def shared_code(target: Target | None = None, keep: Keep | None = None) -> Share
     """The collective executor's code for this process, one per ``keep``."""
     target = target or host_target()
     work = work_code(target, keep)
-    meet = meeting_object(target) if keep is None else keep(meeting_ir(target), target, lambda: meeting_object(target))
-    objects = [meet, make_object(shared_module(target), target, keep)]
+    made = make_object(shared_ir(target), target, keep)
     symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy}
-    return SharedCode(work, load_object(objects, [SHARED, HELPER, ARRIVE], symbols))
+    return SharedCode(work, load_object(made, [SHARED, HELPER, ARRIVE], symbols))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from shardc.collectives.shared_memory.sections import (
     mappable,
     place_sections,
 )
+from shardc.native.lowlevel.records import RELEASE
 from shardc.native.threads.pool import Row
 
 __all__ = ["ProgramMemory", "reserve"]
@@ -124,8 +125,8 @@ def _close(
     if os.getpid() != node.heaps.offers[node.position].pid:
         return  # a child after fork: the program is the parent's
     if thread is not None:
-        state.stop = 1
-        node.code.arrive(ctypes.addressof(state) + StateRecord.posted.offset, int(state.handed) + 1)
+        state.queue.stop.store(1, RELEASE)
+        node.code.arrive(ctypes.addressof(state.queue.posted), state.queue.handed + 1)
         thread.join()
     sections.restore(node.heap)
     for block in blocks:

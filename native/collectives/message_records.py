@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
+from shardc.native.collectives.heads import Head, Stamp
+from shardc.native.collectives.helper_queue import HelperQueue
 from shardc.native.collectives.status import Status
 from shardc.native.collectives.work import Cell, ReduceElements
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u8
-from shardc.native.lowlevel.records import Array, Atomic, Record
+from shardc.native.lowlevel.records import Array, Record
 from shardc.native.threads.meeting import Meeting
 from shardc.native.threads.pool_records import Piece
 
@@ -33,30 +35,11 @@ class Op:
     PUBLISH, IMPORT, BRING_BACK = range(12, 15)
 
 
-class Stamp(Record):
-    """The program, the number of its step, and its plain arguments' sums (`shardc.collectives.call.stamp`)."""
-
-    program: i64
-    step: i64
-    values: i64
-    weighted: i64
-
-
 class Flag(Record):
     """An answer of MPI's."""
 
     value: i32
     spare: i32
-
-
-class Head(Record):
-    """What processes show and send each other of a collective, to find out that they are in the same one."""
-
-    sequence: Atomic[i64]
-    index: i64
-    signature: i64
-    stamp: Stamp
-    spare: i64
 
 
 class Step(Record):
@@ -182,8 +165,8 @@ class State(Record):
     where this thread says what it does; and for how many nanoseconds it watches (``watch``) a meeting before it sleeps,
     if the missing are fewer than the ``cores``.
 
-    ``helper`` is the state of the thread that helps: calls are handed to it in ``queue``, of ``mask`` + 1 entries, and
-    counted in the meeting ``word``; it ends when told to ``stop``. ``stamp`` is what headers say of the step.
+    ``helper`` is the state of the thread that helps: calls are handed to it in ``queue``. ``stamp`` is what headers say
+    of the step.
     """
 
     isend: PostMessage
@@ -204,9 +187,5 @@ class State(Record):
     watch: i64
     cores: i64
     helper: Pointer[State]
-    queue: Array[Pointer[Call]]
-    mask: i64
-    word: Meeting
-    handed: i64
-    stop: Atomic[i64]
+    queue: HelperQueue
     stamp: Stamp

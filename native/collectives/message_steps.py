@@ -9,7 +9,7 @@ from shardc.native.collectives.message_node import (
     import_entries,
     is_ours,
     publish,
-    write_head,
+    write_own_head,
 )
 from shardc.native.collectives.message_records import (
     Call,
@@ -99,7 +99,7 @@ def _begin(state: State, call: Call, phase: i32) -> None:
 def _do_at_once(state: State, call: Call, step: Step) -> None:
     """Steps that neither wait nor fail."""
     if step.op == Op.HEADER:
-        write_head(call, Head.at(place_of_cell(step.cell)))
+        write_own_head(call, Head.at(place_of_cell(step.cell)))
     elif step.op == Op.REDUCE:
         do_pieces(state, Table.at(step.table), reduce_piece)
     elif step.op == Op.COPY:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 
+from shardc.native.collectives.helper_queue import HELPER_WAIT, await_call, hand_over, is_stopped, next_call
 from shardc.native.collectives.message_records import (
     HEADS,
     MEETING_BYTES,
@@ -51,7 +52,7 @@ from shardc.native.llvm.target import Target
 from shardc.native.lowlevel.builtins import as_i32, exported
 from shardc.native.lowlevel.kinds import i32, i64
 from shardc.native.lowlevel.module import compile_functions
-from shardc.native.lowlevel.records import ACQUIRE
+from shardc.native.lowlevel.records import address_of
 from shardc.native.threads.meeting import arrive, monotonic_now, wait_sharing
 
 __all__ = [
@@ -61,9 +62,6 @@ __all__ = [
 ]  # fmt: skip
 
 MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"
-
-#: Nanoseconds that a helper waits before it looks whether it shall end.
-_HELPER_WAIT = 20_000_000
 
 
 @exported(MESSAGES_SYMBOL)
@@ -77,7 +75,8 @@ def perform_by_messages(state: State, index: i32, phase: i32, deadline: i64) -> 
     if phase == START:
         answer = run_steps(state, call, START, entered, deadline)
         if answer == 0 and call.cursor != 0:
-            _hand_over(state, call)
+            call.given += 1
+            hand_over(state.queue, address_of(call))
         return answer
     show_place(state, call, DONE_PHASE)
     show(state, EXPECTING, entered)
@@ -88,30 +87,22 @@ def perform_by_messages(state: State, index: i32, phase: i32, deadline: i64) -> 
     return as_i32(call.result)
 
 
-def _hand_over(state: State, call: Call) -> None:
-    """The helper does the rest."""
-    call.given += 1
-    state.queue[state.handed & state.mask] = call
-    state.handed += 1
-    arrive(state.word, as_i32(state.handed))
-
-
 @exported(HELPER_SYMBOL)
 def help_with_messages(state: State) -> None:
     """The thread: one call after the other, until it is told to stop."""
     own = state.helper
     taken = 0
     while True:
-        if not meet(state, state.word, as_i32(taken + 1), monotonic_now() + _HELPER_WAIT):
-            if state.stop.load(ACQUIRE) != 0:
+        if not await_call(state.queue, taken, state.watch, as_i32(state.cores)):
+            if is_stopped(state.queue):
                 return
             continue
-        call = state.queue[taken & state.mask]
-        answer = run_steps(own, call, DONE_PHASE, monotonic_now(), _HELPER_WAIT)
+        call = Call.at(next_call(state.queue, taken))
+        answer = run_steps(own, call, DONE_PHASE, monotonic_now(), HELPER_WAIT)
         while answer == WAITING:
-            if state.stop.load(ACQUIRE) != 0:
+            if is_stopped(state.queue):
                 return
-            answer = run_steps(own, call, DONE_PHASE, monotonic_now(), _HELPER_WAIT)
+            answer = run_steps(own, call, DONE_PHASE, monotonic_now(), HELPER_WAIT)
         call.result = answer
         arrive(call.over, as_i32(call.given))
         taken += 1

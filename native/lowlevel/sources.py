@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -39,9 +39,16 @@ def tree_of(function: Any) -> ast.FunctionDef:
 @cache
 def _definitions(filename: str) -> Mapping[tuple[int, str], ast.FunctionDef]:
     """All functions of a file by their first line and name."""
-    tree = ast.parse("".join(linecache.getlines(filename)), filename)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    functions = _functions_in(ast.parse("".join(linecache.getlines(filename)), filename))
     return {(min([f.lineno, *(d.lineno for d in f.decorator_list)]), f.name): f for f in functions}
+
+
+def _functions_in(node: ast.AST) -> Iterator[ast.FunctionDef]:
+    """All functions that are defined in a body, also in those of its statements."""
+    for statement in getattr(node, "body", ()):
+        if isinstance(statement, ast.FunctionDef):
+            yield statement
+        yield from _functions_in(statement)
 
 
 def names_of(function: Any) -> Mapping[str, Any]:
