@@ -48,7 +48,7 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
         for form in XLA_FORM:
             module = form.run(module)
     known = computations_as_written(module)
-    manual = as_manual(module, known, for_xla=for_xla) if module.partitioned else None
+    manual = as_manual(module, known, for_xla=for_xla) if module.partitioned or not for_xla else None
     writer = _Writer(PrintedNames(known, scoped=as_is), manual, module.attrs.get("stack_frames"), named_shardings)
     writer.written = metadata_as_written(module)
     if as_is:

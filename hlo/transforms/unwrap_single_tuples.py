@@ -15,6 +15,7 @@ from shardc.hlo.ir.ir import (
     Instruction,
     Module,
     called_computations,
+    map_callees,
     rebuild_computation,
     rebuild_computations,
 )
@@ -40,7 +41,7 @@ class UnwrapSingleTuples:
         def opened(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
             if c not in inner and c is not module.entry:
                 return rebuild_computation(c, None, called)
-            return rebuild_computation(c, _Unwrapper(c, c is module.entry), called)
+            return rebuild_computation(c, _Unwrapper(c, c is module.entry, called), called)
 
         return rebuild_computations(module, opened)
 
@@ -48,12 +49,14 @@ class UnwrapSingleTuples:
 class _Unwrapper:
     """The change for one computation."""
 
-    def __init__(self, computation: Computation, is_entry: bool) -> None:
+    def __init__(self, computation: Computation, is_entry: bool, called: Mapping[Computation, Computation]) -> None:
         self.root = computation.root
         self.is_entry = is_entry
+        self.called = called
 
     def __call__(self, old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        new = self._made(old, operands)
+        attrs = map_callees(old.attrs, lambda c: self.called.get(c, c))
+        new = self._made(old if attrs is old.attrs else old.replace(attrs=attrs), operands)
         if old is not self.root or not old.shape.is_tuple:
             return new
         if _is_single(old.shape):

@@ -69,7 +69,7 @@ def _over_all_axes(old: Instruction, operands: tuple[Instruction, ...]) -> Instr
     (inner,) = operands if len(operands) == 1 else (old,)
     if inner.opcode != "all-reduce" or not reducer(old) or reducer(inner) != reducer(old):
         return None
-    outer, first = old.attrs["replica_groups"], inner.attrs["replica_groups"]
+    outer, first = old.attrs.get("replica_groups"), inner.attrs.get("replica_groups")
     if not isinstance(outer, AxisGroups) or not isinstance(first, AxisGroups) or outer.mesh != first.mesh:
         return None
     axes = (*first.axes, *outer.axes)

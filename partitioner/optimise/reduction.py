@@ -19,7 +19,7 @@ def reducer(i: Instruction) -> str:
 def kind(i: Instruction) -> object:
     """What two reductions must have in common to be one reduction of combined operands."""
     attrs = i.attrs
-    return (i.opcode, reducer(i), attrs["replica_groups"], attrs.get("dimensions"), i.shape.dtype)
+    return (i.opcode, reducer(i), attrs.get("replica_groups"), attrs.get("dimensions"), i.shape.dtype)
 
 
 def again(i: Instruction, x: Instruction, note: str) -> Instruction:

@@ -36,7 +36,8 @@ class ScatterReductions:
     why: str = "half of an all-reduce gathers what is cut off again"
 
     def run(self, module: Module) -> Module:
-        if not any(reducer(i) and i.opcode == "all-reduce" for i in module.instructions()):
+        reduces = any(reducer(i) and i.opcode == "all-reduce" for i in module.instructions())
+        if not reduces or module.replica_count > 1:
             return module
         numbers = DeviceNumbers(module)
         after = rebuild_computations(module, lambda c, called: _scattered(c, called, numbers))
