@@ -68,6 +68,8 @@ def _scattered_dim(reduced: Instruction, slices: list[Instruction], numbers: Dev
         return None
     cut = slices[0]
     groups = groups_of_devices(reduced, numbers.devices, 1)
+    if any(m >= numbers.devices for g in groups for m in g):  # of replicas that the header does not tell
+        return None
     out = None
     for d, (n, size) in enumerate(zip(reduced.shape.dims, cut.shape.dims, strict=True)):
         if n == size:
