@@ -117,7 +117,7 @@ class ControlTable:
         return bytes(self.rows[position][0]["note"]).decode(errors="replace")
 
     @contextmanager
-    def exchanging(self, doing: str) -> Iterator[None]:
+    def show_exchange(self, doing: str) -> Iterator[None]:
         """Show that this process waits for all ranks in ``doing``."""
         row = self.mine
         before = int(row["state"][0])

@@ -338,7 +338,7 @@ class _MessagePlanner:
         if together:
             yield from (PublishStep(), ArriveStep(False), AwaitArrivalStep(False), ImportStep())
         yield from self.before
-        yield from self._announced(self.first)
+        yield from self._announce(self.first)
         for make in self.between:
             yield from make()
         bodies = list(self._bodies(self.second.outgoing, self.second.incoming, 2))
@@ -349,7 +349,7 @@ class _MessagePlanner:
         if together:
             yield from (ArriveStep(True), AwaitArrivalStep(True), BringBackStep())
 
-    def _announced(self, mail: _Mail) -> Iterator[MessageStep]:
+    def _announce(self, mail: _Mail) -> Iterator[MessageStep]:
         """An exchange of messages that say what they belong to: few bytes at once, more when all have been heard."""
         if not mail.outgoing and not mail.incoming:
             return
@@ -360,7 +360,7 @@ class _MessagePlanner:
         long_out: dict[int, list[_OperandPiece]] = {}
         for process, pieces in mail.outgoing.items():
             if self._is_short(pieces):
-                yield from self._packed(process, pieces)
+                yield from self._send_packed(process, pieces)
                 continue
             long_out[process] = pieces
             if header is None:
@@ -376,21 +376,21 @@ class _MessagePlanner:
             yield WaitStep(_bytes_of(long_out, long_in))
         for process, buffer in buffers.items():
             if process not in long_in:
-                yield from _unpacked(mail.incoming[process], buffer)
+                yield from _unpack(mail.incoming[process], buffer)
 
     def _is_short(self, pieces: Sequence[_OperandPiece]) -> bool:
-        return sum(_padded(p.nbytes) for p in pieces) <= self.limits.packed
+        return sum(_pad(p.nbytes) for p in pieces) <= self.limits.packed
 
-    def _packed(self, process: int, pieces: Sequence[_OperandPiece]) -> Iterator[MessageStep]:
+    def _send_packed(self, process: int, pieces: Sequence[_OperandPiece]) -> Iterator[MessageStep]:
         """One message of header and pieces."""
-        total = HEADER_BYTES + sum(_padded(p.nbytes) for p in pieces)
+        total = HEADER_BYTES + sum(_pad(p.nbytes) for p in pieces)
         buffer = self.take(total)
         yield HeaderStep(buffer)
         at = buffer.at(HEADER_BYTES)
         for piece in pieces:
             assert piece.place is not None
             yield CopyBytesStep(piece.place, (at,), piece.nbytes)
-            at = at.at(_padded(piece.nbytes))
+            at = at.at(_pad(piece.nbytes))
         yield SendStep(process, buffer, total, 0)
 
     def _bodies(
@@ -414,19 +414,19 @@ class _MessagePlanner:
             yield lo, min(self.limits.message, nbytes - lo)
 
 
-def _padded(nbytes: int) -> int:
+def _pad(nbytes: int) -> int:
     """Pieces in a message begin where any type may."""
     return -(-nbytes // 16) * 16
 
 
-def _unpacked(pieces: Sequence[_OperandPiece], buffer: StepPlace) -> Iterator[MessageStep]:
+def _unpack(pieces: Sequence[_OperandPiece], buffer: StepPlace) -> Iterator[MessageStep]:
     at = buffer.at(HEADER_BYTES)
     for piece in pieces:
         if piece.place is None:
             piece.place = at
         else:
             yield CopyBytesStep(at, (piece.place,), piece.nbytes)
-        at = at.at(_padded(piece.nbytes))
+        at = at.at(_pad(piece.nbytes))
 
 
 def _bytes_of(*mails: dict[int, list[_OperandPiece]]) -> int:

@@ -55,10 +55,10 @@ def combine(parts: Sequence[tuple[Subtree, T]], reduce: Callable[[Sequence[T]], 
         least = min(width for _, width, _ in blocks)
         if all(width == least for _, width, _ in blocks):
             return [value for _, _, value in blocks]
-        blocks = _doubled(blocks, least, reduce)
+        blocks = _double(blocks, least, reduce)
 
 
-def _doubled(
+def _double(
     blocks: list[tuple[int, int, T]], width: int, reduce: Callable[[Sequence[T]], T]
 ) -> list[tuple[int, int, T]]:
     """The blocks of ``width`` become blocks of twice that; one without a neighbour moves up unchanged."""

@@ -166,18 +166,18 @@ class GroupKernel:
         begin = b.mul(piece, constant(I64, lanes))
         left = self.strip % lanes
         if not left:
-            self._combined(b, operands, targets, skipped, begin, lanes)
+            self._combine(b, operands, targets, skipped, begin, lanes)
             return
         whole = b.icmp_unsigned("<", piece, constant(I64, self.strip // lanes))
         with b.if_else(whole) as (vector, rest):
             with vector:
-                self._combined(b, operands, targets, skipped, begin, lanes)
+                self._combine(b, operands, targets, skipped, begin, lanes)
             with rest:
                 for n in range(left):
                     at = b.add(begin, constant(I64, n))
-                    self._combined(b, operands, targets, skipped, at, 1)
+                    self._combine(b, operands, targets, skipped, at, 1)
 
-    def _combined(
+    def _combine(
         self,
         b: ir.IRBuilder,
         operands: Sequence[ir.Value],

@@ -126,7 +126,7 @@ class NcclCollectives:
         self._me = transport.process_index
         self._communicators: dict[tuple[tuple[int, ...], ...], Communicator] = {}
         members = {c.index: check_call(c, num_devices) for c in calls}
-        kernels = self._loaded([k for c in calls for k in _own_kernels(c, members[c.index]).values()])
+        kernels = self._load_kernels([k for c in calls for k in _own_kernels(c, members[c.index]).values()])
         self._groups: dict[int, tuple[_NcclGroup | _Neighbours, ...]] = {}
         for call in calls:
             found = members[call.index]
@@ -171,7 +171,7 @@ class NcclCollectives:
             self._communicators[groups] = Communicator(self._runtime, names[mine[0]], len(mine), position)
         return self._communicators[groups]
 
-    def _loaded(self, wanted: Sequence[GroupKernel]) -> dict[GroupKernel, Kernel]:
+    def _load_kernels(self, wanted: Sequence[GroupKernel]) -> dict[GroupKernel, Kernel]:
         distinct = list(dict.fromkeys(wanted))
         if not distinct:
             return {}

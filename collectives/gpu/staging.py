@@ -46,16 +46,16 @@ def stage_calls(calls: Sequence[CollectiveCall]) -> Staging:
     moved: dict[int, CollectiveCall] = {}
     for call in calls:
         if call.asynchronous:
-            moved[call.index], lasting = _placed(call, lasting)
+            moved[call.index], lasting = _place_call(call, lasting)
     end = lasting
     for call in calls:
         if not call.asynchronous:
-            moved[call.index], behind = _placed(call, lasting)
+            moved[call.index], behind = _place_call(call, lasting)
             end = max(end, behind)
     return Staging(tuple(moved[c.index] for c in calls), tuple(calls), end)
 
 
-def _placed(call: CollectiveCall, begin: int) -> tuple[CollectiveCall, int]:
+def _place_call(call: CollectiveCall, begin: int) -> tuple[CollectiveCall, int]:
     """The call in an arena from ``begin`` on, and where it ends."""
     operands = []
     for o in call.operands:

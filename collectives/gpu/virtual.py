@@ -75,7 +75,7 @@ class VirtualCollectives:
     ) -> None:
         self._runtime, self._devices = runtime, frozenset(devices)
         members = {c.index: check_call(c, num_devices) for c in calls}
-        kernels = self._loaded([k for c in calls for k in _kernels(c, members[c.index]).values()])
+        kernels = self._load_kernels([k for c in calls for k in _kernels(c, members[c.index]).values()])
         self._groups: dict[int, tuple[_DeviceGroup, ...] | tuple[_Chain, ...]] = {}
         for call in calls:
             mine = members[call.index]
@@ -84,7 +84,7 @@ class VirtualCollectives:
             else:
                 self._groups[call.index] = tuple(self._whole(call, mine, kernels))
 
-    def _loaded(self, wanted: Sequence[GroupKernel]) -> dict[GroupKernel, Kernel]:
+    def _load_kernels(self, wanted: Sequence[GroupKernel]) -> dict[GroupKernel, Kernel]:
         distinct = list(dict.fromkeys(wanted))
         if not distinct:
             return {}

@@ -143,7 +143,7 @@ def _make(
 ) -> _InProcessCall:
     """The record of ``call``, which has something to do for each of the groups (or pairs) in ``members``."""
     permutes = call.op == "collective-permute"
-    cells = places.permuted(call, members) if permutes else places.grouped(call, members)
+    cells = places.permute_cells(call, members) if permutes else places.group_cells(call, members)
     size = len(members[0]) if members and not permutes else 1
     groups = cells.shape[1] // max(1, size * len(call.operands))
     made = code.call(call, size)

@@ -40,16 +40,16 @@ class VirtualPlaces:
         masks = [ctypes.c_uint64.from_address(int(a) + PASSED_BY).value for a in self._arenas]
         self._passed_by = np.array(masks, np.uint64)
 
-    def grouped(self, call: CollectiveCall, members: Sequence[Sequence[int]]) -> _Numbers:
+    def group_cells(self, call: CollectiveCall, members: Sequence[Sequence[int]]) -> _Numbers:
         """Cells of operands, then of results: group by group, operand by operand, member by member."""
         places = self._place[np.array(members, np.int64)]
         cells = np.zeros((2, len(places), len(call.operands), places.shape[1], _WORDS), np.int64)
         for n, o in enumerate(call.operands):
             cells[0, :, n] = self._cells(o.operand)[places]
-            cells[1, :, n] = self._wanted(o)[places]
+            cells[1, :, n] = self._result_cells(o)[places]
         return cells.reshape(2, -1, _WORDS)
 
-    def permuted(self, call: CollectiveCall, pairs: Sequence[Sequence[int]]) -> _Numbers:
+    def permute_cells(self, call: CollectiveCall, pairs: Sequence[Sequence[int]]) -> _Numbers:
         """The same with every device as a target; who has no source gets zeros."""
         source = np.full(len(self._rows), -1)
         for begin, end in pairs:
@@ -57,7 +57,7 @@ class VirtualPlaces:
         cells = np.zeros((2, len(self._rows), len(call.operands), _WORDS), np.int64)
         for n, o in enumerate(call.operands):
             cells[0, :, n] = np.where(source[:, None] < 0, 0, self._cells(o.operand)[source])
-            cells[1, :, n] = self._wanted(o)
+            cells[1, :, n] = self._result_cells(o)
         return cells.reshape(2, -1, _WORDS)
 
     def _cells(self, ref: BufferRef) -> _Numbers:
@@ -71,7 +71,7 @@ class VirtualPlaces:
         cells[:, _OFFSET] = ref.offset
         return cells
 
-    def _wanted(self, operand: CollectiveOperand) -> _Numbers:
+    def _result_cells(self, operand: CollectiveOperand) -> _Numbers:
         """The cells of an operand's result, null for who needs none."""
         needed = ~self._sections.followers(self._arenas, operand.result)
         if operand.wanted >= 0:

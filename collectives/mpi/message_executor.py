@@ -130,7 +130,7 @@ class MessageExecutor:
         self._calls: dict[int, native.Call] = {}
         table = (ctypes.c_void_p * (max(self._planned, default=0) + 1))()
         for p in planned:
-            call = self._calls[p.call.index] = self._made(p)
+            call = self._calls[p.call.index] = self._make_call(p)
             table[p.call.index] = ctypes.addressof(call)
         f = functions
         numbers = (pool.address(PARALLEL), f.byte, f.request_bytes, int(spin * 1e9), ctypes.addressof(table))
@@ -226,7 +226,7 @@ class MessageExecutor:
         if self._near is not None:
             self._near.close()
 
-    def missing(self, index: int) -> list[int]:
+    def missing_ranks(self, index: int) -> list[int]:
         """The ranks whose messages of collective ``index`` have not come, or that have not taken ours."""
         p, call = self._planned[index], self._calls[index]
         steps = [s for s in p.plan.steps[: call.cursor] if isinstance(s, SendStep | ReceiveStep)]
@@ -262,7 +262,7 @@ class MessageExecutor:
 
     # Making tables.
 
-    def _made(self, p: PlannedCollective) -> native.Call:
+    def _make_call(self, p: PlannedCollective) -> native.Call:
         scratch = self._pointer(self._memory(p.plan.scratch)) if p.call.asynchronous else self._scratch
         cells = _Cells(p, self._rows, scratch, self._near)
         channel = self._channel(p)
@@ -397,7 +397,7 @@ class MessageExecutor:
         )
 
     def _missing_text(self, p: PlannedCollective) -> str:
-        ranks = self.missing(p.call.index)
+        ranks = self.missing_ranks(p.call.index)
         named = [f"{r} on {self._hosts[r]}" if self._hosts else str(r) for r in ranks]
         return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
 

@@ -144,7 +144,7 @@ class MpiTransport:
             components = connected_processes(members, owner, self.process_count)
             channel = self._channel(components)
             number = numbers.setdefault(components, len(numbers))
-            meeting = None if nodes is None else self._meeting(call, number, channel, nodes, ownership)
+            meeting = None if nodes is None else self._plan_meeting(call, number, channel, nodes, ownership)
             together = meeting is not None
             plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
             planned.append(PlannedCollective(call, plan, channel, meeting))
@@ -175,7 +175,7 @@ class MpiTransport:
         return self._channels[components]
 
     @staticmethod
-    def _meeting(
+    def _plan_meeting(
         call: CollectiveCall, number: int, channel: MessageChannel, nodes: Nodes, ownership: Ownership
     ) -> NodeMeeting | None:
         """Whom of this node a collective of ``channel`` connects; None if that is this process alone."""
@@ -192,11 +192,11 @@ class MpiTransport:
 
         data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
         sizes = np.empty(self.process_count, np.int64)
-        with self._showing(doing):
+        with self._show_exchange(doing):
             request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
             # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
             self._wait([request], _Doing(doing), timeout_factor=timeout_factor, alone=True)
-            blocks = self._concatenated(data, sizes.tolist(), _Doing(doing))
+            blocks = self._gather_bytes(data, sizes.tolist(), _Doing(doing))
         ends = np.cumsum(sizes)
         found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
         for rank, (other, _) in enumerate(found):
@@ -204,8 +204,8 @@ class MpiTransport:
                 raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
         return [theirs for _, theirs in found]
 
-    def _showing(self, doing: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.control is None else self.control.exchanging(doing)
+    def _show_exchange(self, doing: str) -> AbstractContextManager[None]:
+        return nullcontext() if self.control is None else self.control.show_exchange(doing)
 
     def concatenate(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         """Every rank's bytes, one after another: a broadcast from each that has any.
@@ -213,10 +213,10 @@ class MpiTransport:
         (Not Iallgatherv: the ring of Intel MPI 2021 never ends when some ranks have none.)
         """
         doing = _Doing("a gather of values")
-        with self._showing(doing.what):
-            return self._concatenated(block, sizes, doing)
+        with self._show_exchange(doing.what):
+            return self._gather_bytes(block, sizes, doing)
 
-    def _concatenated(self, block: Bytes, sizes: Sequence[int], doing: _Doing) -> Bytes:
+    def _gather_bytes(self, block: Bytes, sizes: Sequence[int], doing: _Doing) -> Bytes:
         out = np.empty(sum(sizes), np.uint8)
         ends = np.cumsum(sizes).tolist()
         me = self.process_index
@@ -262,7 +262,7 @@ class MpiTransport:
                 else:
                     time.sleep(min(waited / 50, 1e-3))
         except RuntimeError as e:  # mpi4py's exceptions are of this kind
-            raise doing.failed(self.process_index, e) from None
+            raise doing.error(self.process_index, e) from None
 
     def _need_nobody_in_a_step(self, doing: _Doing) -> None:
         """Raise `RunError` when another rank sends what only a step of this one would take: it began that step before
@@ -293,7 +293,7 @@ class _Doing:
             fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
         )
 
-    def failed(self, rank: int, error: Exception) -> RunError:
+    def error(self, rank: int, error: Exception) -> RunError:
         return RunError(
             f"MPI failed on rank {rank} in {self.what}: {error}",
             where=self.where,

@@ -172,9 +172,9 @@ class _RecordBuilder:
         for plan, staging in zip(plans, self.memory.staging, strict=True):
             record = records[plan.call.index] = self._call(plan, connected[plan.processes], staging)
             calls[plan.call.index] = ctypes.addressof(record)
-        state.calls, state.count = reference(self._kept(calls)), len(calls)
+        state.calls, state.count = reference(self._keep_alive(calls)), len(calls)
         entries = 1 << len(plans).bit_length()
-        state.queue.calls, state.queue.mask = reference(self._kept((ctypes.c_void_p * entries)())), entries - 1
+        state.queue.calls, state.queue.mask = reference(self._keep_alive((ctypes.c_void_p * entries)())), entries - 1
         return records
 
     def _channel(self, channel: SharedChannel) -> ChannelRecord:
@@ -183,7 +183,7 @@ class _RecordBuilder:
             slots=self.memory.slots[channel.number],
             records=self._words(self.memory.records[channel.number]),
             heaps=self._words(heaps),
-            pending=self._kept((ctypes.c_void_p * SLOTS)()),
+            pending=self._keep_alive((ctypes.c_void_p * SLOTS)()),
             bases=self._words([0] * SLOTS),
             members=len(channel.processes),
             position=channel.processes.index(self.node.position),
@@ -236,13 +236,13 @@ class _RecordBuilder:
             record.pieces += row.pieces if plan.direct else 0
             record.nanoseconds += made.record.bytes // (processes * _SPEED)
         record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
-        record.shares, record.share_count = reference(self._kept(shares)), len(wanted)
+        record.shares, record.share_count = reference(self._keep_alive(shares)), len(wanted)
 
     def _source(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
             return Cell()
         if plan.direct:
-            return self._imported(plan, record, place)
+            return self._import_cell(plan, record, place)
         mail = plan.mail()
         device, operand = divmod(place.entry, len(plan.call.operands))
         return Cell(address_of(record.member_records) + 8 * place.member, HEAD + device * mail[-1] + mail[operand])
@@ -250,9 +250,11 @@ class _RecordBuilder:
     def _target(self, plan: CallPlan, record: CallRecord, place: ChannelEntry | None) -> Cell:
         if place is None:
             return Cell()
-        return self._imported(plan, record, place) if plan.direct else Cell(address_of(record.own) + 8 * place.entry, 0)
+        return (
+            self._import_cell(plan, record, place) if plan.direct else Cell(address_of(record.own) + 8 * place.entry, 0)
+        )
 
-    def _imported(self, plan: CallPlan, record: CallRecord, place: ChannelEntry) -> Cell:
+    def _import_cell(self, plan: CallPlan, record: CallRecord, place: ChannelEntry) -> Cell:
         number, ref = plan.ref(place)
         shared = self.memory.sections.address(plan.devices[place.member][number], ref)
         if shared is not None:
@@ -260,11 +262,11 @@ class _RecordBuilder:
         return Cell(address_of(record.imported) + 8 * (place.member * record.width + place.entry), 0)
 
     def _cells(self, cells: Sequence[Cell]) -> int:
-        return self._kept((Cell * max(1, len(cells)))(*cells))
+        return self._keep_alive((Cell * max(1, len(cells)))(*cells))
 
     def _words(self, values: Sequence[int]) -> int:
-        return self._kept((ctypes.c_int64 * max(1, len(values)))(*values))
+        return self._keep_alive((ctypes.c_int64 * max(1, len(values)))(*values))
 
-    def _kept(self, table: ctypes.Array[Any]) -> int:
+    def _keep_alive(self, table: ctypes.Array[Any]) -> int:
         self.keep.append(table)
         return ctypes.addressof(table)

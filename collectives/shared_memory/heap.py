@@ -100,7 +100,7 @@ class SharedHeap:
         self.size = size
         self.token = secrets.token_bytes(_TOKEN_BYTES)
         self.name = f"/shardc-{secrets.token_hex(8)}" if named else ""
-        self.fd = _named_file(self.name) if named else os.memfd_create("shardc", os.MFD_CLOEXEC)
+        self.fd = _create_named_file(self.name) if named else os.memfd_create("shardc", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.fd, size)
             self._map = _map(self.fd, size)
@@ -124,7 +124,7 @@ class SharedHeap:
         """Uninitialised memory at a multiple of 64, from 64 KB on whole pages; free when no array over it is left."""
         if os.getpid() != self._pid:
             return aligned_bytes(nbytes)
-        size = _rounded(nbytes)
+        size = _round_up(nbytes)
         start = self.take(nbytes)
         if size >= _LARGE:
             self._advise(_POPULATE_WRITE, start, start + size)
@@ -132,7 +132,7 @@ class SharedHeap:
 
     def take(self, nbytes: int, alignment: int = _ALIGNMENT) -> int:
         """The offset of ``nbytes`` bytes that stay taken until `release`; untouched ones cost no memory."""
-        size = _rounded(nbytes)
+        size = _round_up(nbytes)
         with self._lock:
             self._collect()
             start = self._ranges.take(size, mmap.PAGESIZE if size >= _PAGED else alignment)
@@ -144,7 +144,7 @@ class SharedHeap:
     def release(self, start: int, nbytes: int, unused: Callable[[], bool] = lambda: True) -> None:
         """Bytes from `take` are free as soon as ``unused()``: other processes may still look at them."""
         with self._lock:
-            self._waiting.append((unused, start, _rounded(nbytes)))
+            self._waiting.append((unused, start, _round_up(nbytes)))
             self._collect()
 
     def pin(self, start: int) -> None:
@@ -339,7 +339,7 @@ def _map(fd: int, size: int) -> mmap.mmap:
     return mapped
 
 
-def _named_file(name: str) -> int:
+def _create_named_file(name: str) -> int:
     return int(_posix().shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600))
 
 
@@ -363,6 +363,6 @@ def _host() -> str:
     return f"{socket.gethostname()} {boot}"
 
 
-def _rounded(nbytes: int) -> int:
+def _round_up(nbytes: int) -> int:
     unit = _ALIGNMENT if nbytes < _PAGED else mmap.PAGESIZE
     return max(unit, -(-nbytes // unit) * unit)

@@ -82,7 +82,7 @@ class NodeMemory:
     def fill(self, record: Channel, meeting: NodeMeeting) -> None:
         """The fields of a channel's record that have to do with the node."""
         heads = [self._address(m, self._all[m].heads[meeting.channel]) for m in meeting.mates]
-        record.heads = reference(self._kept((ctypes.c_int64 * len(heads))(*heads)))
+        record.heads = reference(self._keep_alive((ctypes.c_int64 * len(heads))(*heads)))
         record.members = len(meeting.mates)
         record.position = meeting.mates.index(self.node.position)
         record.number = meeting.channel
@@ -103,7 +103,7 @@ class NodeMemory:
             row.cell, row.nbytes = cell, ref.nbytes
             row.staging = self.node.heap.address + self._mine.staging.get((index, k), 0)
             row.published, row.operand = word + 8 * k, int(space == "operand")
-        return self._kept(table), len(wanted)
+        return self._keep_alive(table), len(wanted)
 
     def imports(self, meeting: NodeMeeting) -> tuple[int, int]:
         """The table of `Import` records of all mates, and how many they are."""
@@ -111,13 +111,13 @@ class NodeMemory:
         found = [(m, k, e) for m in meeting.mates for k, e in enumerate(meeting.entries(m))]
         out = (ctypes.c_int64 * max(1, len(found)))()
         table = (Import * max(1, len(found)))()
-        start = self._kept(out)
+        start = self._keep_alive(out)
         cells = self._cells.setdefault(index, {})
         for n, (row, (mate, k, (device, operand, space, _))) in enumerate(zip(table, found, strict=False)):
             row.word = self._address(mate, self._all[mate].words[index]) + 8 * k
             row.heap, row.out = self.node.heaps.addresses[mate], start + 8 * n
             cells[device, operand, space] = Cell(start + 8 * n, 0)
-        return self._kept(table), len(found)
+        return self._keep_alive(table), len(found)
 
     def cell(self, call: CollectiveCall, place: StepPlace) -> Cell:
         """Where a place of a collective that meets here is found, after `imports`."""
@@ -127,7 +127,7 @@ class NodeMemory:
     def _address(self, position: int, offset: int) -> int:
         return self.node.heaps.addresses[position] + offset
 
-    def _kept(self, table: ctypes.Array[Any]) -> int:
+    def _keep_alive(self, table: ctypes.Array[Any]) -> int:
         self.keep.append(table)
         return ctypes.addressof(table)
 

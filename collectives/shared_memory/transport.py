@@ -67,9 +67,9 @@ class SharedTransport:
         return self.node.heap.empty(nbytes)
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
-        with self.control.exchanging(doing):
+        with self.control.show_exchange(doing):
             return self._messages.exchange_objects(value, doing=doing, timeout_factor=timeout_factor)
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
-        with self.control.exchanging("a gather of values"):
+        with self.control.show_exchange("a gather of values"):
             return self._messages.concatenate(block, sizes)

@@ -91,17 +91,17 @@ async def jobs(context: InjectedContext, limit: _Limit = 100) -> Response:
     )
 
 
-async def _existing(job_id: _Id, context: InjectedContext) -> Job:
+async def _find_job(job_id: _Id, context: InjectedContext) -> Job:
     found = await run_in_threadpool(context.scheduler.job, job_id)
     if found is None:
         raise Refusal(404, NoSuchJob(job_id))
     return found
 
 
-_Existing = Annotated[Job, Depends(_existing)]
+_FoundJob = Annotated[Job, Depends(_find_job)]
 
 
-async def job(found: _Existing, context: InjectedContext, wait: _Wait = 0.0) -> Response:
+async def job(found: _FoundJob, context: InjectedContext, wait: _Wait = 0.0) -> Response:
     """A job as it is; with ``wait`` as soon as it is over, or when the time is."""
     if wait and not found.over:
         end = time.monotonic() + wait
@@ -111,7 +111,7 @@ async def job(found: _Existing, context: InjectedContext, wait: _Wait = 0.0) -> 
     return JSONResponse(job_answer(found))
 
 
-async def events(found: _Existing, context: InjectedContext) -> AsyncIterator[ServerSentEvent]:
+async def events(found: _FoundJob, context: InjectedContext) -> AsyncIterator[ServerSentEvent]:
     """An event ``job`` with the job at each change, until it is over."""
     with context.metrics.streams.track_inprogress():
         async with follow(context, found.id) as updates:
@@ -121,7 +121,7 @@ async def events(found: _Existing, context: InjectedContext) -> AsyncIterator[Se
                     return
 
 
-async def cancel(found: _Existing, context: InjectedContext) -> Response:
+async def cancel(found: _FoundJob, context: InjectedContext) -> Response:
     """Give a job up; its work is stopped unless somebody else waits for it. A job that is over stays as it is."""
     ended = await run_in_threadpool(context.scheduler.cancel, found.id)
     return JSONResponse(job_answer(ended or found))

@@ -91,8 +91,8 @@ def open_tokens(path: Path) -> tuple[Tokens, str]:
     try:
         if not path.exists():
             token = secrets.token_urlsafe(32)
-            _write(path, [f"default {_hashed(token)}"])
-            return Tokens({"default": _hashed(token)[7:]}), f"the token, shown this once: {token}"
+            _write(path, [f"default {_hash(token)}"])
+            return Tokens({"default": _hash(token)[7:]}), f"the token, shown this once: {token}"
         lines = path.read_text(encoding="utf-8").splitlines()
         hashes, kept, plain = _read(lines, path)
         if plain:
@@ -105,7 +105,7 @@ def open_tokens(path: Path) -> tuple[Tokens, str]:
     return Tokens(hashes), told
 
 
-def _hashed(token: str) -> str:
+def _hash(token: str) -> str:
     return f"sha256:{sha256(token.encode()).hexdigest()}"
 
 
@@ -126,7 +126,7 @@ def _read(lines: list[str], path: Path) -> tuple[dict[str, str], list[str], int]
             if len(word) < _SHORTEST:
                 fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
                 raise InputError(f"a token has at least {_SHORTEST} characters", where=where, fix=fix)
-            word, plain = _hashed(word), plain + 1
+            word, plain = _hash(word), plain + 1
         if name in hashes:
             raise InputError(f"two tokens are called {name!r}", where=where, fix="name each once")
         hashes[name] = word[7:]

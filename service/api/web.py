@@ -96,7 +96,7 @@ async def _run(
     ready: Callable[[], None],
 ) -> None:
     signals: asyncio.Queue[int] = asyncio.Queue()
-    with _heard(signals):
+    with _queue_signals(signals):
         serving = asyncio.ensure_future(server.serve(sockets=[listening]))
         while not server.started:
             if serving.done():
@@ -122,7 +122,7 @@ async def _first(task: asyncio.Future[Any], other: asyncio.Future[Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _heard(signals: asyncio.Queue[int]) -> Iterator[None]:
+def _queue_signals(signals: asyncio.Queue[int]) -> Iterator[None]:
     """Within the block signals come into the queue. In a thread other than the first none do."""
     loop = asyncio.get_running_loop()
     before: dict[signal.Signals, Any] = {}

@@ -31,7 +31,7 @@ class Address:
         if not given:
             raise InputError("no compile service is named", fix="--server URL, or SHARDC_SERVER=URL")
         return Address(
-            _checked(given, "--server" if url else "environment variable SHARDC_SERVER"),
+            _check_url(given, "--server" if url else "environment variable SHARDC_SERVER"),
             config.token,
             config.server_key,
         )
@@ -46,7 +46,7 @@ class Address:
             return host == "localhost" or host.endswith(".localhost")
 
 
-def _checked(url: str, where: str) -> str:
+def _check_url(url: str, where: str) -> str:
     fix = "give it as http://127.0.0.1:8377 or https://shardc.example.com"
     try:
         parts = urllib.parse.urlsplit(url)

@@ -61,7 +61,7 @@ def sweep(
         ignore_memory=ignore_memory,
         **machine_terms(machine),
     )
-    result = first.carry_out(order, digests, _heard(progress)).value(SweepResult, "sweep.json")
+    result = first.carry_out(order, digests, _progress_callback(progress)).value(SweepResult, "sweep.json")
     return replace(result, machine=str(machine))
 
 
@@ -81,7 +81,7 @@ def _set(given: AnnotationSet) -> SweepSet:
     return SweepSet(name=given.name, annotations=specs, axes={n: _sizes(v) for n, v in given.limits.items()})
 
 
-def _heard(progress: Callable[[int, int], None] | None) -> Callable[[Job], None] | None:
+def _progress_callback(progress: Callable[[int, int], None] | None) -> Callable[[Job], None] | None:
     """What a job says of its candidates."""
     if progress is None:
         return None

@@ -85,7 +85,7 @@ def carry_out(
     """
     from shardc.hlo.version import VERSION
 
-    with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _heard(folder) as said:
+    with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _record_warnings(folder) as said:
         bench = Workbench(order, programs, Path(folder), progress, part)
         try:
             made = _WAYS[type(order)](bench, order)
@@ -122,7 +122,7 @@ class _Listener(logging.Handler):
 
 
 @contextmanager
-def _heard(folder: str) -> Iterator[list[str]]:
+def _record_warnings(folder: str) -> Iterator[list[str]]:
     """What shardc logs from warnings on, then what Python warns of; there when the block has ended."""
     logged: list[str] = []
     said: list[str] = []

@@ -36,7 +36,7 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
         partitioned, scheduled = is_partitioned(module), is_scheduled(module)
         module = module if partitioned or scheduled else with_axis_shardings(module)
         arguments, results, *inside = nameable(module)
-        values = [*_facts(v for table in inside for v in _told_apart(table))]
+        values = [*_facts(v for table in inside for v in _unambiguous(table))]
         facts = ProgramFacts(
             name=module.name,
             kind=content_kind(bench.programs[order.program], order.name),
@@ -60,7 +60,7 @@ def _by_their_names(module: Module, arguments: Iterable[Nameable]) -> Iterator[N
     return (v for v in arguments if v.name == (given.get(v.instruction) or v.instruction.name))
 
 
-def _told_apart(table: Iterable[Nameable]) -> Iterator[Nameable]:
+def _unambiguous(table: Iterable[Nameable]) -> Iterator[Nameable]:
     """Those whose names mean one value: annotations take no others."""
     values = list(table)
     count = Counter(v.name for v in values)

@@ -21,7 +21,7 @@ def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]
     """``simulation.json``, ``trace.json``, the files of `partition_program`, and a page if it is wanted."""
     from shardc.analysis.report.write import report_page
 
-    machine, (partitioned, found) = bench.need_machine(), _simulated(bench, order)
+    machine, (partitioned, found) = bench.need_machine(), _simulate(bench, order)
     files = {**bench.partition_files(partitioned), **_simulation_files(found)}
     if order.page:
         with bench.stage("page"):
@@ -30,7 +30,7 @@ def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]
     return files
 
 
-def _simulated(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgram, Simulation]:
+def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgram, Simulation]:
     from shardc.analysis.simulate.simulate_program import simulate_partitioned, simulate_scheduled
     from shardc.compiler.lower.as_scheduled import is_scheduled
 

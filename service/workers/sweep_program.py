@@ -61,7 +61,7 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
     """``sweep.json``; or, where several workers are worth it, the candidates that they should assess."""
     part = bench.part
     if part.piece:
-        outcome = _assessed(bench, order, plain.from_json(_Which, part.piece, "piece"))
+        outcome = _assess(bench, order, plain.from_json(_Which, part.piece, "piece"))
         return {PIECE_FILE: plain.to_json(outcome).encode()}
     load_machine(bench.need_machine())  # wrong machines are told before anything else
     if part.notes:
@@ -69,19 +69,19 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
     else:
         programs = _read(bench, order)
         seen = tuple(p.seen for p in programs)
-    planned = _planned(bench, order, seen)
+    planned = _plan(bench, order, seen)
     alone = bool(programs) and planned.workers(part.workers) == 1
-    assessor = assessor_here([p.program for p in programs]) if alone else _found_by(part.found)
+    assessor = assessor_here([p.program for p in programs]) if alone else _look_up_in(part.found)
     done, most = 0, planned.work
 
-    def heard(number: int, of: int) -> None:
+    def report(number: int, of: int) -> None:
         nonlocal done, most
         done, most = number, of
         bench.progress({"stage": "sweep", "done": done, "of": most})
 
     with bench.stage("sweep"):
         try:
-            found = planned.find(assessor, KeptOutcomes(bench.config(), planned.settings.machine), heard)
+            found = planned.find(assessor, KeptOutcomes(bench.config(), planned.settings.machine), report)
         except _MissingOutcomes as e:
             digests, notes = _digests(order), plain.to_json(seen, tuple[Seen, ...])
             wanted = (OrderPiece(digests[task.candidate.source], plain.to_json(_Which.of(task))) for task in e.tasks)
@@ -89,7 +89,7 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
     return {"sweep.json": plain.to_json(replace(found, machine=bench.shown_machine)).encode()}
 
 
-def _found_by(workers: Mapping[str, PieceResult]) -> Assessor:
+def _look_up_in(workers: Mapping[str, PieceResult]) -> Assessor:
     """Takes outcomes from what ``workers`` found; raises `_MissingOutcomes` when some are missing."""
 
     def look_up(tasks: Sequence[Task], done: Done) -> None:
@@ -113,7 +113,7 @@ def _outcome(found: PieceResult) -> Outcome | RunError:
     return problem if isinstance(problem, RunError) else RunError(problem.what, where=problem.where, fix=problem.fix)
 
 
-def _assessed(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
+def _assess(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
     """What comes of one candidate; kept here at once, so that little is lost with the server."""
     source = _source(bench, order, _digests(order)[which.source])
     specs = next(s.specs for s in _sets(order).sets if s.name == which.set)
@@ -126,7 +126,7 @@ def _assessed(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
     return outcome
 
 
-def _planned(bench: Workbench, order: SweepOrder, seen: Sequence[Seen]) -> Plan:
+def _plan(bench: Workbench, order: SweepOrder, seen: Sequence[Seen]) -> Plan:
     own = order.mesh or seen[0].mesh
     if not order.devices and own is None:
         raise InputError("no number of devices", where="order.devices", fix="name some, or give a mesh")
