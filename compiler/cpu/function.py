@@ -11,6 +11,7 @@ from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
 from shardc.compiler.cpu.parallel import PhaseKernel, Span, map_chunks, phase
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.elements import Element, Elements, Index
+from shardc.compiler.elements.results import elements_of
 from shardc.compiler.elements.rules import RULES
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
@@ -36,20 +37,7 @@ def emit_elements(kernel: CpuKernel) -> None:
 
 def emit_fusion(kernel: CpuKernel, computation: Computation) -> None:
     """A kernel that evaluates ``computation`` on the instruction's operands."""
-    root = computation.root
-    roots = root.operands if root.opcode == "tuple" else (root,)
-
-    def element(i: Instruction, part: int | None) -> Element:
-        def get(e: Elements, index: Index, mask: Mask) -> object:
-            value = e.value(i, index, mask)
-            return value if part is None else value[part]
-
-        return get
-
-    elements = [
-        element(r, part if r.shape.is_tuple else None) for r in roots for part, _ in enumerate(r.shape.leaves())
-    ]
-    _maps(kernel, computation.parameters, elements)
+    _maps(kernel, computation.parameters, elements_of(computation))
 
 
 def _maps(kernel: CpuKernel, leaves: Sequence[Instruction], elements: Sequence[Element]) -> None:

@@ -22,10 +22,21 @@ from shardc.native.llvm.target import Target, host_target
 from shardc.native.threads.chunk_log import ChunkLog, chunk_log
 from shardc.native.threads.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 
-__all__ = ["LoadedStep", "call_addresses", "load_step", "need_machine", "run_single", "step_drive", "step_pool"]
+__all__ = [
+    "STEP",
+    "LoadedStep",
+    "aligned_block",
+    "call_addresses",
+    "load_step",
+    "need_machine",
+    "pointer_table",
+    "run_single",
+    "step_drive",
+    "step_pool",
+]
 
 #: The native entry point, see `compiler/executable.py`.
-_STEP = ctypes.CFUNCTYPE(
+STEP = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
 )
 
@@ -65,7 +76,7 @@ def load_step(
         addresses[PARALLEL] = threads.address() if log is None else log.address
     loaded = load_object(executable.objects, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
-    return LoadedStep(address, _STEP(address), loaded, threads, log)
+    return LoadedStep(address, STEP(address), loaded, threads, log)
 
 
 def need_machine(executable: Executable, made_for: str) -> None:
@@ -130,7 +141,7 @@ def run_single(
     constants = _aligned(np.frombuffer(executable.constants, np.uint8))
     arena = _aligned(np.zeros(max(executable.arena_bytes, ARENA_HEADER), np.uint8))
     loaded = step or load_step(executable)
-    stop = loaded(arena.ctypes.data, _pointers(blocks), _pointers(outputs), constants.ctypes.data, device)
+    stop = loaded(arena.ctypes.data, pointer_table(blocks), pointer_table(outputs), constants.ctypes.data, device)
     false = check_error(executable, stop)
     if false is not None:
         raise false
@@ -142,14 +153,19 @@ def run_single(
     ]
 
 
-def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy of ``data`` at an address that is a multiple of 64."""
-    space = np.empty(data.size + 64, np.uint8)
+def aligned_block(nbytes: int) -> NDArray[np.uint8]:
+    """Uninitialised memory at an address that is a multiple of 64."""
+    space = np.empty(nbytes + 64, np.uint8)
     start = -space.ctypes.data % 64
-    out = space[start : start + data.size]
+    return space[start : start + nbytes]
+
+
+def pointer_table(blocks: Sequence[NDArray[np.uint8]]) -> ctypes.Array[ctypes.c_void_p]:
+    """The addresses of ``blocks``, as a step takes arguments and results."""
+    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))
+
+
+def _aligned(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    out = aligned_block(data.size)
     out[:] = data
     return out
-
-
-def _pointers(blocks: Sequence[NDArray[np.uint8]]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))

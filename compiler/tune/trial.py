@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.executable import ARENA_HEADER, Executable
+from shardc.compiler.load.step import STEP, aligned_block, pointer_table
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.tuning import Tuning
@@ -22,9 +23,6 @@ from shardc.native.threads.pool import PARALLEL, Pool
 
 __all__ = ["KernelTrial", "StepTrial", "compare"]
 
-_STEP = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
-)
 #: Rounds of a comparison, and the seconds that each side runs in a round at least.
 _ROUNDS, _SPAN = 7, 1e-3
 #: Random elements that large arrays repeat.
@@ -60,7 +58,7 @@ class KernelTrial:
         rng = np.random.default_rng(0)
         shapes = [s for o in step.instruction.operands for s in o.shape.leaves()]
         self._operands = [_random(s, rng) for s in shapes]
-        self._results = [_aligned(s.nbytes) for s in step.instruction.shape.leaves()]
+        self._results = [aligned_block(s.nbytes) for s in step.instruction.shape.leaves()]
         if new_part(step.instruction) is not None:
             self._results[0] = self._operands[step.in_place[0][1]]
         self._texts: dict[Tuning, str] = {}
@@ -96,14 +94,14 @@ class StepTrial:
     def __init__(self, executable: Executable, pool: Pool) -> None:
         rng = np.random.default_rng(0)
         self._arguments = [_random(a.local_shape, rng) for a in executable.arguments]
-        self._results = [_aligned(r.local_shape.nbytes) for r in executable.results]
-        self._constants = _aligned(len(executable.constants))
+        self._results = [aligned_block(r.local_shape.nbytes) for r in executable.results]
+        self._constants = aligned_block(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
-        self._arena = _aligned(max(executable.arena_bytes, ARENA_HEADER))
+        self._arena = aligned_block(max(executable.arena_bytes, ARENA_HEADER))
         symbols = {PARALLEL: pool.address(PARALLEL)}
         self._loaded = load_object(executable.objects, [executable.symbol], symbols)
-        self._step = _STEP(self._loaded.address(executable.symbol))
-        self._tables = [_table(self._arguments), _table(self._results)]
+        self._step = STEP(self._loaded.address(executable.symbol))
+        self._tables = [pointer_table(self._arguments), pointer_table(self._results)]
 
     def run(self) -> None:
         """One step; it may end early at a check, which random data fail."""
@@ -112,19 +110,9 @@ class StepTrial:
         self._step(self._arena.ctypes.data, arguments, results, self._constants.ctypes.data, 0)
 
 
-def _table(blocks: Sequence[NDArray[np.uint8]]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(blocks)))(*(b.ctypes.data for b in blocks))
-
-
-def _aligned(nbytes: int) -> NDArray[np.uint8]:
-    space = np.empty(nbytes + 64, np.uint8)
-    start = -space.ctypes.data % 64
-    return space[start : start + nbytes]
-
-
 def _random(shape: Shape, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Numbers of everyday size; small whole ones for integers, which may be places in something."""
-    block = _aligned(shape.nbytes)
+    block = aligned_block(shape.nbytes)
     dtype, count = shape.dtype, min(shape.size, _DRAWN)
     drawn: NDArray[Any]
     if dtype.kind == "pred" or dtype.is_integer:

@@ -16,6 +16,7 @@ from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.dot_sides import DotSides
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import convert_element
+from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape, array_shape
@@ -66,9 +67,7 @@ def emit_fused_dot(kernel: CpuKernel) -> None:
     kind = gemm_type(dot)
     assert kind is not None
     numbers = (dot.operands[0].attrs["index"], dot.operands[1].attrs["index"])
-    root = computation.root
-    roots = list(root.operands) if root.opcode == "tuple" else [root]
-    _emit(kernel, DotKernel(dot, numbers, computation.parameters, roots), kind)
+    _emit(kernel, DotKernel(dot, numbers, computation.parameters, list(roots_of(computation))), kind)
 
 
 def convert_all(e: CpuEmitter, source: ir.Value, kind: DType, target: ir.Value, shape: Shape) -> None:

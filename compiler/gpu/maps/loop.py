@@ -16,7 +16,7 @@ from shardc.compiler.elements.affine import Expr, LoadedIndex, LoopVar
 from shardc.compiler.elements.elements import Access, bases
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.compiler.elements.loop_space import group_size
-from shardc.compiler.gpu.elements import elements_of
+from shardc.compiler.elements.results import elements_of
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.maps import (

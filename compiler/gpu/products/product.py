@@ -30,6 +30,7 @@ from shardc.compiler.gpu.products.problem import ProductProblem, dot_problem
 from shardc.compiler.gpu.products.threads import ThreadProduct
 from shardc.compiler.gpu.products.warps import WarpProduct
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
+from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.native.math.vector import I32, I64, constant, with_lanes
@@ -74,7 +75,7 @@ def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
             if not (is_elementwise(i) or is_alias(i) or (i is root and i.opcode == "tuple")):
                 return False
             made.add(i)
-    roots = root.operands if root.opcode == "tuple" else (root,)
+    roots = roots_of(kernel.computation)
     return all(r in made and r.shape.size == product.shape.size for r in roots)
 
 
@@ -100,8 +101,7 @@ def emit_product(kernel: GpuKernel, problem: ProductProblem, whole: bool = True)
     ``whole``: the problem's places are all of the result's.
     """
     plan = plan_product(problem, kernel.target, kernel.tuning, may_split=whole)
-    root = kernel.computation.root
-    roots = root.operands if root.opcode == "tuple" else (root,)
+    roots = roots_of(kernel.computation)
     if plan.splits == 1:
         outputs = [ProductOutput(*row) for row in zip(kernel.results, kernel.result_shapes, roots, strict=True)]
         _TiledProduct(kernel, problem, plan, outputs).emit()

@@ -18,8 +18,8 @@ from shardc.compiler.elements.affine import LoopVar, Mask, VarSource, linear
 from shardc.compiler.elements.elements import Access, Answer, Element, Elements, FoldUse, Index, Recorder, bases
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.loop_space import Space, group_size, merge, power_below
+from shardc.compiler.elements.results import elements_of, with_dims
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.gpu.elements import elements_of, with_dims
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.reductions.accumulate import Reducer
 from shardc.compiler.lower.fuse.row_space import long_dims

@@ -12,7 +12,7 @@ from shardc.compiler.elements.affine import Expr, VarSource, linear
 from shardc.compiler.elements.elements import FoldUse
 from shardc.compiler.elements.fold_emitter import round_element
 from shardc.compiler.elements.frames import Frame, Val, deepest
-from shardc.compiler.gpu.elements import with_dims
+from shardc.compiler.elements.results import with_dims
 from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import load_words, word_bytes

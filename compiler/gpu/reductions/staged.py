@@ -14,8 +14,8 @@ from shardc.compiler.elements.affine import LoopVar, VarSource
 from shardc.compiler.elements.elements import Elements, FoldUse, bases
 from shardc.compiler.elements.folds import FOLDS
 from shardc.compiler.elements.loop_space import plan_space
+from shardc.compiler.elements.results import elements_of
 from shardc.compiler.elements.rules import RULES
-from shardc.compiler.gpu.elements import elements_of
 from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.maps.maps import is_computed_by_rules
