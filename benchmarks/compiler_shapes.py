@@ -18,7 +18,7 @@ from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 from shardc.sharding.propagate import propagate
 
 SIZES = (2_000, 8_000, 32_000)
@@ -30,7 +30,7 @@ def row(shape: str, size: int) -> tuple[str, ...]:
     marks = [time.process_time()]
     module = read_hlo(text)
     marks.append(time.process_time())
-    module = propagate(with_axis_shardings(module)).module
+    module = propagate(convert_to_axes(module)).module
     marks.append(time.process_time())
     local = partition(module)
     marks.append(time.process_time())

@@ -9,7 +9,7 @@ from shardc.compiler.executable import Executable
 from shardc.compiler.targets import find_target, is_gpu
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.warnings import warnings_counted
+from shardc.hlo.warnings import count_warnings
 from shardc.native.llvm.target import Target, host_target
 
 __all__ = ["compile_source"]
@@ -47,6 +47,6 @@ def compile_source(
     if given is not None:
         executable, name = given
         return fetch_or_build(name, config, lambda: executable, key) if name else executable
-    with warnings_counted() as count:
+    with count_warnings() as count:
         made = module()
     return compiled(made, "" if count() else key)

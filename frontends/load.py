@@ -103,7 +103,7 @@ def _shape(argument: Any) -> Shape:
 
 
 def _read_hlo(data: bytes, file: str) -> Module:
-    from shardc.hlo.text.carried import with_carried
+    from shardc.hlo.text.carried import restore_carried
     from shardc.hlo.text.reader import read_hlo
     from shardc.hlo.text.shardy import with_shardy
 
@@ -112,4 +112,4 @@ def _read_hlo(data: bytes, file: str) -> Module:
     except UnicodeDecodeError as e:
         line = data[: e.start].count(b"\n") + 1
         raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
-    return with_carried(with_shardy(read_hlo(text, file)))
+    return restore_carried(with_shardy(read_hlo(text, file)))

@@ -20,7 +20,7 @@ from shardc.hlo.progress import stage
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.verify import verify
 
-__all__ = ["Pass", "PassTimes", "collector_paused", "run_pipeline"]
+__all__ = ["Pass", "PassTimes", "pause_collector", "run_pipeline"]
 
 
 class Pass(Protocol):
@@ -46,7 +46,7 @@ class PassTimes:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """No cyclic garbage collection meanwhile; also a decorator.
 
     Programs are large and stay alive, and every full collection walks them again: half of a pass's time.
@@ -76,7 +76,7 @@ def run_pipeline(
     """
     for number, step in enumerate(passes):
         start = time.perf_counter()
-        with collector_paused(), stage(step.name):
+        with pause_collector(), stage(step.name):
             after = step.run(module)
         if times is not None:
             times.add(step.name, time.perf_counter() - start)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["warnings_counted"]
+__all__ = ["count_warnings"]
 
 
 class _Counter(logging.Handler):
@@ -19,10 +19,10 @@ class _Counter(logging.Handler):
 
 
 @contextmanager
-def warnings_counted() -> Iterator[Callable[[], int]]:
+def count_warnings() -> Iterator[Callable[[], int]]:
     """Counts shardc's warnings in the block; where they are switched off nobody can know, and that counts as one.
 
-    Example: ``with warnings_counted() as count: module = read()``, then ``count()``.
+    Example: ``with count_warnings() as count: module = read()``, then ``count()``.
     """
     log = logging.getLogger("shardc")
     counter = _Counter()

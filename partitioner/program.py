@@ -26,14 +26,13 @@ from shardc.partitioner.options import Choice, PartitionOptions
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
     from shardc.sharding.propagation.export import PropagationOutcome
-    from shardc.sharding.provenance.history import Provenance
+from shardc.sharding.provenance.explain_value import explain_value
+from shardc.sharding.provenance.history import Provenance
 
 __all__ = [
-    "GivenPartitioned",
     "PartitionedProgram",
     "PropagatedProgram",
     "SourceProgram",
-    "history_of",
     "schedule_config",
     "seconds_since",
 ]
@@ -86,12 +85,12 @@ class SourceProgram:
         Raises `AnnotationError` for a name, axis or dimension that is not there.
         """
         from shardc.sharding.notations.annotate import annotate
-        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+        from shardc.sharding.notations.tile_assignments import convert_to_axes
 
         module = self.module
         if mesh is not None and module.mesh is None:
             # Tile shardings name no axes: they are read over this mesh.
-            module, mesh = with_axis_shardings(module.with_(mesh=mesh, num_partitions=mesh.size)), None
+            module, mesh = convert_to_axes(module.with_(mesh=mesh, num_partitions=mesh.size)), None
         if annotations or mesh is not None:
             module = annotate(module, annotations or {}, mesh)
         return replace(self, module=module, content="")
@@ -126,7 +125,7 @@ class SourceProgram:
         A program that is partitioned already (a dump from behind XLA's partitioner) stays as it is.
         """
         from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
-        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+        from shardc.sharding.notations.tile_assignments import convert_to_axes
         from shardc.sharding.propagate import propagate
         from shardc.sharding.propagation.options import PropagationOptions
 
@@ -136,9 +135,9 @@ class SourceProgram:
             log.warning(
                 "%s is partitioned already, for %d devices: it is left as it is", name, self.module.num_partitions
             )
-            return PropagatedProgram(self, self.module, GivenPartitioned(), self.seconds)
+            return PropagatedProgram(self, self.module, None, self.seconds)
         options = PropagationOptions(conservative=conservative)
-        result = propagate(with_axis_shardings(self.module), self.config, options=options)
+        result = propagate(convert_to_axes(self.module), self.config, options=options)
         seconds = {**self.seconds, **seconds_since("propagate", start)}
         return PropagatedProgram(self, result.module, result.provenance, seconds, result.outcome, conservative)
 
@@ -199,7 +198,7 @@ class PropagatedProgram:
 
     program: SourceProgram
     module: Module
-    provenance: Provenance | GivenPartitioned
+    provenance: Provenance | None
     seconds: Mapping[str, float]
     outcome: PropagationOutcome | None = None
     conservative: bool = False
@@ -249,14 +248,16 @@ class PropagatedProgram:
         """
         from shardc.sharding.provenance.history_json import provenance_dict
 
-        history = history_of(self)
+        history = self.provenance
         if history is None:
             raise InputError("the program is partitioned already: nothing was propagated")
         return provenance_dict(history)
 
     def explain(self, value: str) -> list[str]:
         """Where the sharding of the value called ``value`` comes from."""
-        return list(self.provenance.explain(value))
+        if self.provenance is None:
+            return [f"{value}: the program was given partitioned, so nothing was propagated"]
+        return explain_value(self.provenance, value)
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
         """`explain` of several, by value."""
@@ -310,18 +311,6 @@ class PartitionedProgram:
     def report(self) -> dict[str, Any]:
         """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
         return dict(self._report)
-
-
-class GivenPartitioned:
-    """The provenance of a program that was given partitioned."""
-
-    def explain(self, value: str) -> list[str]:
-        return [f"{value}: the program was given partitioned, so nothing was propagated"]
-
-
-def history_of(propagated: PropagatedProgram) -> Provenance | None:
-    """Its provenance; None where the program was given partitioned, so that nothing was propagated."""
-    return None if isinstance(propagated.provenance, GivenPartitioned) else propagated.provenance
 
 
 def seconds_since(name: str, start: float) -> dict[str, float]:

@@ -12,9 +12,9 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir.build import uncalled_computations
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.passes import collector_paused
+from shardc.hlo.passes import pause_collector
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
 from shardc.sharding.prepare.split_calls import Copies, split_calls
@@ -54,7 +54,7 @@ class Propagate:
         return propagate(module, options=self.options).module
 
 
-@collector_paused()
+@pause_collector()
 def propagate(
     module: Module, config: Config | None = None, *, options: PropagationOptions | None = None
 ) -> Propagation:
@@ -69,7 +69,7 @@ def propagate(
     operations that cannot be partitioned. ``config`` is accepted for the pipelines' sake and changes nothing.
     """
     del config
-    module = with_axis_shardings(open_permutes(ClosePairs().run(module)))
+    module = convert_to_axes(open_permutes(ClosePairs().run(module)))
     module = BroadcastPlaced().run(module)
     copies: Copies = {}
     options = options or PropagationOptions()

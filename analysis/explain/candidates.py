@@ -233,11 +233,11 @@ class Candidates:
             for axis in place.axes:
                 root = self.teller.root(place, axis)
                 if root is not None:
-                    yield from self._at_root(self.history.said(root[0]), root[1], (axis,), place.role)
+                    yield from self._at_root(self.history.annotation_source(root[0]), root[1], (axis,), place.role)
             if not place.axes:
                 yield from self._taking_on(place.value, axes, 2, place.dimension)
             if self.history.graph.annotated[place.value]:
-                yield from self._opened(self.history.said(place.value))
+                yield from self._opened(self.history.annotation_source(place.value))
         yield from self._of_value(cause, axes)
         for value in self._arguments_near(cause):
             yield from self._taking_on(value, axes, 4)

@@ -14,7 +14,6 @@ from shardc.partitioner.strategy.choose import volume
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.propagation.graph import Equation
 from shardc.sharding.provenance.history import Provenance, Reason
-from shardc.sharding.provenance.missed import via
 from shardc.sharding.rules.factor_rule import FactorKind, factor_name
 
 __all__ = ["Place", "Teller", "layout_text"]
@@ -212,7 +211,7 @@ class Teller:
         e, factor, (value, dim, held) = before
         name, rule = factor_name(factor), str(e.rule)
         taken = Reason(
-            history.name(place.value), place.dimension, (str(axis),), -1, via(e), name, history.name(value),
+            history.name(place.value), place.dimension, (str(axis),), -1, e.via, name, history.name(value),
             e.instruction.source, dim, rule,
         )  # fmt: skip
         return [taken, *history.story(value, dim, held)]

@@ -6,7 +6,7 @@ from shardc.analysis.explain.chains import Teller
 from shardc.analysis.explain.collect import collected
 from shardc.analysis.explain.explanation import Difference
 from shardc.analysis.explain.judge import Judge
-from shardc.partitioner.program import PartitionedProgram, history_of
+from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["difference"]
 
@@ -31,7 +31,7 @@ def difference(before: PartitionedProgram, after: PartitionedProgram, machine: s
 
 def _count(partitioned: PartitionedProgram, rows: dict[str, _Row], side: int) -> None:
     """Collectives by what they move for whom; combined ones by their largest part."""
-    history = history_of(partitioned.propagated)
+    history = partitioned.propagated.provenance
     teller = None if history is None else Teller(history)
     for group in collected(partitioned):
         for row, causes in zip(group.rows, group.causes, strict=True):
@@ -47,7 +47,7 @@ def _count(partitioned: PartitionedProgram, rows: dict[str, _Row], side: int) ->
 
 def _shardings(before: PartitionedProgram, after: PartitionedProgram) -> tuple[tuple[str, str, str], ...]:
     """Values that lie differently, by name, in the program's order; those that one side lacks are left out."""
-    old, new = (history_of(p.propagated) for p in (before, after))
+    old, new = (p.propagated.provenance for p in (before, after))
     if old is None or new is None:
         return ()
     lies = {new.name(v): str(s.as_layout) for v, s in enumerate(new.shardings)}

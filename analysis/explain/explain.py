@@ -14,7 +14,7 @@ from shardc.analysis.explain.explanation import CollectiveReason, Explanation, W
 from shardc.analysis.explain.judge import Judge
 from shardc.analysis.explain.remedies import Limits, Remedies, Tried
 from shardc.hlo.progress import stage
-from shardc.partitioner.program import PartitionedProgram, history_of
+from shardc.partitioner.program import PartitionedProgram
 from shardc.partitioner.strategy.cause import Cause
 
 __all__ = ["explain"]
@@ -43,7 +43,7 @@ class _Explainer:
         self.machine = machine
         self.limits = limits
         self.judge = Judge(partitioned, machine)
-        history = history_of(partitioned.propagated)
+        history = partitioned.propagated.provenance
         self.teller = None if history is None else Teller(history)
         self.remedies: Remedies | None = None
         self.names = None if self.teller is None else Names(self.teller.history, partitioned.program.module)

@@ -10,7 +10,7 @@ from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.mapping import place
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram, history_of
+from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 
 __all__ = ["Judge"]
 
@@ -91,7 +91,7 @@ class Judge:
 
 def _layouts(propagated: PropagatedProgram) -> object:
     """How every value of a program lies: all that partitioning depends on, besides the program."""
-    history = history_of(propagated)
+    history = propagated.provenance
     if history is None:
         return id(propagated)
     told = {id(s): s.as_layout for s in history.shardings}

@@ -27,7 +27,7 @@ from shardc.launcher.executors.open_executor import Workers
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
 from shardc.partitioner.program import SourceProgram
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
 
@@ -60,7 +60,7 @@ def over_a_mesh(program: SourceProgram, mesh: Mesh | None) -> SourceProgram:
         return program.annotate(mesh=mesh)
     if program.mesh is not None or program.num_devices == 1 or is_partitioned(program.module):
         return program
-    return replace(program, module=with_axis_shardings(program.module), content="")
+    return replace(program, module=convert_to_axes(program.module), content="")
 
 
 @dataclass(frozen=True)

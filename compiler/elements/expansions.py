@@ -13,7 +13,16 @@ from types import MappingProxyType
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.operations import Operations
-from shardc.hlo.ir.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
+from shardc.hlo.ir.random_words import (
+    advance_state,
+    halved_dimension,
+    high,
+    join_halves,
+    low,
+    philox,
+    state_words,
+    threefry,
+)
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.transforms.expand_batch_norm import expand_batch_norm
 
@@ -40,7 +49,7 @@ def _rng_bit_generator(i: Instruction) -> Computation:
         raise UnsupportedError(f"random bits of type {shape.dtype}", where=f"%{i.name}", fix="draw u32 and convert")
     words = state_words(p, p.parameters[0])
     bits = (_threefry_bits if i.attrs["algorithm"] == "rng_three_fry" else _philox_bits)(p, words, shape)
-    return p.done(advanced(p, i, words), p.convert(bits, shape.dtype.name))
+    return p.build(advance_state(p, i, words), p.convert(bits, shape.dtype.name))
 
 
 def _key(p: Operations, state: Instruction, dims: tuple[int, ...]) -> tuple[Instruction, Instruction]:
@@ -57,7 +66,7 @@ def _threefry_bits(p: Operations, state: list[Instruction], shape: Shape) -> Ins
     counter = p.op("add", _positions(p, dims, tuple(half), split), p.spread(state[1], dims))
     x, y = threefry(p, _key(p, state[0], dims), low(p, counter), high(p, counter))
     if wide:
-        return joined(p, x, y)
+        return join_halves(p, x, y)
     if split is None:
         return x
     iota = p.iota("u32", dims, split)
@@ -76,7 +85,7 @@ def _philox_bits(p: Operations, state: list[Instruction], shape: Shape) -> Instr
     upper = p.op("add", p.spread(state[2] if len(state) > 2 else state[0], dims), carry)
     words = philox(p, _key(p, state[0], dims), (lower, upper))
     lane = p.convert(p.op("and", position, p.full(1 if wide else 3, position.shape)), "u32")
-    choices = [joined(p, words[0], words[1]), joined(p, words[2], words[3])] if wide else words
+    choices = [join_halves(p, words[0], words[1]), join_halves(p, words[2], words[3])] if wide else words
     bits = choices[-1]
     for k in range(len(choices) - 2, -1, -1):
         bits = p.op("select", p.compare("EQ", lane, p.full(k, lane.shape)), choices[k], bits)

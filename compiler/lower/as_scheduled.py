@@ -16,7 +16,7 @@ from shardc.compiler.lower.buffers.linearise import Leaves, Linearisation, Rule,
 from shardc.compiler.lower.expand.library_calls import equivalent_call
 from shardc.compiler.lower.lowered import Constants, Lowered, Step
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
@@ -146,7 +146,7 @@ class _Reading:
     def _start(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         if not is_start(i):
             return self._computed_aside(walk, i, operands, steps)
-        what = self._resolved(joined(i))
+        what = self._resolved(join_pair(i))
         if i in self._awaited:
             return walk.start(i, what, operands, steps)
         self._other["collectives that another computation awaits, waited for where they start"] += 1

@@ -9,7 +9,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.mapping import search
 from shardc.costs.network.placement import Groups, Placement
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -32,7 +32,7 @@ def search_mapping(machine: Machine, module: Module) -> Placement:
         for i in computation:
             if is_done(i):
                 continue
-            one = joined(i) if is_start(i) else i
+            one = join_pair(i) if is_start(i) else i
             if one.opcode in COLLECTIVES:
                 nbytes = sum(s.nbytes for s in one.shape.leaves())
                 groups = one.attrs.get("replica_groups", one.attrs.get("source_target_pairs"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.placement import Placement
-from shardc.hlo.ir.asynchronous import is_start, joined
+from shardc.hlo.ir.asynchronous import is_start, join_pair
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 
@@ -29,7 +29,7 @@ def transfer_of(i: Instruction, placement: Placement, measured: Mapping[str, flo
     ``measured`` seconds by name count instead of the model's.
     """
     if is_start(i):
-        i = joined(i)
+        i = join_pair(i)
     if i.opcode not in COLLECTIVES:
         return None
     groups = i.attrs.get("source_target_pairs", i.attrs.get("replica_groups"))

@@ -79,9 +79,9 @@ class JaxLowering:
         if self.mesh is None or module.mesh is not None:
             return program
         # Nothing was sharded, or this JAX writes shardings without names.
-        from shardc.sharding.notations.tile_assignments import with_axis_shardings
+        from shardc.sharding.notations.tile_assignments import convert_to_axes
 
-        module = with_axis_shardings(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
+        module = convert_to_axes(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
         return replace(program, module=module)
 
 

@@ -36,7 +36,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         self.mask = Tracer(mask.recorder, mask.instruction)
         self.place = str(whole.recorder.place())
 
-    def refused(self, use: str = "") -> NoReturn:
+    def refuse(self, use: str = "") -> NoReturn:
         raise UnsupportedError(
             f"{use}x[mask] with a traced mask: the result's shape depends on values",
             where=str(self.whole.recorder.place()) if use else self.place,
@@ -56,13 +56,13 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
     def put_into(self, x: Tracer, mask: Tracer) -> Tracer:
         """``x`` with these elements in place of those under an equal mask."""
         if x.shape != self.whole.shape or not _same(mask.instruction, self.mask.instruction):
-            self.refused()
+            self.refuse()
         return emit("select", self.spread_mask(), convert(self.whole, x.dtype), x)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", (None,))[0]
         if method != "__call__" or kwargs or ufunc.signature or ufunc.nout > 1 or not self._fits(inputs):
-            self.refused(f"np.{ufunc.__name__} of ")
+            self.refuse(f"np.{ufunc.__name__} of ")
         plain = [i.whole if isinstance(i, Masked) else i for i in inputs]
         made = broadcast(ufunc(*plain), self.whole.shape)
         if out is None:
@@ -85,19 +85,19 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         given = inspect.signature(func).bind(*args, **kwargs).arguments if func in _REDUCTIONS else {}
         if given.pop("a", None) is not self or not {"where", "out"}.isdisjoint(given):
-            self.refused(f"np.{func.__name__} of ")
+            self.refuse(f"np.{func.__name__} of ")
         if func in (np.max, np.min) and "initial" not in given:
-            raise self.whole.refused(
+            raise self.whole.refusal(
                 f"np.{func.__name__} of x[mask] with a traced mask, which may choose nothing",
                 f"say what it is then: x[mask].{func.__name__}(initial=...), or np.where(mask, x, ...)",
             )
         chosen = given.pop("axis", None)
         axes = range(self.ndim) if chosen is None else normal_axes(chosen, self.ndim)
         if func is np.count_nonzero:
-            return Masked(NP.not_equal(self.whole, 0), self.mask)._reduced(np.sum, axes, given)
-        return self._reduced(func, axes, given)
+            return Masked(NP.not_equal(self.whole, 0), self.mask)._reduce(np.sum, axes, given)
+        return self._reduce(func, axes, given)
 
-    def _reduced(self, func: Any, axes: Iterable[int], options: dict[str, Any]) -> Any:
+    def _reduce(self, func: Any, axes: Iterable[int], options: dict[str, Any]) -> Any:
         """Over some dimensions of the selection, the first of which are all that the mask spans."""
         behind = self.mask.ndim - 1
         over = tuple(d + behind for d in axes if d)
@@ -115,30 +115,30 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         return Masked(self.whole.astype(dtype, **options), self.mask)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        self.refused("the elements of ")
+        self.refuse("the elements of ")
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self.refused("pickling of ")
+        self.refuse("pickling of ")
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name, None)
         if function in _REDUCTIONS:
             return functools.partial(function, self)
         if not name.startswith("__"):
-            self.refused(f".{name} of ")
+            self.refuse(f".{name} of ")
         raise AttributeError(f"x[mask] of a traced value has no attribute {name!r}")
 
     def __getitem__(self, index: Any) -> NoReturn:
-        self.refused("an index of ")
+        self.refuse("an index of ")
 
     def __bool__(self) -> bool:  # noqa: PLE0304 - it raises
-        self.refused("bool() of ")
+        self.refuse("bool() of ")
 
     def __len__(self) -> int:  # noqa: PLE0303 - it raises
-        self.refused("len() of ")
+        self.refuse("len() of ")
 
     def __iter__(self) -> NoReturn:
-        self.refused("a loop over ")
+        self.refuse("a loop over ")
 
 
 def _same(a: Instruction, b: Instruction, depth: int = 0) -> bool:

@@ -19,7 +19,7 @@ from shardc.frontends.numpy.recorder import is_users, user_line
 from shardc.hlo.errors import InputError, Location, ShardcError, UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 
-__all__ = ["Generators", "check_repeats", "refused_by_others"]
+__all__ = ["Generators", "check_repeats", "translate_errors"]
 
 _PASS_IN = (
     "pass what changes from call to call as an argument: random numbers are drawn outside of the function, once for "
@@ -40,7 +40,7 @@ def check_repeats(first: Module, second: Module) -> None:
     place = (b if a is first.entry.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
         "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
-        f"another the second ({_told(a)}, then {_told(b)}), and one of them would be in the program for ever",
+        f"another the second ({_describe(a)}, then {_describe(b)}), and one of them would be in the program for ever",
         where=Location(place.source_file, place.source_line) if place else first.name,
         fix=_PASS_IN,
     )
@@ -65,7 +65,7 @@ def _difference(first: Computation, second: Computation) -> tuple[Instruction, I
     return None
 
 
-def _told(i: Instruction) -> str:
+def _describe(i: Instruction) -> str:
     value = i.attrs["literal"].splat if i.opcode == "constant" else None
     return f"{i.opcode} {i.shape}" if value is None else f"the number {value}"
 
@@ -87,7 +87,7 @@ class Generators:
         return any(_asked(_ISeedSequence)[1:3]) or _global_state() != self._state
 
     @contextmanager
-    def located(self) -> Iterator[None]:
+    def locate(self) -> Iterator[None]:
         """Find the lines of the generators that are made inside, where some were noticed."""
         if not self.noticed or sys.getprofile() is not None:  # A profiler of the user's is left alone.
             yield
@@ -123,7 +123,7 @@ def _global_state() -> tuple[Any, ...]:
 
 
 @contextmanager
-def refused_by_others() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Errors of NumPy, Python or libraries that could not use a traced value come out as ours, with the user's line;
     so does one of ours that NumPy has wrapped into one of its own."""
     try:

@@ -26,7 +26,7 @@ class Strides:
             step *= max(n, 1)
         return cls(tuple(dims), tuple(reversed(steps)))
 
-    def transposed(self, order: Sequence[int]) -> Strides:
+    def transpose(self, order: Sequence[int]) -> Strides:
         return Strides(tuple(self.dims[d] for d in order), tuple(self.steps[d] for d in order))
 
     def broadcast(self, dims: Sequence[int]) -> Strides:
@@ -35,7 +35,7 @@ class Strides:
         kept = [d >= lead and self.dims[d - lead] == n for d, n in enumerate(dims)]
         return Strides(tuple(dims), tuple(self.steps[d - lead] if k else 0 for d, k in enumerate(kept)))
 
-    def indexed(self, items: Sequence[Any]) -> Strides:
+    def index(self, items: Sequence[Any]) -> Strides:
         """By slices, integers (dropped) and None (a new dimension), one item per dimension."""
         made: list[tuple[int, int]] = []
         d = 0
@@ -49,7 +49,7 @@ class Strides:
             d += 1
         return Strides(tuple(n for n, _ in made), tuple(s for _, s in made))
 
-    def reshaped(self, dims: Sequence[int]) -> Strides | None:
+    def reshape(self, dims: Sequence[int]) -> Strides | None:
         """As many elements in other ``dims``, in row-major order; None where that takes a copy.
 
         Both shapes are cut into the shortest groups of dimensions of equal size; old dimensions of one group have to

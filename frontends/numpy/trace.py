@@ -11,7 +11,7 @@ import numpy as np
 
 from shardc.frontends.numpy.functions.dispatch import PROTOCOLS
 from shardc.frontends.numpy.masked import Masked
-from shardc.frontends.numpy.purity import Generators, check_repeats, refused_by_others
+from shardc.frontends.numpy.purity import Generators, check_repeats, translate_errors
 from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import Tracer
 from shardc.frontends.numpy.tree import Tree, flatten, unflatten
@@ -95,15 +95,15 @@ def trace_function(
     """
     named = dict(kwargs or {})
     generators = Generators()
-    made = _traced_once(function, args, named, names)
-    with generators.located():
-        again = _traced_once(function, args, named, names)
+    made = _trace_once(function, args, named, names)
+    with generators.locate():
+        again = _trace_once(function, args, named, names)
     check_repeats(made.module, again.module)
     generators.warn()
     return made
 
 
-def _traced_once(
+def _trace_once(
     function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], names: Sequence[str]
 ) -> TracedFunction:
     leaves, in_tree = flatten((list(args), named))
@@ -115,7 +115,7 @@ def _traced_once(
         if getattr(leaf, "sharding", None) is not None:
             requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
     positional, keywords = unflatten(in_tree, iter(tracers))
-    with refused_by_others():
+    with translate_errors():
         result = function(*positional, **keywords)
     outputs, out_tree = flatten(result)
     values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
@@ -178,7 +178,7 @@ def _result(recorder: Trace, leaf: Any, label: str) -> Instruction:
     if isinstance(leaf, Tracer) and leaf.recorder is not recorder:
         raise InputError(f"{label} comes from another traced function", fix="pass it in as an argument")
     if isinstance(leaf, Masked):
-        leaf.refused()
+        leaf.refuse()
     if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
         raise InputError(
             f"the function returns a {type(leaf).__name__}",

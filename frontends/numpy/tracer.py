@@ -196,7 +196,7 @@ class Tracer:
         return self.recorder.protocols.function(self.recorder, func, args, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self.refused(
+        raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
             "np.array([a, b]) is np.stack([a, b]) here, array[i] with a traced i is np.take(array, i), buffers are "
             "made with np.zeros(shape, like=x); SciPy and loops over elements belong outside of the function",
@@ -204,11 +204,11 @@ class Tracer:
 
     # What would need values.
 
-    def refused(self, what: str, fix: str) -> UnsupportedError:
+    def refusal(self, what: str, fix: str) -> UnsupportedError:
         return UnsupportedError(what, where=str(self.recorder.place()), fix=fix)
 
     def __bool__(self) -> bool:
-        raise self.refused(
+        raise self.refusal(
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
             "compute both sides and choose with np.where(condition, a, b); branch on shapes and dtypes freely",
         )
@@ -216,14 +216,14 @@ class Tracer:
     def steps(self, count: int) -> range:
         """A Python loop of ``count`` steps, each of which becomes operations of its own."""
         if count > _STEPS:
-            raise self.refused(
+            raise self.refusal(
                 f"a loop of {count} steps over a traced value would be as many operations",
                 "use NumPy's functions on the whole array",
             )
         return range(count)
 
     def _no_scalar(self, what: str) -> NoReturn:
-        raise self.refused(
+        raise self.refusal(
             f"{what} of a traced value of {self.aval}: its value is not known yet",
             "keep it an array (np.exp instead of math.exp, x.astype instead of float, buffers by "
             "np.zeros(shape, like=x)), or pass the number as a constant",
@@ -254,7 +254,7 @@ class Tracer:
         return self.round(digits)
 
     def __contains__(self, value: Any) -> bool:
-        raise self.refused("`in` on a traced value depends on values", "use np.any(x == value)")
+        raise self.refusal("`in` on a traced value depends on values", "use np.any(x == value)")
 
     def __format__(self, spec: str) -> str:
         if spec:
@@ -262,7 +262,7 @@ class Tracer:
         return repr(self)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise self.refused(
+        raise self.refusal(
             f"a traced value of {self.aval} was to be pickled: it has no elements yet",
             "send, save and cache results, outside of the function; processes exchange nothing inside of it "
             "(comm.allreduce and such): sums over a sharded array are sums over all of it",
@@ -276,12 +276,12 @@ class Tracer:
 
     def __getattr__(self, name: str) -> Any:
         if name in _REFUSED_ATTRIBUTES:
-            raise self.refused(f"x.{name} of a traced value", _REFUSED_ATTRIBUTES[name])
+            raise self.refusal(f"x.{name} of a traced value", _REFUSED_ATTRIBUTES[name])
         raise AttributeError(f"a traced value has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("shape", "dtype"):
-            raise self.refused(f"x.{name} = ... on a traced value", "use x.reshape(...) or x.view(...)")
+            raise self.refusal(f"x.{name} = ... on a traced value", "use x.reshape(...) or x.view(...)")
         object.__setattr__(self, name, value)
 
     # Indexing.
@@ -368,7 +368,7 @@ def _binary(ufunc: Any) -> Any:
     return operator
 
 
-def _reflected(ufunc: Any) -> Any:
+def _reflect(ufunc: Any) -> Any:
     def operator(self: Tracer, other: Any) -> Any:
         return _weak_result(ufunc, other, self, ufunc(other, self))
 
@@ -433,13 +433,13 @@ def _install(cls: type[Tracer]) -> None:
     """Operators and methods that are a NumPy function each."""
     for name, ufunc in _OPERATORS.items():
         setattr(cls, f"__{name}__", _binary(ufunc))
-        setattr(cls, f"__r{name}__", _reflected(ufunc))
+        setattr(cls, f"__r{name}__", _reflect(ufunc))
         setattr(cls, f"__i{name}__", _in_place(ufunc))
     for name, ufunc in _COMPARISONS.items():
         setattr(cls, f"__{name}__", _binary(ufunc))
     for name, ufunc in _UNARY.items():
         setattr(cls, f"__{name}__", _unary(ufunc))
-    for name, make in (("divmod", _binary), ("rdivmod", _reflected)):
+    for name, make in (("divmod", _binary), ("rdivmod", _reflect)):
         setattr(cls, f"__{name}__", make(np.divmod))
     cls.__hash__ = None  # type: ignore[assignment]
     for name in _METHODS.split():

@@ -29,11 +29,11 @@ __all__ = [
     "normal_axis",
     "positions",
     "refuse",
-    "reshaped",
-    "sliced",
+    "reshape",
+    "slice_ranges",
     "splat_of",
     "take_slice",
-    "transposed",
+    "transpose",
 ]
 
 #: Elements of the largest table that NumPy may make for a constant.
@@ -172,7 +172,7 @@ def broadcast(x: Tracer, dims: Sequence[int]) -> Tracer:
     np.broadcast_shapes(x.shape, wanted)  # NumPy's own error where it does not fit.
     lead = len(wanted) - x.ndim
     kept = [d for d, n in enumerate(x.shape) if n == wanted[lead + d]]
-    slim = reshaped(x, tuple(x.shape[d] for d in kept)) if len(kept) < x.ndim else x
+    slim = reshape(x, tuple(x.shape[d] for d in kept)) if len(kept) < x.ndim else x
     shape = array_shape(x.aval.dtype, *wanted)
     return emit("broadcast", slim, shape=shape, dimensions=tuple(lead + d for d in kept))
 
@@ -183,20 +183,20 @@ def equal_shapes(*values: Tracer) -> tuple[Tracer, ...]:
     return tuple(broadcast(v, dims) for v in values)
 
 
-def reshaped(x: Tracer, dims: Sequence[int]) -> Tracer:
+def reshape(x: Tracer, dims: Sequence[int]) -> Tracer:
     """The same elements in row-major order; no -1 here."""
     if tuple(dims) == x.shape:
         return x
     return emit("reshape", x, shape=array_shape(x.aval.dtype, *dims))
 
 
-def transposed(x: Tracer, order: Sequence[int]) -> Tracer:
+def transpose(x: Tracer, order: Sequence[int]) -> Tracer:
     if tuple(order) == tuple(range(x.ndim)):
         return x
     return emit("transpose", x, dimensions=tuple(order))
 
 
-def sliced(x: Tracer, ranges: Sequence[tuple[int, int, int]]) -> Tracer:
+def slice_ranges(x: Tracer, ranges: Sequence[tuple[int, int, int]]) -> Tracer:
     """(start, limit, stride) per dimension, strides positive."""
     if all((a, b, s) == (0, n, 1) for (a, b, s), n in zip(ranges, x.shape, strict=True)):
         return x
@@ -207,7 +207,7 @@ def take_slice(x: Tracer, axis: int, start: int, stop: int) -> Tracer:
     """``x[start:stop]`` along one axis."""
     ranges = [(0, n, 1) for n in x.shape]
     ranges[axis] = (start, stop, 1)
-    return sliced(x, ranges)
+    return slice_ranges(x, ranges)
 
 
 def normal_axis(axis: Any, rank: int) -> int:

@@ -18,11 +18,11 @@ __all__ = [
     "Codec",
     "Mismatch",
     "ValueConstraint",
+    "constrain_codec",
     "expected",
     "fixed",
     "literal",
     "mapping",
-    "ruled",
     "sequence",
     "union",
 ]
@@ -66,7 +66,7 @@ class Codec:
     same: type | None = None
 
 
-def _said(data: Any) -> str:
+def _shorten(data: Any) -> str:
     """Data in an error: shortened."""
     text = repr(data) if isinstance(data, str | int | float | None) else type(data).__name__
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -83,7 +83,7 @@ _JSON: Mapping[type, str] = {
 
 
 def expected(data: Any, kind: type) -> Mismatch:
-    given = _JSON[type(data)] if isinstance(data, dict | list) else _said(data)
+    given = _JSON[type(data)] if isinstance(data, dict | list) else _shorten(data)
     return Mismatch(f"{given} is not {_JSON[kind]}")
 
 
@@ -116,7 +116,7 @@ def _read_text(data: Any, blobs: Blobs | None) -> Any:
         try:
             data.encode()
         except UnicodeEncodeError:
-            raise Mismatch(f"{_said(data)} is not text in Unicode") from None
+            raise Mismatch(f"{_shorten(data)} is not text in Unicode") from None
     return data
 
 
@@ -135,7 +135,7 @@ def _read_float(data: Any, blobs: Blobs | None) -> Any:
     try:
         return float(data)
     except OverflowError:
-        raise Mismatch(f"{_said(data)} is too large") from None
+        raise Mismatch(f"{_shorten(data)} is too large") from None
 
 
 def _write_dtype(value: Any, blobs: Blobs | None) -> Any:
@@ -144,7 +144,7 @@ def _write_dtype(value: Any, blobs: Blobs | None) -> Any:
 
 def _read_dtype(data: Any, blobs: Blobs | None) -> Any:
     if type(data) is not str or data not in DTYPES:
-        raise Mismatch(f"{_said(data)} is not an element type")
+        raise Mismatch(f"{_shorten(data)} is not an element type")
     return DTYPES[data]
 
 
@@ -159,7 +159,7 @@ def _write_bytes(value: Any, blobs: Blobs | None) -> Any:
 def _read_bytes(data: Any, blobs: Blobs | None) -> Any:
     name = data.get("digest") if type(data) is dict else None
     if blobs is None or type(name) is not str or name not in blobs:
-        raise Mismatch(f"{_said(name if name else data)} is not the digest of any bytes that are there")
+        raise Mismatch(f"{_shorten(name if name else data)} is not the digest of any bytes that are there")
     return blobs[name]
 
 
@@ -188,7 +188,7 @@ def _write_none(value: Any, blobs: Blobs | None) -> Any:
 
 def _read_none(data: Any, blobs: Blobs | None) -> Any:
     if data is not None:
-        raise Mismatch(f"{_said(data)} is not null")
+        raise Mismatch(f"{_shorten(data)} is not null")
 
 
 _NONE = type(None)
@@ -208,7 +208,7 @@ SIMPLE: Mapping[Any, Codec] = types.MappingProxyType(
 )
 
 
-def ruled(inner: Codec, rules: list[ValueConstraint]) -> Codec:
+def constrain_codec(inner: Codec, rules: list[ValueConstraint]) -> Codec:
     def decode(data: Any, blobs: Blobs | None) -> Any:
         value = inner.decode(data, blobs)
         for rule in rules:
@@ -229,7 +229,7 @@ def literal(choices: tuple[Any, ...]) -> Codec:
 
     def decode(data: Any, blobs: Blobs | None) -> Any:
         if type(data) not in kinds or data not in choices:
-            raise Mismatch(f"{_said(data)} is not known", f"use one of {', '.join(map(str, choices))}")
+            raise Mismatch(f"{_shorten(data)} is not known", f"use one of {', '.join(map(str, choices))}")
         return data
 
     return Codec(encode, decode, kinds, kinds)
@@ -255,7 +255,7 @@ def union(members: list[Codec]) -> Codec:
         member = by_data.get(type(data)) or by_data.get(object)
         if member is None:
             wanted = ", ".join(dict.fromkeys(_JSON.get(k, "null") for k in read))
-            raise Mismatch(f"{_said(data)} is none of: {wanted}")
+            raise Mismatch(f"{_shorten(data)} is none of: {wanted}")
         return member.decode(data, blobs)
 
     return Codec(encode, decode, held, read)
@@ -272,7 +272,7 @@ def _tagged(members: Mapping[str, Codec]) -> Codec:
         name = data.get("$")
         member = members.get(name) if type(name) is str else None
         if member is None:
-            raise Mismatch(f"{_said(name)} is not known", f"use one of {', '.join(members)}").at("['$']")
+            raise Mismatch(f"{_shorten(name)} is not known", f"use one of {', '.join(members)}").at("['$']")
         rest = dict(data)
         del rest["$"]
         return member.decode(rest, blobs)
@@ -335,7 +335,7 @@ def mapping(key: Codec, member: Codec) -> Codec:
             try:
                 out[key.decode(name, blobs)] = member.decode(item, blobs)
             except Mismatch as e:
-                raise e.at(f"[{_said(name)}]") from None
+                raise e.at(f"[{_shorten(name)}]") from None
         return out
 
     return Codec(encode, decode, (dict, Mapping), (dict,))

@@ -36,11 +36,11 @@ from shardc.hlo.codec.codecs import (
     Codec,
     Mismatch,
     ValueConstraint,
+    constrain_codec,
     expected,
     fixed,
     literal,
     mapping,
-    ruled,
     sequence,
     union,
 )
@@ -105,7 +105,7 @@ def _codec(hint: Any) -> Codec:
         return _dataclass(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return ruled(_codec(arguments[0]), [a for a in arguments[1:] if isinstance(a, ValueConstraint)])
+        return constrain_codec(_codec(arguments[0]), [a for a in arguments[1:] if isinstance(a, ValueConstraint)])
     if origin is Literal:
         return literal(arguments)
     if origin in (Union, types.UnionType):

@@ -111,7 +111,7 @@ def _arguments(module: Module, args: Sequence[Array], interpreter: Interpreter) 
     def checked() -> Iterator[Array]:
         for k, (x, (p, leaf)) in enumerate(zip(args, shapes, strict=True)):
             x = np.asarray(x)
-            stored = interpreter.stored(leaf.dtype)
+            stored = interpreter.storage_type(leaf.dtype)
             if x.shape != leaf.dims or x.dtype not in (leaf.dtype.numpy, stored):
                 raise InputError(f"argument {k} is {x.dtype}{list(x.shape)}, not {leaf}", where=f"%{p.name}")
             yield x.astype(stored, copy=False)

@@ -32,7 +32,7 @@ __all__ = [
     "sign",
     "subtract",
     "total_order",
-    "unsigned_view",
+    "view_unsigned",
 ]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -42,7 +42,7 @@ _ODD_SIGNS = frozenset(
 )
 
 
-def unsigned_view(x: Array) -> Array:
+def view_unsigned(x: Array) -> Array:
     """The bits of an array as unsigned integers of the same width."""
     return np.ascontiguousarray(x).reshape(x.shape).view(f"u{x.dtype.itemsize}")
 
@@ -132,12 +132,12 @@ def multiply(a: Array, b: Array) -> Array:
     if a.dtype.kind != "c":
         return np.multiply(a, b)
     out = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-    out.real = fused(a.real, b.real, -(a.imag * b.imag))
-    out.imag = fused(a.imag, b.real, a.real * b.imag)
+    out.real = multiply_add(a.real, b.real, -(a.imag * b.imag))
+    out.imag = multiply_add(a.imag, b.real, a.real * b.imag)
     return out
 
 
-def fused(x: Array, y: Array, z: Array) -> Array:
+def multiply_add(x: Array, y: Array, z: Array) -> Array:
     """``x * y + z`` rounded once: f32 in f64; f64 by the product's exact error (Dekker), unless that overflows."""
     if x.dtype != np.float64:
         return np.asarray(_to_odd(x.astype(np.float64) * y, z.astype(np.float64)).astype(x.dtype))
@@ -156,7 +156,7 @@ def _to_odd(x: Array, y: Array) -> Array:
     total = x + y
     part = total - x
     lost = (x - (total - part)) + (y - part)
-    even = (unsigned_view(total) & np.uint64(1)) == 0
+    even = (view_unsigned(total) & np.uint64(1)) == 0
     inexact = np.isfinite(total) & (lost != 0) & even
     return np.where(inexact, np.nextafter(total, np.copysign(np.inf, lost)), total)
 
@@ -197,7 +197,7 @@ def invert(bits: int, x: Array) -> Array:
 
 def _low_bits(bits: int, x: Array) -> Array:
     """The value's ``bits`` bits as an unsigned number."""
-    view = unsigned_view(x)
+    view = view_unsigned(x)
     return view if bits == 8 * x.dtype.itemsize else view & view.dtype.type(2**bits - 1)
 
 
@@ -215,7 +215,7 @@ def count_leading_zeros(bits: int, x: Array) -> Array:
 
 def _past_width(bits: int, amount: Array) -> Array:
     """Shift amounts count as unsigned: negative ones are past the width."""
-    return unsigned_view(amount) >= bits
+    return view_unsigned(amount) >= bits
 
 
 def shift_left(bits: int, x: Array, amount: Array) -> Array:
@@ -226,7 +226,7 @@ def shift_left(bits: int, x: Array, amount: Array) -> Array:
 def shift_right_logical(bits: int, x: Array, amount: Array) -> Array:
     past = _past_width(bits, amount)
     low = _low_bits(bits, x)
-    shifted = np.right_shift(low, np.where(past, low.dtype.type(0), unsigned_view(amount)))
+    shifted = np.right_shift(low, np.where(past, low.dtype.type(0), view_unsigned(amount)))
     return np.where(past, low.dtype.type(0), shifted).astype(x.dtype)
 
 
@@ -247,7 +247,7 @@ def total_order(x: Array) -> Array:
         # NaN in place of -0 is a negative one.
         nan = np.copysign(np.float32(np.nan), np.where(np.signbit(x), np.float32(-1), np.float32(1)))
         x = np.where(np.isnan(x), nan, x.astype(np.float32))
-    bits = unsigned_view(x)
+    bits = view_unsigned(x)
     signed = bits.view(f"i{x.dtype.itemsize}")
     top = np.array(np.iinfo(signed.dtype).max, signed.dtype)
     return np.where(signed < 0, signed ^ top, signed)

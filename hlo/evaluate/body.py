@@ -13,7 +13,7 @@ from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import OPS
 
-__all__ = ["MONOIDS", "apply_body", "chosen_parameter", "fold", "fold_in_order", "reducer_opcode"]
+__all__ = ["MONOIDS", "apply_body", "fold", "fold_in_order", "passed_parameter", "reducer_opcode"]
 
 #: Reducing opcodes with the NumPy function that does them at once.
 MONOIDS: Mapping[str, Any] = {
@@ -36,7 +36,7 @@ def reducer_opcode(body: Computation) -> str | None:
     return root.opcode if binary and same else None
 
 
-def chosen_parameter(body: Computation) -> int | None:
+def passed_parameter(body: Computation) -> int | None:
     """The number of the parameter that a body returns unchanged; None if it computes."""
     return int(body.root.attrs["index"]) if body.root.opcode == "parameter" else None
 
@@ -62,7 +62,7 @@ def apply_body(m: Interpreter, body: Computation, arguments: Sequence[Array]) ->
         return _as_tuple(m.run_one(body, arguments))
     whole = np.broadcast_arrays(*arguments)
     shapes = list(body.root.shape.leaves())
-    out = [np.empty(whole[0].shape, m.stored(s.dtype)) for s in shapes]
+    out = [np.empty(whole[0].shape, m.storage_type(s.dtype)) for s in shapes]
     for index in np.ndindex(whole[0].shape):
         for o, v in zip(out, _as_tuple(m.run_one(body, [a[index] for a in whole])), strict=True):
             o[index] = v
@@ -78,7 +78,7 @@ def fold(m: Interpreter, body: Computation, arrays: Sequence[Array], inits: Sequ
 
     The body must be associative, as HLO demands; then log2(n) evaluations on whole arrays do.
     """
-    kinds = [m.stored(p.shape.dtype) for p in body.parameters[: len(inits)]]
+    kinds = [m.storage_type(p.shape.dtype) for p in body.parameters[: len(inits)]]
     values = [a.astype(k, copy=False) for a, k in zip(arrays, kinds, strict=True)]
     dims = arrays[0].shape[1:]
     while values[0].shape[0] > 1:
@@ -107,7 +107,7 @@ def fold_in_order(
 
     ``taking`` gives a mask per step: elsewhere the step changes nothing.
     """
-    kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
+    kinds = [m.storage_type(leaf.dtype) for leaf in body.root.shape.leaves()]
     values = [np.broadcast_to(np.asarray(s).astype(k, copy=False), dims) for s, k in zip(inits, kinds, strict=True)]
     for arrays, mask in zip(steps, repeat(None) if taking is None else taking, strict=False):
         given = [a.astype(k, copy=False) for a, k in zip(arrays, kinds, strict=True)]

@@ -75,7 +75,7 @@ def _split(x: Array) -> tuple[Array, Array]:
     return high, x - high
 
 
-def _lost(x: Array, y: Array, product: Array) -> Array:
+def _rounding_error(x: Array, y: Array, product: Array) -> Array:
     """What rounding x * y to ``product`` lost (0 where that cannot be told)."""
     (a, b), (c, d) = _split(x), _split(y)
     low = b * d - (((product - a * c) - b * c) - a * d)
@@ -87,7 +87,7 @@ def _two_products(a: Array, b: Array, c: Array, d: Array) -> Array:
     x, y = a * b, c * d
     total = x + y
     part = total - x
-    rest = (x - (total - part)) + (y - part) + _lost(a, b, x) + _lost(c, d, y)
+    rest = (x - (total - part)) + (y - part) + _rounding_error(a, b, x) + _rounding_error(c, d, y)
     return np.asarray(np.where(np.isfinite(rest), total + rest, total))
 
 
@@ -96,7 +96,7 @@ def log1p(z: Array) -> Array:
     x, y = z.real, z.imag
     far = np.log(_join(1.0 + x, y))
     square, more = x * x, y * y
-    excess = _sum([2.0 * x, square, more, _lost(x, x, square), _lost(y, y, more)])
+    excess = _sum([2.0 * x, square, more, _rounding_error(x, x, square), _rounding_error(y, y, more)])
     near = (excess > -0.5) & (excess < 1.0)
     return _join(np.where(near, 0.5 * np.log1p(np.where(near, excess, 0.0)), far.real), far.imag)
 

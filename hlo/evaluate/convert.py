@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.evaluate.arithmetic import unsigned_view
+from shardc.hlo.evaluate.arithmetic import view_unsigned
 from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, saturate, wrap_bits
 from shardc.hlo.ir.ir import Instruction
@@ -37,11 +37,11 @@ def convert_values(m: Interpreter, x: Array, target: DType) -> Array:
         return np.asarray(x != 0)
     if target.is_integer:
         return saturate(x, target) if x.dtype.kind == "f" else wrap_bits(x, target)
-    return cast(x, m.stored(target))
+    return cast(x, m.storage_type(target))
 
 
 def convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
-    if operands[0].dtype == m.stored(i.shape.dtype):
+    if operands[0].dtype == m.storage_type(i.shape.dtype):
         return operands[0]  # type: ignore[no-any-return]
     return convert_values(m, operands[0], i.shape.dtype)
 
@@ -80,7 +80,7 @@ def bitcast_convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -
         dims = (*dims, source.bits // target.bits)
     elif target.bits > source.bits:
         dims = dims[:-1]
-    return read_bits(x, source, target, dims).astype(m.stored(target), copy=False)
+    return read_bits(x, source, target, dims).astype(m.storage_type(target), copy=False)
 
 
 def reduce_precision(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
@@ -98,7 +98,7 @@ def reduce_precision(m: Interpreter, i: Instruction, operands: Sequence[Value]) 
 def _reduce_precision(i: Instruction, x: Array) -> Array:
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     info = ml_dtypes.finfo(x.dtype)
-    bits = unsigned_view(x)
+    bits = view_unsigned(x)
     kind = bits.dtype.type
     if mantissa < info.nmant:
         drop = info.nmant - mantissa

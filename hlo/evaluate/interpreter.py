@@ -14,7 +14,7 @@ from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType
 
-__all__ = ["Interpreter", "Local", "LockStep", "OpMeaning", "lockstep", "unsupported"]
+__all__ = ["Interpreter", "Local", "LockStep", "OpMeaning", "lockstep", "unsupported_op"]
 
 Made = TypeVar("Made")
 Local = Callable[["Interpreter", Instruction, Sequence[Value]], Value]
@@ -39,7 +39,7 @@ def lockstep(rule: LockStep) -> OpMeaning:
     return OpMeaning(None, rule)
 
 
-def unsupported(why: str) -> OpMeaning:
+def unsupported_op(why: str) -> OpMeaning:
     return OpMeaning(why=why)
 
 
@@ -74,7 +74,7 @@ class Interpreter:
     plans: dict[Computation, list[_Step]] = field(default_factory=dict)
     memo: dict[object, Any] = field(default_factory=dict)
 
-    def stored(self, dtype: DType) -> np.dtype[Any]:
+    def storage_type(self, dtype: DType) -> np.dtype[Any]:
         """The NumPy type that values of ``dtype`` are held in."""
         if self.float64 and dtype.name in _REFERENCE:
             return _REFERENCE[dtype.name]
@@ -82,7 +82,7 @@ class Interpreter:
 
     def compute(self, dtype: DType) -> np.dtype[Any]:
         """The NumPy type that arithmetic with result type ``dtype`` is done in."""
-        return COMPUTE[self.stored(dtype)]
+        return COMPUTE[self.storage_type(dtype)]
 
     def run(
         self, computation: Computation, devices: Sequence[int], arguments: Sequence[Sequence[Value]]

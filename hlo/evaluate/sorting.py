@@ -35,9 +35,9 @@ def _by_one_key(m: Interpreter, comparator: Computation, rows: Sequence[Array]) 
         return None
     a, b = root.operands
     ascending = root.attrs["direction"] == "LT"
-    if not _mirrored(a, b, 0):
+    if not _is_mirrored(a, b, 0):
         a, b, ascending = b, a, not ascending
-        if not _mirrored(a, b, 0):
+        if not _is_mirrored(a, b, 0):
             return None
     both = [r for r in rows for _ in range(2)]
     (key,) = apply_body(m, Computation(comparator.name, comparator.instructions, a), both)
@@ -54,14 +54,16 @@ def _by_one_key(m: Interpreter, comparator: Computation, rows: Sequence[Array]) 
     return np.asarray(key.shape[-1] - 1 - np.argsort(key[..., ::-1], axis=-1, kind="stable")[..., ::-1])
 
 
-def _mirrored(a: Instruction, b: Instruction, depth: int) -> bool:
+def _is_mirrored(a: Instruction, b: Instruction, depth: int) -> bool:
     """Does ``b`` compute from the second elements what ``a`` computes from the first?"""
     if depth > 8 or a.opcode != b.opcode or len(a.operands) != len(b.operands) or a.shape != b.shape:
         return False
     if a.opcode == "parameter":
         first, second = int(a.attrs["index"]), int(b.attrs["index"])
         return first % 2 == 0 and second == first + 1
-    return a.attrs == b.attrs and all(_mirrored(x, y, depth + 1) for x, y in zip(a.operands, b.operands, strict=True))
+    return a.attrs == b.attrs and all(
+        _is_mirrored(x, y, depth + 1) for x, y in zip(a.operands, b.operands, strict=True)
+    )
 
 
 def _by_network(m: Interpreter, comparator: Computation, rows: Sequence[Array]) -> Array:

@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import Shape, tuple_shape
 
-__all__ = ["is_done", "is_start", "joined", "marked", "split", "synchronous_name", "was_asynchronous"]
+__all__ = ["is_done", "is_start", "join_pair", "mark_pair", "split", "synchronous_name", "was_asynchronous"]
 
 #: A frontend attribute of collectives that were pairs and shall become pairs again.
 _MARK = ("_shardc_asynchronous", "true")
@@ -30,7 +30,7 @@ def is_start(i: Instruction) -> bool:
     """Does ``i`` begin a collective that a done awaits?"""
     if i.opcode != "async-start":
         return i.opcode in _STARTED
-    return _wrapped(i) is not None
+    return _wrapped_collective(i) is not None
 
 
 def is_done(i: Instruction) -> bool:
@@ -38,11 +38,11 @@ def is_done(i: Instruction) -> bool:
     return i.opcode in _DONES or (i.opcode == "async-done" and bool(i.operands) and is_start(_first(i)))
 
 
-def joined(start: Instruction, operands: tuple[Instruction, ...] | None = None) -> Instruction:
+def join_pair(start: Instruction, operands: tuple[Instruction, ...] | None = None) -> Instruction:
     """The collective that ``start`` begins, as one operation (on other ``operands``, if given)."""
     operands = start.operands if operands is None else operands
     name = synchronous_name(start.name)
-    inner = _wrapped(start) if start.opcode == "async-start" else None
+    inner = _wrapped_collective(start) if start.opcode == "async-start" else None
     if inner is not None:
         metadata, origin = inner.metadata or start.metadata, inner.origin or start.origin
         return inner.replace(operands=operands, name=name, metadata=metadata, origin=origin)
@@ -52,7 +52,7 @@ def joined(start: Instruction, operands: tuple[Instruction, ...] | None = None) 
     return start.replace(opcode=_STARTED[start.opcode], shape=shape.plain, operands=operands, name=name)
 
 
-def marked(i: Instruction) -> Instruction:
+def mark_pair(i: Instruction) -> Instruction:
     """The collective ``i``, remembering that it was a pair."""
     kept = tuple(i.attrs.get("frontend_attributes", ()))
     return i.replace(attrs=MappingProxyType({**i.attrs, "frontend_attributes": (*kept, _MARK)}))
@@ -103,7 +103,7 @@ def _wrapper(i: Instruction) -> Computation:
     return Computation(f"{i.name}.wrapped", (*parameters, inner), inner)
 
 
-def _wrapped(start: Instruction) -> Instruction | None:
+def _wrapped_collective(start: Instruction) -> Instruction | None:
     """The only instruction but parameters in what an ``async-start`` calls, if it is a collective of all of them."""
     called: Computation | None = start.attrs.get("calls")
     if called is None:

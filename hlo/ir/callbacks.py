@@ -63,10 +63,10 @@ def need_none(module: Module, where: str, fix: str) -> None:
 
 def calls_of(functions: Sequence[Callable[..., Any]]) -> Mapping[str, CustomCall]:
     """The meaning of callbacks whose indices are places in ``functions``, which take and give arrays."""
-    return dict.fromkeys(CALLBACKS, CustomCall(evaluate=partial(_called, functions)))
+    return dict.fromkeys(CALLBACKS, CustomCall(evaluate=partial(_call_function, functions)))
 
 
-def _called(functions: Sequence[Callable[..., Any]], call: Instruction, *operands: Any) -> tuple[Any, ...]:
+def _call_function(functions: Sequence[Callable[..., Any]], call: Instruction, *operands: Any) -> tuple[Any, ...]:
     """The results of a callback. Its function has copies, which are its to keep."""
     index = int(attributes_of(call)["index"])
     given = [np.array(x, o.shape.dtype.numpy) for x, o in zip(operands, call.operands, strict=True)]

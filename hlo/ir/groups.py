@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.ir.mesh import Mesh, check_listed
+from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef
 
 __all__ = [
@@ -84,7 +84,7 @@ class IotaGroups:
         return self.num_groups * self.group_size
 
     def expand(self) -> tuple[tuple[int, ...], ...]:
-        check_listed(self.num_devices, "groups")
+        check_listable(self.num_devices, "groups")
         ids = np.arange(self.num_devices).reshape(self.reshape)
         if self.transpose:
             ids = ids.transpose(self.transpose)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from shardc.hlo.ir.mesh import Mesh, check_listed
+from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef
 
 __all__ = ["IotaForm", "device_order", "iota_of_devices", "iota_of_strides", "split_axes"]
@@ -106,7 +106,7 @@ def device_order(mesh: Mesh, groups: Sequence[Sequence[AxisRef]]) -> tuple[IotaF
     steps = [strides[i] for i in order]
     if mesh.device_ids is None:
         return iota_of_strides(sizes, steps), ()
-    check_listed(mesh.size, "an order")
+    check_listable(mesh.size, "an order")
     positions = [0]
     for size, step in zip(reversed(sizes), reversed(steps), strict=True):
         positions = [p + i * step for i in range(size) for p in positions]

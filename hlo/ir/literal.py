@@ -40,7 +40,7 @@ class Literal:
         self._array = array
 
     @staticmethod
-    def left_out(shape: Shape, where: str) -> Literal:
+    def elided(shape: Shape, where: str) -> Literal:
         """A literal of array ``shape`` whose value is not known; ``where`` names the constant and its place."""
         literal = Literal(np.empty(0, shape.dtype.numpy))
         literal._absent = (shape.plain, where)

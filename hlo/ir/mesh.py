@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
 
-__all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listed"]
+__all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 
 #: Programs tell devices apart by numbers of 32 bits with a sign.
 MOST_DEVICES = 1 << 31
@@ -19,7 +19,7 @@ MOST_DEVICES = 1 << 31
 MOST_LISTED = 1 << 20
 
 
-def check_listed(count: int, what: str) -> None:
+def check_listable(count: int, what: str) -> None:
     """Raise `UnsupportedError` where ``what`` has to be told device by device for too many of them."""
     if count > MOST_LISTED:
         fix = f"use at most {MOST_LISTED:,} devices, or device orders that follow the axes of one mesh"
@@ -94,7 +94,7 @@ class Mesh:
 
     def grid(self) -> NDArray[np.int64]:
         """Device ids as an array with one dimension per axis."""
-        check_listed(self.size, "the grid")
+        check_listable(self.size, "the grid")
         ids = np.arange(self.size) if self.device_ids is None else np.asarray(self.device_ids)
         return ids.reshape([s for _, s in self.axes]).astype(np.int64)
 

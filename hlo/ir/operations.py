@@ -18,7 +18,7 @@ class Operations:
 
         p = Operations(i)                       # i = f32[4] stochastic-convert(x, r)
         x, r = p.parameters
-        return p.done(p.op("abs", x))
+        return p.build(p.op("abs", x))
     """
 
     def __init__(self, instruction: Instruction) -> None:
@@ -57,6 +57,6 @@ class Operations:
         """Element k of a tuple."""
         return self.op("get-tuple-element", x, index=k)
 
-    def done(self, *results: Instruction) -> Computation:
+    def build(self, *results: Instruction) -> Computation:
         """The computation; several results, or one that is a part of a tuple shape, make a tuple."""
         return self.b.build(results[0] if len(results) == 1 else self.op("tuple", *results))

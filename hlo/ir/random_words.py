@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.operations import Operations
 from shardc.hlo.ir.types import array_shape
 
-__all__ = ["advanced", "halved_dimension", "high", "joined", "low", "philox", "state_words", "threefry"]
+__all__ = ["advance_state", "halved_dimension", "high", "join_halves", "low", "philox", "state_words", "threefry"]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
@@ -28,7 +28,7 @@ def high(p: Operations, x: Instruction) -> Instruction:
     return p.convert(p.op("shift-right-logical", x, p.full(32, x.shape)), "u32")
 
 
-def joined(p: Operations, lower: Instruction, upper: Instruction) -> Instruction:
+def join_halves(p: Operations, lower: Instruction, upper: Instruction) -> Instruction:
     """u64 values from their halves."""
     wide = p.convert(upper, "u64")
     return p.op("or", p.convert(lower, "u64"), p.op("shift-left", wide, p.full(32, wide.shape)))
@@ -44,13 +44,13 @@ def threefry(
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
             x = p.op("add", x, y)
-            y = p.op("xor", _rotated(p, y, distance), x)
+            y = p.op("xor", _rotate(p, y, distance), x)
         x = p.op("add", x, keys[(group + 1) % 3])
         y = p.op("add", p.op("add", y, keys[(group + 2) % 3]), p.full(group + 1, y.shape))
     return x, y
 
 
-def _rotated(p: Operations, x: Instruction, distance: int) -> Instruction:
+def _rotate(p: Operations, x: Instruction, distance: int) -> Instruction:
     left = p.op("shift-left", x, p.full(distance, x.shape))
     return p.op("or", left, p.op("shift-right-logical", x, p.full(32 - distance, x.shape)))
 
@@ -91,7 +91,7 @@ def state_words(p: Operations, state: Instruction) -> list[Instruction]:
     return [p.reshape(x, ()) for x in parts]
 
 
-def advanced(p: Operations, instruction: Instruction, words: Sequence[Instruction]) -> Instruction:
+def advance_state(p: Operations, instruction: Instruction, words: Sequence[Instruction]) -> Instruction:
     """The state that an ``rng-bit-generator`` leaves: its counter goes on by what it has used up."""
     state, shape = instruction.shape.elements
     wide = shape.dtype.bits == 64

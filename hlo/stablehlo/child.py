@@ -13,14 +13,14 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, Location, ParseError, ShardcError, UnsupportedError
 from shardc.hlo.stablehlo.bad_sharding import sharding_error
-from shardc.hlo.stablehlo.standby import StandbyGone, ask
+from shardc.hlo.stablehlo.fork_server import ForkServerGone, ask
 
-__all__ = ["attach_shardings", "encoded", "missing_jaxlib", "read_plain", "refined_text"]
+__all__ = ["attach_shardings", "encode_bytecode", "missing_jaxlib", "read_plain", "refine_text"]
 
 log = logging.getLogger("shardc")
 
 _SCRIPT = Path(__file__).with_name("mlir") / "worker.py"
-#: A program takes milliseconds to read, a megabyte half a second; twice at the most (`shardc.hlo.stablehlo.standby`).
+#: A program takes milliseconds to read, a megabyte half a second; twice at the most (`fork_server`).
 _SECONDS = 20.0
 _SECONDS_PER_MEGABYTE = 2.0
 
@@ -43,7 +43,7 @@ def attach_shardings(data: bytes, request: dict[str, Any], file: str) -> str:
     return answer
 
 
-def refined_text(data: bytes, types: tuple[str, ...], file: str) -> str:
+def refine_text(data: bytes, types: tuple[str, ...], file: str) -> str:
     """MLIR text of ``data`` for arguments of the MLIR types ``types``; InputError where they do not fit."""
     try:
         answer: str = _ask({"do": "refine", "data": data, "types": types}, file)
@@ -58,7 +58,7 @@ def refined_text(data: bytes, types: tuple[str, ...], file: str) -> str:
     return answer
 
 
-def encoded(data: bytes) -> bytes:
+def encode_bytecode(data: bytes) -> bytes:
     """MLIR bytecode of MLIR text."""
     answer: bytes = _ask({"do": "encode", "data": data}, "")
     return answer
@@ -91,7 +91,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     seconds = _SECONDS + _SECONDS_PER_MEGABYTE * len(request["data"]) / 1e6
     try:
         found = ask(_SCRIPT, request, seconds)
-    except StandbyGone:
+    except ForkServerGone:
         raise EnvironmentProblem("the process that reads StableHLO does not stay", where=sys.executable) from None
     if found.code == -signal.SIGALRM:
         raise ParseError(
@@ -106,7 +106,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     if kind == "missing":
         raise missing_jaxlib(answer)
     if kind == "failed":
-        raise _rejected(answer, file, request["data"])
+        raise _parse_error(answer, file, request["data"])
     if found.said:
         log.debug("MLIR reader: %s", found.said)
     return answer
@@ -125,7 +125,7 @@ def _crash(code: int, messages: str, file: str) -> ParseError:
 _POSITION = re.compile(r'(?:error: )?(?:loc\()?"-":(\d+):(\d+)\)?: ?')
 
 
-def _rejected(message: str, file: str, data: bytes) -> ShardcError:
+def _parse_error(message: str, file: str, data: bytes) -> ShardcError:
     """MLIR's diagnostics as one of our errors: the first sentence, and the place it names."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     found = next((m for line in lines if (m := _POSITION.search(line))), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.stablehlo.child import refined_text
+from shardc.hlo.stablehlo.child import refine_text
 from shardc.hlo.stablehlo.constants import mlir_element_type
 
 __all__ = ["refine_shapes", "type_text"]
@@ -17,7 +17,7 @@ def refine_shapes(data: bytes, shapes: Sequence[Shape], file: str = "") -> bytes
     Everything that follows from the shapes is computed; a ``?`` that does not is left, and refused when the text is
     read. Raises InputError for shapes that do not fit the module, and as `read_stablehlo` does.
     """
-    return refined_text(data, tuple(type_text(s) for s in shapes), file).encode()
+    return refine_text(data, tuple(type_text(s) for s in shapes), file).encode()
 
 
 def type_text(shape: Shape) -> str:

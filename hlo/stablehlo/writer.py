@@ -90,7 +90,7 @@ def sharding_request(
         written[0]["signature"] = signature
     return {
         "values": _values(op_names, known, names, closed),
-        "functions": {**_called(module, names), entry.name: signature},
+        "functions": {**_callee_signatures(module, names), entry.name: signature},
         "versions": written,
         "inserted": {numbers[n]: sharding_text(s, names(s.mesh)) for n, s in inserted.items() if n in numbers},
         "as_reshards": as_reshards,
@@ -198,7 +198,7 @@ def _signature(module: Module, entry: EntryFunction, names: _MeshNames) -> tuple
     )
 
 
-def _called(module: Module, names: _MeshNames) -> dict[str, tuple[dict[int, str], dict[int, str]]]:
+def _callee_signatures(module: Module, names: _MeshNames) -> dict[str, tuple[dict[int, str], dict[int, str]]]:
     """What called functions' arguments have."""
     out: dict[str, tuple[dict[int, str], dict[int, str]]] = {}
     for name, c in _others(module).items():

@@ -19,7 +19,7 @@ from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.text.literals import print_literal, read_literal
 from shardc.hlo.text.notations.tiles import parse_groups, parse_pairs, print_groups, print_pairs
-from shardc.hlo.text.scanner import STRING, Scanner, moved, strip_comments, unquote
+from shardc.hlo.text.scanner import STRING, Scanner, move_error, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape, shape_of_text, with_layout
 from shardc.hlo.text.windows import read_dim_labels, read_window, show_dim_labels, show_window
 
@@ -61,7 +61,7 @@ def read_attribute(scanner: Scanner, kind: str) -> Any:
     try:
         return _read_cached(kind, text) if len(text) < 4096 else row.read(text)
     except ParseError as e:
-        raise moved(e, scanner.location(start)) from None
+        raise move_error(e, scanner.location(start)) from None
 
 
 @lru_cache(maxsize=65536)
@@ -82,7 +82,7 @@ def _by_pattern(pattern: str, what: str) -> Callable[[Scanner], str]:
 
 
 def _cut_bracketed(scanner: Scanner) -> str:
-    return scanner.bracketed()
+    return scanner.take_bracketed()
 
 
 _IOTA_GROUPS = re.compile(r"\s*(\[[\d,\s]*\]\s*<=\s*\[[\d,\s]*\](?:\s*T\([\d,\s]*\))?)")
@@ -93,7 +93,7 @@ _MESH_GROUPS = re.compile(
 
 def _cut_groups(scanner: Scanner) -> str:
     if scanner.peek() == "{":
-        return scanner.bracketed()
+        return scanner.take_bracketed()
     found = scanner.match(_IOTA_GROUPS) or scanner.match(_MESH_GROUPS)
     if found is None:
         raise scanner.error(
@@ -108,7 +108,7 @@ _BARE = re.compile(r"\s*([^\s,{}()\"]+)")
 
 def _cut_raw(scanner: Scanner) -> str:
     if scanner.peek() in ("{", "(", "["):
-        return scanner.bracketed()
+        return scanner.take_bracketed()
     scanner.skip_space()
     quoted = scanner.match(STRING)
     return quoted.group() if quoted is not None else scanner.take(_BARE, "a value").group(1)
@@ -257,14 +257,14 @@ def _cut_config(scanner: Scanner) -> str:
     if scanner.peek() != "{":
         return _cut_string(scanner)
     start = scanner.pos
-    scanner.bracketed()
+    scanner.take_bracketed()
     return scanner.raw[start : scanner.pos]
 
 
 def _cut_frontend(scanner: Scanner) -> str:
     scanner.skip_space()
     start = scanner.pos
-    scanner.bracketed()
+    scanner.take_bracketed()
     return scanner.raw[start : scanner.pos]
 
 
@@ -297,7 +297,7 @@ def _show_config(value: str) -> str:
     if value.startswith("{"):
         scanner = Scanner(value)
         try:
-            if scanner.bracketed() == value:
+            if scanner.take_bracketed() == value:
                 return value
         except ParseError:
             pass

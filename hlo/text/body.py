@@ -22,9 +22,9 @@ from shardc.hlo.text.metadata import MetadataReader
 from shardc.hlo.text.names import KEYWORDS, identifier, is_legal
 from shardc.hlo.text.notations.tiles import parse_sharding
 from shardc.hlo.text.rules import RULES, SPELLINGS, complete
-from shardc.hlo.text.scanner import Scanner, moved
+from shardc.hlo.text.scanner import Scanner, move_error
 from shardc.hlo.text.shapes import try_shape
-from shardc.hlo.text.vocabulary import checked
+from shardc.hlo.text.vocabulary import check_vocabulary
 from shardc.hlo.text.wrappers import (
     START_ATTRIBUTES,
     check_start_shape,
@@ -111,7 +111,7 @@ class ComputationReader:
                 raise scanner.error(f"expected {wanted} in computation {self.name!r}, found {scanner.excerpt()}")
             if found.group(1) and self.root is not None:
                 raise scanner.error(f"computation {self.name!r} has more than one ROOT", at=found.start(1))
-            instruction = self._instruction(found.group(2), found.start(2))
+            instruction = self._read_instruction(found.group(2), found.start(2))
             if found.group(1):
                 self.root = instruction
         if not self.instructions:
@@ -128,7 +128,7 @@ class ComputationReader:
         if found is None and try_shape(Scanner(scanner.text, scanner.file, begin)) is None:
             scanner.skip_space()
             raise scanner.error(f"expected HloModule, a computation or an instruction, found {scanner.excerpt()}")
-        self.root = self._instruction(name, at)
+        self.root = self._read_instruction(name, at)
         return self._finish(begin)
 
     def _finish(self, begin: int) -> Computation:
@@ -150,14 +150,14 @@ class ComputationReader:
         self.computations[computation.name] = computation
         return computation
 
-    def _inline(self, role: str) -> Computation:
+    def _read_inline(self, role: str) -> Computation:
         """A computation written in place of its name."""
         name = f"{self.name}.{role}"
         return self._register(ComputationReader(self.scanner, self.context, name).read_body())
 
     # --- one instruction ------------------------------------------------------------------------------------
 
-    def _instruction(self, name: str, at: int) -> Instruction:
+    def _read_instruction(self, name: str, at: int) -> Instruction:
         scanner = self.scanner
         check_name(scanner, name, at)
         if not is_legal(name):
@@ -176,9 +176,9 @@ class ComputationReader:
             scanner.skip_space()
             wanted = "a shape and an opcode and '('" if shape is None else "an opcode and '('"
             raise scanner.error(f"expected {wanted}, found {scanner.excerpt()}")
-        return self._operation(InstructionHead(name, at, shape, found.group(1), found.start(1)))
+        return self._read_operation(InstructionHead(name, at, shape, found.group(1), found.start(1)))
 
-    def _operation(self, head: InstructionHead, *, is_nested: bool = False) -> Instruction:
+    def _read_operation(self, head: InstructionHead, *, is_nested: bool = False) -> Instruction:
         spelled = head.spelled
         opcode = _OPCODE_OF_TEXT.get(spelled, spelled)
         row = OPS.get(opcode)
@@ -186,7 +186,7 @@ class ComputationReader:
             short = split_spelling(spelled)
             if short is None:
                 raise _unknown_opcode(self.scanner, spelled, head.op_at)
-            return self._short_wrapper(head, *short)
+            return self._read_short_wrapper(head, *short)
         attrs: dict[str, Any] = {}
         operands = self._operands(opcode, head, attrs)
         if row.arity is not None and len(operands) != row.arity:
@@ -207,7 +207,7 @@ class ComputationReader:
             if key not in attrs:
                 raise self.scanner.error(f"{spelled} %{head.name} lacks the attribute {key}", at=head.op_at)
 
-    def _short_wrapper(self, head: InstructionHead, wrapped: Op, step: str) -> Instruction:
+    def _read_short_wrapper(self, head: InstructionHead, wrapped: Op, step: str) -> Instruction:
         """An asynchronous wrapper in its short spelling; the position is behind its ``(``."""
         scanner, spelled = self.scanner, head.spelled
         if head.shape is None:
@@ -244,11 +244,11 @@ class ComputationReader:
         """Make the instruction and add it to the computation."""
         shape = head.shape
         if shape is None:
-            shape = self._inferred(opcode, operands, attrs, head.op_at)
+            shape = self._infer_shape(opcode, operands, attrs, head.op_at)
         sharding: AnySharding = fields.get("sharding")
-        metadata: Metadata | None = self.context.metadata.placed(fields.get("metadata"), self.scanner, head.at)
+        metadata: Metadata | None = self.context.metadata.add_place(fields.get("metadata"), self.scanner, head.at)
         if opcode == "rng-bit-generator" and shape.is_array and operands:
-            operands = (self._generator(shape, operands, attrs, head.name, metadata),)
+            operands = (self._add_generator(shape, operands, attrs, head.name, metadata),)
             opcode, attrs = "get-tuple-element", {"index": 1}
         instruction = Instruction(
             opcode, shape, operands, attrs or NO_ATTRS, name=head.name, sharding=sharding, metadata=metadata
@@ -258,7 +258,7 @@ class ComputationReader:
         self.places[head.name] = head.at
         return instruction
 
-    def _generator(
+    def _add_generator(
         self,
         bits: Shape,
         operands: tuple[Instruction, ...],
@@ -275,7 +275,7 @@ class ComputationReader:
         self.instructions.append(made)
         return made
 
-    def _inferred(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
+    def _infer_shape(self, opcode: str, operands: tuple[Instruction, ...], attrs: dict[str, Any], at: int) -> Shape:
         if opcode in _SHAPE_IS_WRITTEN:
             spelled = OPCODE_SPELLING.get(opcode, opcode)
             raise self.scanner.error(f"{spelled} needs the shape of its result", at=at, fix="write the shape")
@@ -324,20 +324,20 @@ class ComputationReader:
                 missing = next(n.strip() for n in names if n.strip() not in self.by_name)
                 at = found.start(1) + found.group(1).index(missing)
                 raise self._unknown_name(missing, at) from None
-        return self._mixed_operands()
+        return self._read_mixed_operands()
 
-    def _mixed_operands(self) -> tuple[Instruction, ...]:
+    def _read_mixed_operands(self) -> tuple[Instruction, ...]:
         """Operands with types in front, tuple elements ``%t#0``, or nested instructions."""
         scanner = self.scanner
         operands: list[Instruction] = []
         while scanner.match(_NO_MORE) is None:
-            operands.append(self._operand())
+            operands.append(self._read_operand())
             if scanner.match(_NO_MORE):
                 break
             scanner.expect(",", "or ')' after an operand")
         return tuple(operands)
 
-    def _operand(self) -> Instruction:
+    def _read_operand(self) -> Instruction:
         scanner = self.scanner
         scanner.skip_space()
         at = scanner.pos
@@ -346,7 +346,7 @@ class ComputationReader:
         if found is None and declared is not None and self.invents_operands and scanner.peek() in (",", ")"):
             return self._invent(f"_{len(self.instructions)}", declared, at)
         if found is None:
-            return self._nested_operand(declared, at)
+            return self._read_nested_operand(declared, at)
         name, path = found.groups()
         operand = self.by_name.get(name)
         if operand is None:
@@ -354,12 +354,12 @@ class ComputationReader:
                 raise self._unknown_name(name, found.start(1))
             operand = self._invent(name, declared, found.start(1))
         for index in path.split("#")[1:]:
-            operand = self._element(operand, int(index), at)
+            operand = self._add_element(operand, int(index), at)
         if declared is not None and declared is not operand.shape and declared.plain != operand.shape.plain:
             raise scanner.error(f"operand %{name} is written as {declared}, it has shape {operand.shape}", at=at)
         return operand
 
-    def _nested_operand(self, shape: Shape | None, at: int) -> Instruction:
+    def _read_nested_operand(self, shape: Shape | None, at: int) -> Instruction:
         scanner = self.scanner
         found = scanner.match(_OPCODE)
         if found is None:
@@ -370,7 +370,7 @@ class ComputationReader:
         while name in self.by_name:
             number += 1
             name = f"{base}.{number}"
-        return self._operation(InstructionHead(name, at, shape, found.group(1), found.start(1)), is_nested=True)
+        return self._read_operation(InstructionHead(name, at, shape, found.group(1), found.start(1)), is_nested=True)
 
     def _invent(self, name: str, shape: Shape | None, at: int) -> Instruction:
         if shape is None:
@@ -378,7 +378,7 @@ class ComputationReader:
         index = sum(i.opcode == "parameter" for i in self.instructions)
         return self._add(InstructionHead(name, at, shape, "parameter", at), "parameter", (), {"index": index})
 
-    def _element(self, base: Instruction, index: int, at: int) -> Instruction:
+    def _add_element(self, base: Instruction, index: int, at: int) -> Instruction:
         if not base.shape.is_tuple or index >= len(base.shape.elements):
             raise self.scanner.error(f"%{base.name} of shape {base.shape} has no element {index}", at=at)
         name = f"{base.name}.element.{index}"
@@ -418,40 +418,40 @@ class ComputationReader:
             if key in attrs or key in fields:
                 raise scanner.error(f"attribute {key} is given twice", at=found.start(1))
             if kind == "computation":
-                attrs[key] = self._computation(key)
+                attrs[key] = self._read_callee(key)
             elif kind == "sharding":
-                fields[key] = self._sharding(shape, name)
+                fields[key] = self._read_sharding(shape, name)
             elif kind == "metadata":
                 fields[key], extra = self.context.metadata.read(scanner)
                 if extra:
                     attrs["metadata_extra"] = extra
             elif kind == "computations":
-                attrs[key] = self._computation_list(key)
+                attrs[key] = self._read_callees(key)
             elif kind == "names":
-                attrs[key] = self._names()
+                attrs[key] = self._read_names()
             else:
                 value = read_attribute(scanner, kind)
                 if kind in _CHECKED:
-                    value = checked(scanner, opcode, key, value, found.end(), is_text=kind == "raw")
+                    value = check_vocabulary(scanner, opcode, key, value, found.end(), is_text=kind == "raw")
                 attrs[key] = value
         return fields
 
-    def _sharding(self, shape: Shape | None, name: str) -> AnySharding:
+    def _read_sharding(self, shape: Shape | None, name: str) -> AnySharding:
         scanner = self.scanner
         scanner.skip_space()
         at = scanner.pos
-        text = scanner.bracketed()
+        text = scanner.take_bracketed()
         try:
             # Only the named-mesh forms look at the shape.
             return _sharding_of_text(text, shape if "[" in text and "mesh" in text else None)
         except ParseError as e:
             what = f"sharding of %{name}: {e.what}" if name else e.what
-            raise moved(ParseError(what, where=e.where, fix=e.fix), scanner.location(at)) from None
+            raise move_error(ParseError(what, where=e.where, fix=e.fix), scanner.location(at)) from None
 
-    def _computation(self, role: str) -> Computation:
+    def _read_callee(self, role: str) -> Computation:
         scanner = self.scanner
         if scanner.peek() == "{":
-            return self._inline(role)
+            return self._read_inline(role)
         found = scanner.take(_REFERENCE, "the name of a computation")
         computation = self.computations.get(found.group(1))
         if computation is None:
@@ -460,18 +460,18 @@ class ComputationReader:
             raise scanner.error(f"computation {found.group(1)!r} does not exist", at=found.start(1), fix=fix)
         return computation
 
-    def _computation_list(self, role: str) -> tuple[Computation, ...]:
+    def _read_callees(self, role: str) -> tuple[Computation, ...]:
         scanner = self.scanner
         scanner.expect("{", "at the start of a list of computations")
         found: list[Computation] = []
         while not scanner.accept("}"):
-            found.append(self._computation(role))
+            found.append(self._read_callee(role))
             if scanner.accept("}"):
                 break
             scanner.expect(",", "between computations")
         return tuple(found)
 
-    def _names(self) -> tuple[str, ...]:
+    def _read_names(self) -> tuple[str, ...]:
         scanner = self.scanner
         scanner.expect("{", "at the start of a list of instructions")
         names: list[str] = []

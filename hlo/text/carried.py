@@ -19,7 +19,7 @@ from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.shapes import shape_of_text
 
-__all__ = ["carried_text", "state_text", "with_carried"]
+__all__ = ["print_carried", "print_state", "restore_carried"]
 
 _ARGUMENTS, _RESULTS, _MESH = "shardc.arguments", "shardc.results", "shardc.mesh"
 _GLOBAL, _ORDERS = "shardc.global_shapes", "shardc.device_orders"
@@ -35,7 +35,7 @@ _Shapes = tuple[tuple[str, ...], tuple[str, ...]]
 _Orders = tuple[tuple[str, int, tuple[int, ...]], ...]
 
 
-def carried_text(module: Module) -> str:
+def print_carried(module: Module) -> str:
     """``module``, not yet partitioned, as a text that reads as an equal module with equal names and sources.
 
     It is to be read without a file name, which instructions would else have as their source.
@@ -44,7 +44,7 @@ def carried_text(module: Module) -> str:
     return print_module(_telling(module, {**more, **_mesh(module)}), named_shardings=True, as_is=True)
 
 
-def state_text(module: Module) -> str:
+def print_state(module: Module) -> str:
     """``module`` at any stage as a text that reads as the same program at the same stage; names are made unique.
 
     A partitioned one prints as it stands, not as XLA wants it, but that groups of devices need a channel in text.
@@ -75,8 +75,8 @@ def _telling(module: Module, more: Mapping[str, str]) -> Module:
     return module.with_(attrs={**module.attrs, "frontend_attributes": (*own, *more.items())}) if more else module
 
 
-def with_carried(module: Module) -> Module:
-    """The module with what `carried_text` or `state_text` wrote into its header; the same object where nothing is.
+def restore_carried(module: Module) -> Module:
+    """The module with what `print_carried` or `print_state` wrote into its header; the same object where nothing is.
 
     Raises `ParseError` for what they cannot have written.
     """

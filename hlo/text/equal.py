@@ -33,7 +33,7 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
             return f"{field}: {getattr(a, field)} and {getattr(b, field)}"
     left_side, right_side = computations_as_written(a), computations_as_written(b)
     for key in TEXT_ATTRIBUTES:
-        one, other = (_said(m, key, side) for m, side in ((a, left_side), (b, right_side)))
+        one, other = (_attribute_value(m, key, side) for m, side in ((a, left_side), (b, right_side)))
         if one != other:
             return f"{key}: {one} and {other}"
     if len(left_side) != len(right_side):
@@ -51,7 +51,7 @@ def difference(a: Module, b: Module, *, names: bool = False) -> str | None:
     return None
 
 
-def _said(module: Module, key: str, computations: Sequence[Computation]) -> Any:
+def _attribute_value(module: Module, key: str, computations: Sequence[Computation]) -> Any:
     """An attribute of the module's text; computations that it names are told by their place."""
     said = module.attrs.get(key)
     if key != "computation_attributes" or not said:

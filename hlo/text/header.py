@@ -13,7 +13,7 @@ from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
 from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
-from shardc.hlo.text.vocabulary import checked
+from shardc.hlo.text.vocabulary import check_vocabulary
 
 __all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
 
@@ -88,7 +88,7 @@ def _read(scanner: Scanner, header: Header, name: str, at: int) -> None:
         start = scanner.pos
         value = read_attribute(scanner, _KEPT[name])
         if _KEPT[name] == "raw":
-            value = checked(scanner, "HloModule", name, value, start, is_text=True)
+            value = check_vocabulary(scanner, "HloModule", name, value, start, is_text=True)
         if value is not False:
             header.attrs[name] = value
     else:

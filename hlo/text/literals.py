@@ -50,11 +50,11 @@ def read_literal(scanner: Scanner, shape: Shape, owner: str = "") -> Literal:
         return Literal(_convert([found.group(1)], shape.dtype, scanner, start).reshape(()))
     if scanner.peek() not in ("{", ""):
         return _first_element(scanner, shape, start)
-    text = scanner.bracketed()
+    text = scanner.take_bracketed()
     dots = _LEFT_OUT.fullmatch(text) if "..." in text else None
     if dots is not None:
         place = scanner.location(start + dots.start(1))
-        return Literal.left_out(shape, f"%{owner}, {place}" if owner else str(place))
+        return Literal.elided(shape, f"%{owner}, {place}" if owner else str(place))
     values = _dense(text, shape, scanner, start)
     return _splat_if_uniform(values.reshape(shape.dims), shape)
 
@@ -172,7 +172,7 @@ def _integers(items: list[str], dtype: DType, scanner: Scanner, start: int) -> N
     if any("_" in i or i[:1] == "+" for i in items):
         raise scanner.error(f"malformed {dtype} value in a constant", at=start)
     if min(values) < low or max(values) > high:
-        values = [_wrapped(v, dtype) for v in values]
+        values = [_wrap_integer(v, dtype) for v in values]
         worst = next((v for v in values if not low <= v <= high), None)
         if worst is not None:
             raise scanner.error(f"value {worst} does not fit {dtype}, which holds {low} to {high}", at=start)
@@ -180,7 +180,7 @@ def _integers(items: list[str], dtype: DType, scanner: Scanner, start: int) -> N
     return wide.astype(dtype.numpy)
 
 
-def _wrapped(value: int, dtype: DType) -> int:
+def _wrap_integer(value: int, dtype: DType) -> int:
     """XLA reads integers of up to 64 bits, signed or not, and takes the bits for the other kind."""
     if dtype.name == "u64" and -(1 << 63) <= value < 0:
         return value + (1 << 64)

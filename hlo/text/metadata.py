@@ -15,7 +15,7 @@ from types import MappingProxyType
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.ir import Instruction, Metadata, Module
 from shardc.hlo.text.attributes import quote
-from shardc.hlo.text.scanner import STRING, Scanner, moved, unquote
+from shardc.hlo.text.scanner import STRING, Scanner, move_error, unquote
 
 __all__ = [
     "FileLocation",
@@ -154,7 +154,7 @@ class MetadataReader:
         self.bare = Metadata()
         self.lines = (0, 1)
 
-    def placed(self, metadata: Metadata | None, scanner: Scanner, at: int) -> Metadata | None:
+    def add_place(self, metadata: Metadata | None, scanner: Scanner, at: int) -> Metadata | None:
         """Metadata that says at which line and column of its file the instruction at ``at`` stands."""
         if not scanner.file:
             return metadata
@@ -167,13 +167,13 @@ class MetadataReader:
         """The metadata at the scanner's position, and the text of the items that `Metadata` has no field for."""
         scanner.skip_space()
         start = scanner.pos
-        text = scanner.bracketed()
+        text = scanner.take_bracketed()
         found = self.known.get(text)
         if found is None:
             try:
                 bare, extra = _read(text)
             except ParseError as e:
-                raise moved(e, scanner.location(start)) from None
+                raise move_error(e, scanner.location(start)) from None
             found = self.known[text] = (_resolve(bare, self.frames), extra)
         return found
 

@@ -53,7 +53,7 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
     writer.written = metadata_as_written(module)
     if as_is:
         writer.written |= {
-            i: placed for i in module.instructions() if (placed := _placed(writer.written.get(i, i.metadata)))
+            i: placed for i in module.instructions() if (placed := _place_as_source(writer.written.get(i, i.metadata)))
         }
     tails = _tails(module)
     parts = [print_header(module)]
@@ -63,7 +63,7 @@ def print_module(module: Module, *, named_shardings: bool = False, as_is: bool =
     return "\n\n".join(parts) + "\n"
 
 
-def _placed(metadata: Metadata | None) -> Metadata | None:
+def _place_as_source(metadata: Metadata | None) -> Metadata | None:
     """With its place as its source, where it has a place and no source."""
     if metadata is None or metadata.source_file or not metadata.place:
         return None

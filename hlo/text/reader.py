@@ -147,7 +147,7 @@ class _ModuleReader:
                 raise scanner.error(f"attribute {found.group(1)} is given twice", at=found.start(1))
             seen.add(found.group(1))
             if found.group(1) == "backend_config" and scanner.peek() == "{":
-                value = scanner.bracketed()
+                value = scanner.take_bracketed()
             else:
                 value = scanner.take(STRING, "a quoted string").group()
             if found.group(1) != "execution_thread" or unquote(value) != "main":

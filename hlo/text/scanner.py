@@ -10,7 +10,7 @@ import re
 
 from shardc.hlo.errors import Location, ParseError
 
-__all__ = ["STRING", "Scanner", "moved", "strip_comments", "unquote"]
+__all__ = ["STRING", "Scanner", "move_error", "strip_comments", "unquote"]
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.S)
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|/\*.*?\*/|//[^\n]*|/\*', re.S)
@@ -55,7 +55,7 @@ def location_at(text: str, position: int, file: str) -> Location:
     return Location(file, line, position - (text.rfind("\n", 0, position) + 1) + 1)
 
 
-def moved(error: ParseError, location: Location | None) -> ParseError:
+def move_error(error: ParseError, location: Location | None) -> ParseError:
     """An error inside a piece of text, placed in the file where the piece starts at ``location``."""
     inner = error.where
     if location is None or not isinstance(inner, Location):
@@ -147,7 +147,7 @@ class Scanner:
             raise self.error(f"expected {what}, found {self.excerpt()}")
         return found
 
-    def bracketed(self) -> str:
+    def take_bracketed(self) -> str:
         """The text from the bracket at the position to its partner, both included; strings are respected."""
         self.skip_space()
         opener = self.text[self.pos : self.pos + 1]

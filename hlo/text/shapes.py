@@ -57,7 +57,7 @@ def try_shape(scanner: Scanner) -> Shape | None:
     if _TUPLE_START.match(scanner.text, scanner.pos) is None:
         return _buffer(scanner)
     start = scanner.pos
-    known = _known_tuple(scanner.bracketed())
+    known = _known_tuple(scanner.take_bracketed())
     if known is None:  # malformed: again, for a message with its place
         scanner.pos = start
         return _tuple(scanner)

@@ -78,25 +78,25 @@ class _ShardyReader:
 
     def computation(self, c: Computation) -> Computation:
         for i in c:
-            self.new[i] = self._converted(i)
+            self.new[i] = self._convert(i)
         if all(k is v for k, v in self.new.items()):
             return c
         kept = [self.new[i] for i in c if i.opcode == "parameter" or has_side_effect(self.new[i])]
         root = self.new[c.root]
         return Computation(c.name, topological([*kept, root]), root)
 
-    def _converted(self, i: Instruction) -> Instruction:
+    def _convert(self, i: Instruction) -> Instruction:
         operands = tuple(self.new[o] for o in i.operands)
         target = str(i.attrs.get("custom_call_target", ""))
         if i.opcode == "get-tuple-element" and i.operands[0] in self.parts:
             index: int = i.attrs["index"]
             return self.parts[i.operands[0]][index]
         if target == GLOBAL_TO_LOCAL:
-            return self._several(i, self._entered(i, operands))
+            return self._several(i, self._enter(i, operands))
         if target == LOCAL_TO_GLOBAL:
-            return self._several(i, self._left(i, operands))
+            return self._several(i, self._leave(i, operands))
         if i.opcode == "call" and i.attrs["to_apply"].name.startswith(_BODY):
-            return self._inlined(i, operands)
+            return self._inline(i, operands)
         attrs = self._attributes(i, target)
         sharding = self._sharding(i)
         if sharding is i.sharding and attrs is i.attrs and operands == i.operands:
@@ -112,7 +112,7 @@ class _ShardyReader:
 
     # --- manual computations --------------------------------------------------------------------------------
 
-    def _entered(self, i: Instruction, operands: Sequence[Instruction]) -> list[Instruction]:
+    def _enter(self, i: Instruction, operands: Sequence[Instruction]) -> list[Instruction]:
         """Each operand constrained to its sharding and cut; where the text has constraints, they stay."""
         given = self._shardings(i, "xla.sdy.in_shardings") or (None,) * len(operands)
         shapes = i.shape.elements if i.shape.is_tuple else (i.shape,)
@@ -128,7 +128,7 @@ class _ShardyReader:
             out.append(_crossing(GLOBAL_TO_LOCAL, shape, whole, axes, name, i, None))
         return out
 
-    def _left(self, i: Instruction, operands: Sequence[Instruction]) -> list[Instruction]:
+    def _leave(self, i: Instruction, operands: Sequence[Instruction]) -> list[Instruction]:
         shapes = i.shape.elements if i.shape.is_tuple else (i.shape,)
         own = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * len(shapes)
         given = self._shardings(i, "xla.sdy.out_shardings") or own
@@ -152,7 +152,7 @@ class _ShardyReader:
             return ",".join(leaf.manual)
         raise ParseError(f"%{i.name} says nothing of its manual axes", where=i.source or None)
 
-    def _inlined(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction:
+    def _inline(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction:
         """The body of a manual computation in place of the call."""
         body = self.called.get(i.attrs["to_apply"], i.attrs["to_apply"])
         inside: dict[Instruction, Instruction] = {}

@@ -15,7 +15,7 @@ from shardc.hlo.errors import ParseError
 from shardc.hlo.text.notations.tiles import parse_sharding
 from shardc.hlo.text.scanner import STRING, Scanner
 
-__all__ = ["checked"]
+__all__ = ["check_vocabulary"]
 
 _PRECISIONS = "default high highest"
 _DOT_ALGORITHMS = (
@@ -69,7 +69,7 @@ def _domain(text: str) -> bool:
     seen: dict[str, str] = {}
     while (found := scanner.match(_DOMAIN_PART)) is not None and found.group(1) not in seen:
         name = found.group(1)
-        seen[name] = scanner.take(STRING, "a string").group() if name == "kind" else scanner.bracketed()
+        seen[name] = scanner.take(STRING, "a string").group() if name == "kind" else scanner.take_bracketed()
         if name != "kind":
             parse_sharding(seen[name])
     return scanner.accept("}") and len(seen) == 3 and seen["kind"] in ('"sharding"', "'sharding'")
@@ -119,7 +119,7 @@ def _problem(opcode: str, name: str, words: str | tuple[str, ...], *, is_text: b
     return None
 
 
-def checked(
+def check_vocabulary(
     scanner: Scanner, opcode: str, name: str, value: str | tuple[str, ...], at: int, *, is_text: bool = False
 ) -> str | tuple[str, ...]:
     """The value of attribute ``name``, read at ``at``; ParseError when XLA knows no such word or form."""

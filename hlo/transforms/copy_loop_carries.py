@@ -22,7 +22,7 @@ class CopyLoopCarries:
 
     def run(self, module: Module) -> Module:
         roots = {i.attrs["body"].root for i in module.instructions() if i.opcode == "while"}
-        if not any(_unchanged(root, k, o) for root in roots for k, o in enumerate(root.operands)):
+        if not any(_is_unchanged(root, k, o) for root in roots for k, o in enumerate(root.operands)):
             return module
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
@@ -32,18 +32,18 @@ class CopyLoopCarries:
 
 
 def _copying(root: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-    if not any(_unchanged(root, k, o) for k, o in enumerate(root.operands)):
+    if not any(_is_unchanged(root, k, o) for k, o in enumerate(root.operands)):
         return None
     kept = tuple(
         Instruction("copy", new.shape, (new,), name=f"{new.name}.kept", sharding=new.sharding)
-        if _unchanged(root, k, was)
+        if _is_unchanged(root, k, was)
         else new
         for k, (was, new) in enumerate(zip(root.operands, operands, strict=True))
     )
     return root.replace(operands=kept)
 
 
-def _unchanged(root: Instruction, index: int, operand: Instruction) -> bool:
+def _is_unchanged(root: Instruction, index: int, operand: Instruction) -> bool:
     return (
         root.opcode == "tuple"
         and operand.opcode == "get-tuple-element"

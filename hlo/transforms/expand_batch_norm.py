@@ -33,7 +33,7 @@ def _statistics(p: Operations, x: Instruction, feature: int) -> tuple[Instructio
     return mean, p.op("divide", squares, p.full(count, shape))
 
 
-def _normalised(
+def _normalise(
     p: Operations, i: Instruction, x: Instruction, mean: Instruction, variance: Instruction
 ) -> tuple[Instruction, Instruction]:
     """(x - mean) / sqrt(variance + epsilon), and the reciprocal root."""
@@ -49,16 +49,16 @@ def _in_f32(p: Operations) -> list[Instruction]:
 
 def _out(p: Operations, shape: Shape, *values: Instruction) -> Computation:
     kinds = [s.dtype for s in shape.leaves()]
-    return p.done(*(v if v.shape.dtype is k else p.convert(v, k.name) for v, k in zip(values, kinds, strict=True)))
+    return p.build(*(v if v.shape.dtype is k else p.convert(v, k.name) for v, k in zip(values, kinds, strict=True)))
 
 
 def _batch_norm_inference(i: Instruction) -> Computation:
     p = Operations(i)
     x, scale, offset, mean, variance = _in_f32(p)
-    return _out(p, i.shape, _scaled(p, i, _normalised(p, i, x, mean, variance)[0], scale, offset))
+    return _out(p, i.shape, _scale(p, i, _normalise(p, i, x, mean, variance)[0], scale, offset))
 
 
-def _scaled(p: Operations, i: Instruction, y: Instruction, scale: Instruction, offset: Instruction) -> Instruction:
+def _scale(p: Operations, i: Instruction, y: Instruction, scale: Instruction, offset: Instruction) -> Instruction:
     at = (i.attrs["feature_index"],)
     return p.op("add", p.op("multiply", y, p.spread(scale, y.shape.dims, at)), p.spread(offset, y.shape.dims, at))
 
@@ -67,7 +67,7 @@ def _batch_norm_training(i: Instruction) -> Computation:
     p = Operations(i)
     x, scale, offset = _in_f32(p)
     mean, variance = _statistics(p, x, i.attrs["feature_index"])
-    return _out(p, i.shape, _scaled(p, i, _normalised(p, i, x, mean, variance)[0], scale, offset), mean, variance)
+    return _out(p, i.shape, _scale(p, i, _normalise(p, i, x, mean, variance)[0], scale, offset), mean, variance)
 
 
 def _batch_norm_grad(i: Instruction) -> Computation:
@@ -76,7 +76,7 @@ def _batch_norm_grad(i: Instruction) -> Computation:
     feature = i.attrs["feature_index"]
     dims = tuple(d for d in range(x.shape.rank) if d != feature)
     count = math.prod(x.shape.dims[d] for d in dims)
-    y, root = _normalised(p, i, x, mean, variance)
+    y, root = _normalise(p, i, x, mean, variance)
     zero, add = p.b.constant(0.0, x.shape.dtype), binary_computation("add", x.shape.dtype)
     scale_gradient = p.op("reduce", p.op("multiply", gradient, y), zero, dimensions=dims, to_apply=add)
     offset_gradient = p.op("reduce", gradient, zero, dimensions=dims, to_apply=add)

@@ -28,7 +28,7 @@ def _state(p: Operations, i: Instruction) -> Instruction:
 def expand_state(i: Instruction) -> Computation:
     """The state that every run finds; what the instruction adds to it nobody reads again."""
     p = Operations(i)
-    return p.done(_state(p, i))
+    return p.build(_state(p, i))
 
 
 def expand_rng(i: Instruction) -> Computation:
@@ -39,10 +39,10 @@ def expand_rng(i: Instruction) -> Computation:
     if dtype.is_complex:
         raise UnsupportedError(f"rng of {dtype}", where=f"%{i.name}", fix="draw the two parts and join them")
     if i.attrs["distribution"] == "rng_normal":
-        return p.done(_normal(p, i, low, high))
+        return p.build(_normal(p, i, low, high))
     if dtype.is_float:
-        return p.done(_uniform(p, i, low, high))
-    return p.done(_integers(p, i, low, high))
+        return p.build(_uniform(p, i, low, high))
+    return p.build(_integers(p, i, low, high))
 
 
 def _bits(p: Operations, i: Instruction, dtype: str, dims: tuple[int, ...]) -> Instruction:

@@ -60,7 +60,7 @@ def expand_permute(i: Instruction, partitions: int, replicas: int) -> Computatio
     if len(receivers) < partitions * replicas or partitions * replicas == 1:
         kept = p.op("dynamic-slice", output, *end, dynamic_slice_sizes=sizes, sharding=like)
         part = p.op("select", _receives(p, receivers, partitions, replicas, sizes, like), part, kept, sharding=like)
-    return p.done(p.op("dynamic-update-slice", output, part, *end, name=i.name, sharding=i.sharding))
+    return p.build(p.op("dynamic-update-slice", output, part, *end, name=i.name, sharding=i.sharding))
 
 
 def _receives(

@@ -38,12 +38,12 @@ class UnwrapSingleTuples:
     def run(self, module: Module) -> Module:
         inner = {c for i in module.instructions() if i.opcode in _CALLS for _, c in called_computations(i)}
 
-        def opened(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
+        def unwrap(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
             if c not in inner and c is not module.entry:
                 return rebuild_computation(c, None, called)
             return rebuild_computation(c, _Unwrapper(c, c is module.entry, called), called)
 
-        return rebuild_computations(module, opened)
+        return rebuild_computations(module, unwrap)
 
 
 class _Unwrapper:
@@ -56,7 +56,7 @@ class _Unwrapper:
 
     def __call__(self, old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         attrs = map_callees(old.attrs, lambda c: self.called.get(c, c))
-        new = self._made(old if attrs is old.attrs else old.replace(attrs=attrs), operands)
+        new = self._rewrite(old if attrs is old.attrs else old.replace(attrs=attrs), operands)
         if old is not self.root or not old.shape.is_tuple:
             return new
         if _is_single(old.shape):
@@ -66,7 +66,7 @@ class _Unwrapper:
         source = new.operands[0] if new.opcode == "copy" else new
         return _tuple(old, tuple(_element(source, k, old) for k in range(len(old.shape.elements))))
 
-    def _made(self, old: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
+    def _rewrite(self, old: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
         """The new instruction: an array where the old one was a tuple of one."""
         single = _is_single(old.shape)
         if old.opcode == "get-tuple-element" and _is_single(old.operands[0].shape):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.passes import collector_paused
+from shardc.hlo.passes import pause_collector
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def compilation_of(
             return made
 
         start = time.perf_counter()
-        with collector_paused():  # imports and short stages, beside JAX's many objects
+        with pause_collector():  # imports and short stages, beside JAX's many objects
             from shardc.compiler.compile_source import compile_source
 
             known, ask = content, None
@@ -136,7 +136,7 @@ def compilation_of_partitioned(
             return None if given is None else given[0]
 
         start = time.perf_counter()
-        with collector_paused():
+        with pause_collector():
             executable = compile_module(module, config, target, profile=profile, machine=machine, compile_remotely=ask)
         return executable, {"compile": time.perf_counter() - start}
 

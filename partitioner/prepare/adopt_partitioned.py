@@ -14,7 +14,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.participants import transfer_pairs
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = ["adopt", "is_partitioned"]
 
@@ -55,7 +55,7 @@ def adopt(module: Module) -> Module:
     """
     if "global_parameters" in module.attrs or not is_partitioned(module):
         return module
-    placed = with_axis_shardings(_only_parameters_sharded(module))
+    placed = convert_to_axes(_only_parameters_sharded(module))
     mesh = placed.mesh
     assert mesh is not None
     root = placed.entry.root

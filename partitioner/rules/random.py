@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.operations import Operations
-from shardc.hlo.ir.random_words import advanced, halved_dimension, high, joined, low, philox, state_words, threefry
+from shardc.hlo.ir.random_words import (
+    advance_state,
+    halved_dimension,
+    high,
+    join_halves,
+    low,
+    philox,
+    state_words,
+    threefry,
+)
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, tuple_shape
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing
@@ -42,7 +51,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     drawn = (
         part.threefry() if site.op.attrs["algorithm"] == "rng_three_fry" else part.philox(site.op.attrs["algorithm"])
     )
-    after, bits = em.inline(p.done(advanced(p, site.op, words), part.of_type(drawn)), [site.operands[0], *starts])
+    after, bits = em.inline(p.build(advance_state(p, site.op, words), part.of_type(drawn)), [site.operands[0], *starts])
     return [after, bits]
 
 
@@ -132,7 +141,7 @@ class _RandomBlock:
         key, lower, upper = self.counted(steps)
         words = philox(p, (low(p, key), high(p, key)), (lower, upper))
         if self.wide:
-            words = [joined(p, words[0], words[1]), joined(p, words[2], words[3])]
+            words = [join_halves(p, words[0], words[1]), join_halves(p, words[2], words[3])]
         return self.alternating(words, last)
 
     def counted(self, steps: Instruction) -> tuple[Instruction, Instruction, Instruction]:
@@ -162,7 +171,7 @@ class _RandomBlock:
     def threefry(self) -> Instruction:
         """Elements of 64 bits take both words, others one of them, in turn along one dimension."""
         if self.wide:
-            return joined(self.p, *self.pairs(self.places(self.local, self.shape.dims, self.starts)))
+            return join_halves(self.p, *self.pairs(self.places(self.local, self.shape.dims, self.starts)))
         p, dims = self.p, self.shape.dims
         dim = halved_dimension(dims)
         size, start = self.local[dim], self.starts.get(dim)

@@ -21,9 +21,9 @@ def program_bytes(program: SourceProgram) -> bytes:
     """
     from shardc.compiler.cache.cache import module_key
     from shardc.frontends.load import load_program
-    from shardc.hlo.text.carried import carried_text
+    from shardc.hlo.text.carried import print_carried
 
-    data = carried_text(program.module).encode()
+    data = print_carried(program.module).encode()
     try:
         read = load_program(data, "").module
     except ShardcError as e:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError
-from shardc.hlo.passes import collector_paused
+from shardc.hlo.passes import pause_collector
 from shardc.service.orders import CompileOrder, Cpu, PartitionOrder, resolve_order
 from shardc.service.results import AheadFacts
 from shardc.service.workers.workbench import Workbench
@@ -36,7 +36,7 @@ def compile_program(bench: Workbench, order: CompileOrder) -> dict[str, bytes]:
     machine = _target(order)
     partitioned = bench.partition()
     files = bench.partition_files(partitioned)
-    with bench.stage("compile"), collector_paused():
+    with bench.stage("compile"), pause_collector():
         if order.ahead and order.target == "cpu":
             executable, facts = _ahead(partitioned, order, machine)
             files["ahead.json"] = plain.to_json(facts).encode()

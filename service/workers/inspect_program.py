@@ -28,13 +28,13 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
     from shardc.frontends.load import content_kind
     from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
     from shardc.sharding.notations.annotate import nameable
-    from shardc.sharding.notations.tile_assignments import device_count, with_axis_shardings
+    from shardc.sharding.notations.tile_assignments import convert_to_axes, device_count
 
     program = bench.open_program()
     with bench.stage("inspect"):
         module = program.module
         partitioned, scheduled = is_partitioned(module), is_scheduled(module)
-        module = module if partitioned or scheduled else with_axis_shardings(module)
+        module = module if partitioned or scheduled else convert_to_axes(module)
         arguments, results, *inside = nameable(module)
         values = [*_facts(v for table in inside for v in _unambiguous(table))]
         facts = ProgramFacts(

@@ -49,10 +49,10 @@ def bundled_module() -> Module:
     """The bundled step, read from its HLO text; needs no JAX. HLO text has no names for axes and results: they are
     those of `export`."""
     from shardc.hlo.text.reader import read_hlo
-    from shardc.sharding.notations.tile_assignments import with_axis_shardings
+    from shardc.sharding.notations.tile_assignments import convert_to_axes
 
     module = read_hlo(bundled_text(), f"shardc/demo/{BUNDLE}")
-    return with_axis_shardings(module.with_(mesh=MESH, result_names=result_names()))
+    return convert_to_axes(module.with_(mesh=MESH, result_names=result_names()))
 
 
 def _step(config: ModelConfig) -> Any:

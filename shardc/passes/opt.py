@@ -21,7 +21,7 @@ from shardc.passes.pipelines import PIPELINES, Pipeline
 from shardc.passes.table import PASSES
 from shardc.sharding.notations.annotate import annotate
 from shardc.sharding.notations.names import near_names
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = ["list_passes", "passes_of", "prepared", "run_passes"]
 
@@ -59,11 +59,11 @@ def prepared(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None) 
     """
     if not is_partitioned(module):
         if mesh is not None and module.mesh is None:
-            module, mesh = with_axis_shardings(module.with_(mesh=mesh, num_partitions=mesh.size)), None
+            module, mesh = convert_to_axes(module.with_(mesh=mesh, num_partitions=mesh.size)), None
         if annotations or mesh is not None:
             return annotate(module, annotations, mesh)
         sharded = any(i.sharding is not None for i in module.instructions())
-        return with_axis_shardings(module) if sharded else module
+        return convert_to_axes(module) if sharded else module
     if annotations:
         raise InputError("the program is partitioned already", where="--annotate", fix="annotate it before")
     if mesh is not None and mesh.size != module.num_partitions:

@@ -50,6 +50,6 @@ def _contents(program: Program | Propagated, suffix: str) -> bytes:
     text = program.as_stablehlo()
     if suffix not in _BYTECODE:
         return text.encode()
-    from shardc.hlo.stablehlo.child import encoded
+    from shardc.hlo.stablehlo.child import encode_bytecode
 
-    return encoded(text.encode())
+    return encode_bytecode(text.encode())

@@ -36,7 +36,7 @@ Orders = dict[tuple[str, int], tuple[int, ...]]
 
 def on_named_devices(module: Module) -> Module:
     """The module with devices renumbered, where all tiled shardings name the same part of the devices."""
-    lists = [t.devices for _, t in _tiled(module)]
+    lists = [t.devices for _, t in _tile_everything(module)]
     named = {frozenset(x) for x in lists}
     if len(named) != 1 or module.num_partitions != 1 or not all(lists):
         return module
@@ -46,7 +46,7 @@ def on_named_devices(module: Module) -> Module:
     number = {d: n for n, d in enumerate(sorted(devices))}
     if all(n == d for d, n in number.items()) or any(len(x) != len(devices) for x in lists):
         return module
-    return _changed(module, lambda i, t: replace(t, devices=tuple(number[d] for d in t.devices)))
+    return _change_shardings(module, lambda i, t: replace(t, devices=tuple(number[d] for d in t.devices)))
 
 
 def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | None]) -> Module:
@@ -60,7 +60,7 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
     seen = _seen_by_devices(module)
     kept: list[TileSharding] = []
     others: list[TileSharding] = []
-    different = dict.fromkeys(t for _, t in _tiled(module))
+    different = dict.fromkeys(t for _, t in _tile_everything(module))
     for t in sorted(different, key=lambda t: (t not in seen, tile_ranges(t) is None)):
         if not t.is_permutation or t.num_devices != math.prod(t.tile):
             return module
@@ -73,7 +73,7 @@ def on_one_mesh(module: Module, mesh_of: Callable[[list[TileSharding]], Mesh | N
     for kind, ops in (("parameters", module.parameters), ("results", (module.entry.root,))):
         leaves = (s for op in ops for s in _per_leaf(op))
         orders |= {(kind, n): instead_of(s, moved[s]) for n, s in enumerate(leaves) if s in moved}
-    changed = _changed(module, lambda i, t: moved.get(t, t))
+    changed = _change_shardings(module, lambda i, t: moved.get(t, t))
     attrs: Mapping[str, Any] = {**changed.attrs, DEVICE_ORDERS: orders} if orders else changed.attrs
     return changed.with_(attrs=attrs)
 
@@ -114,7 +114,7 @@ def instead_of(wanted: TileSharding, given: TileSharding) -> tuple[int, ...]:
     return tuple(found[d] for d in range(len(found)))
 
 
-def _tiled(module: Module) -> Iterable[tuple[Instruction, TileSharding]]:
+def _tile_everything(module: Module) -> Iterable[tuple[Instruction, TileSharding]]:
     for i in module.instructions():
         for s in i.sharding if isinstance(i.sharding, tuple) else (i.sharding,):
             tile = _as_tile(s)
@@ -157,10 +157,10 @@ def _seen_by_devices(module: Module) -> set[TileSharding]:
     """Shardings that decide what the devices of a manual computation see."""
     borders = [i for i in module.instructions() if _is_border(i)]
     at = {i for border in borders for i in (border, *border.operands)}
-    return {t for i, t in _tiled(module) if i in at or "manual" in t.subgroups}
+    return {t for i, t in _tile_everything(module) if i in at or "manual" in t.subgroups}
 
 
-def _changed(module: Module, change: Callable[[Instruction, TileSharding], TileSharding]) -> Module:
+def _change_shardings(module: Module, change: Callable[[Instruction, TileSharding], TileSharding]) -> Module:
     def one(i: Instruction, s: Sharding | TileSharding | None) -> Sharding | TileSharding | None:
         tile = _as_tile(s)
         if tile is None or tile.kind != "tiled":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.ir.mesh import check_listed
+from shardc.hlo.ir.mesh import check_listable
 from shardc.hlo.ir.sharding import TileSharding
 
 __all__ = ["Range", "TileRanges", "device_list", "ranges_of_list", "tile_ranges"]
@@ -34,7 +34,7 @@ def device_list(tile: TileSharding) -> NDArray[np.int64]:
     """The devices of a tiled sharding in tile order, flat."""
     if tile.devices:
         return np.asarray(tile.devices, dtype=np.int64)
-    check_listed(tile.num_devices, "tiles")
+    check_listable(tile.num_devices, "tiles")
     ids = np.arange(math.prod(tile.reshape), dtype=np.int64).reshape(tile.reshape)
     return (ids.transpose(tile.transpose) if tile.transpose else ids).reshape(-1)
 

@@ -30,7 +30,7 @@ from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
 from shardc.sharding.notations.resize_mesh import resize_mesh
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = [
     "AnnotationFile",
@@ -74,7 +74,7 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     a program that has no mesh gets it; one that has its own is resized (`resize_mesh`). Raises `AnnotationError` for
     a name that matches nothing or several values, an unknown or repeated axis, a wrong rank.
     """
-    module = with_axis_shardings(module) if _has_shardings(module) else module
+    module = convert_to_axes(module) if _has_shardings(module) else module
     if mesh is not None:
         module = resize_mesh(module, mesh) if module.mesh is not None else module.with_(mesh=mesh)
     target = module.mesh
@@ -85,7 +85,7 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     for name, spec in annotations.items():
         for value in _lookup(name, tables):
             wanted[value.instruction, value.leaf] = _sharding(spec, target, value)
-    module = rebuild_computations(module, lambda c, called: _with_shardings(c, wanted, called))
+    module = rebuild_computations(module, lambda c, called: _put_shardings(c, wanted, called))
     partitions = max(target.size, module.num_partitions if module.mesh is None else 1)
     needed = reachable_computations(module.entry)  # calls that nobody reads are gone
     return module.with_(computations=needed, mesh=target, num_partitions=partitions)
@@ -242,7 +242,7 @@ def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
     return spec_to_sharding(as_spec(spec), mesh, value.shape.rank, where)
 
 
-def _with_shardings(
+def _put_shardings(
     computation: Computation,
     wanted: Mapping[tuple[Instruction, int], Sharding],
     called: Mapping[Computation, Computation],
@@ -254,12 +254,12 @@ def _with_shardings(
             return None
         leaves = len(list(old.shape.leaves()))
         mine = {n: wanted[old, n] for n in range(leaves) if (old, n) in wanted}
-        return old.replace(operands=operands, sharding=_merged(old, leaves, mine))
+        return old.replace(operands=operands, sharding=_merge_shardings(old, leaves, mine))
 
     return rebuild_computation(computation, change, called)
 
 
-def _merged(i: Instruction, leaves: int, mine: Mapping[int, Sharding]) -> AnySharding:
+def _merge_shardings(i: Instruction, leaves: int, mine: Mapping[int, Sharding]) -> AnySharding:
     if not i.shape.is_tuple:
         return mine[0]
     old = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * leaves

@@ -10,7 +10,7 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.sharding.axes.sub_axes import check_axes
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = ["manual_border", "resize_mesh"]
 
@@ -25,11 +25,11 @@ def resize_mesh(module: Module, mesh: Mesh) -> Module:
     `AnnotationError` where a sub-axis does not fit the new size, `UnsupportedError` for manual computations, whose
     shapes are baked in.
     """
-    module = with_axis_shardings(module)
+    module = convert_to_axes(module)
     old = module.mesh
     if old is None or not old.axes:
         return module.with_(mesh=mesh, num_partitions=mesh.size)
-    target = _resized(old, mesh)
+    target = _resize(old, mesh)
     if target == old:
         return module
     border = manual_border(module)
@@ -41,7 +41,7 @@ def resize_mesh(module: Module, mesh: Mesh) -> Module:
         )
 
     def change(i: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        new = _moved(i.sharding, old, target, i.name)
+        new = _move_sharding(i.sharding, old, target, i.name)
         return None if new is i.sharding else i.replace(operands=operands, sharding=new)
 
     return rebuild_module(module, change).with_(mesh=target, num_partitions=target.size)
@@ -53,7 +53,7 @@ def manual_border(module: Module) -> Instruction | None:
     return next((i for i in calls if i.attrs.get("custom_call_target") in _MANUAL), None)
 
 
-def _resized(old: Mesh, wanted: Mesh) -> Mesh:
+def _resize(old: Mesh, wanted: Mesh) -> Mesh:
     if set(old.axis_names) <= set(wanted.axis_names):
         return wanted
     sizes = {**old.shape, **wanted.shape}
@@ -62,14 +62,14 @@ def _resized(old: Mesh, wanted: Mesh) -> Mesh:
     return Mesh(sizes, name=old.name)
 
 
-def _moved(sharding: AnySharding, old: Mesh, target: Mesh, name: str) -> AnySharding:
+def _move_sharding(sharding: AnySharding, old: Mesh, target: Mesh, name: str) -> AnySharding:
     if isinstance(sharding, tuple):
-        new = tuple(_moved_leaf(s, old, target, name) for s in sharding)
+        new = tuple(_move_leaf(s, old, target, name) for s in sharding)
         return sharding if all(a is b for a, b in zip(new, sharding, strict=True)) else new
-    return _moved_leaf(sharding, old, target, name)
+    return _move_leaf(sharding, old, target, name)
 
 
-def _moved_leaf(
+def _move_leaf(
     sharding: Sharding | TileSharding | None, old: Mesh, target: Mesh, name: str
 ) -> Sharding | TileSharding | None:
     if not isinstance(sharding, Sharding) or sharding.mesh != old:

@@ -38,11 +38,11 @@ def mark_groups(module: Module, groups: Mapping[str, Sequence[ShareGroup]]) -> M
         return module
     called: dict[Computation, Computation] = {}
     for c in module.computations:
-        called[c] = _marked(rebuild_computation(c, lambda _old, _operands: None, called), groups)
+        called[c] = _mark_computation(rebuild_computation(c, lambda _old, _operands: None, called), groups)
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])
 
 
-def _marked(c: Computation, groups: Mapping[str, Sequence[ShareGroup]]) -> Computation:
+def _mark_computation(c: Computation, groups: Mapping[str, Sequence[ShareGroup]]) -> Computation:
     if not any(i.name in groups for i in c):
         return c
     order: list[Instruction] = []

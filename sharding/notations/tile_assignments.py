@@ -1,6 +1,6 @@
 """Between GSPMD's tile assignments and axis-based shardings.
 
-`with_axis_shardings` finds one mesh for all tile assignments of a module: the digits of the device number that they
+`convert_to_axes` finds one mesh for all tile assignments of a module: the digits of the device number that they
 use become the axes, named ``axis_0``, ``axis_1``, ... from major to minor. `from_tile` and `to_tile` convert one
 sharding; what a mesh can express converts both ways without loss.
 """
@@ -27,7 +27,7 @@ from shardc.sharding.axes.sub_axes import check_axes, merge, sub_axis
 from shardc.sharding.axes.tile_ranges import Range, tile_ranges
 from shardc.sharding.notations.shard_like import ShareGroup, mark_groups, share_group
 
-__all__ = ["derive_mesh", "device_count", "from_tile", "to_tile", "with_axis_shardings"]
+__all__ = ["convert_to_axes", "derive_mesh", "device_count", "from_tile", "to_tile"]
 
 #: The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids in no such order.
 to_tile = tile_sharding
@@ -35,7 +35,7 @@ to_tile = tile_sharding
 _NOBODY = Instruction("tuple", tuple_shape(), ())
 
 
-def with_axis_shardings(module: Module) -> Module:
+def convert_to_axes(module: Module) -> Module:
     """The module with ``mesh`` set and every written sharding axis-based over it; the same object if it is so.
 
     Raises `AnnotationError` naming two shardings that no mesh can express together, or a sharding that does not fit
@@ -43,7 +43,7 @@ def with_axis_shardings(module: Module) -> Module:
     """
     alone = next((i for i in module.instructions() if _feeds_one_device(i)), None)
     if any(i.opcode == "outfeed" and i.sharding is not None for i in module.instructions()):
-        module = rebuild_module(module, _fed_out)
+        module = rebuild_module(module, _constrain_outfeed)
     written = [(i, s) for i in module.instructions() for s in _leaves(i.sharding)]
     _check_written(written)
     tiles = [(i, s) for i, s in written if isinstance(s, TileSharding)]
@@ -64,7 +64,7 @@ def with_axis_shardings(module: Module) -> Module:
             where=_where(alone),
             fix="replicate the data or shard it over the mesh",
         )
-    return _converted(module, mesh)
+    return _convert_module(module, mesh)
 
 
 def device_count(module: Module) -> int:
@@ -126,7 +126,7 @@ def _feeds_one_device(i: Instruction) -> bool:
     return any(s.kind == "maximal" if isinstance(s, TileSharding) else s.mesh.is_maximal for s in given)
 
 
-def _fed_out(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _constrain_outfeed(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     """What an outfeed says, leaf by leaf and perhaps for its token, is how the value that it gives lies."""
     if old.opcode != "outfeed" or old.sharding is None:
         return None
@@ -144,7 +144,7 @@ def _fed_out(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction
     return old.replace(operands=(laid, *operands[1:]), sharding=None)
 
 
-def _converted(module: Module, mesh: Mesh) -> Module:
+def _convert_module(module: Module, mesh: Mesh) -> Module:
     groups: dict[str, list[ShareGroup]] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

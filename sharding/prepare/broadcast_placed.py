@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import ListGroups
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
-from shardc.hlo.ir.mesh import check_listed
+from shardc.hlo.ir.mesh import check_listable
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 
 __all__ = ["BroadcastPlaced"]
@@ -37,7 +37,7 @@ class BroadcastPlaced:
                 differing.add(old)
                 return None
             own = old.replace(operands=operands, sharding=None)
-            check_listed(mesh.size, f"the readers of %{old.name}")
+            check_listable(mesh.size, f"the readers of %{old.name}")
             groups = ListGroups(((device, *(d for d in range(mesh.size) if d != device)),))
             attrs = {"replica_groups": groups}
             return Instruction("collective-broadcast", old.shape, (own,), attrs, name=old.name, metadata=old.metadata)

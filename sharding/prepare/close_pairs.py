@@ -32,14 +32,14 @@ class ClosePairs:
     def run(self, module: Module) -> Module:
         if not any(i.opcode == "async-done" or i.opcode in _DONE for i in module.instructions()):
             return module
-        return rebuild_module(module, _closed)
+        return rebuild_module(module, _close)
 
 
-def _closed(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _close(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if old.opcode == "async-done":
-        return _made(old, _start(operands[0]), "call")
+        return _make_operation(old, _start(operands[0]), "call")
     if old.opcode in _DONE:
-        return _made(old, operands[0], _DONE[old.opcode])
+        return _make_operation(old, operands[0], _DONE[old.opcode])
     return None
 
 
@@ -49,7 +49,7 @@ def _start(x: Instruction) -> Instruction:
     return x
 
 
-def _made(done: Instruction, start: Instruction, opcode: str) -> Instruction | None:
+def _make_operation(done: Instruction, start: Instruction, opcode: str) -> Instruction | None:
     """The operation that ``start`` began, where ``done`` gives its result."""
     if not start.opcode.endswith("-start"):
         return None  # the pair goes through a loop's state: it stays one

@@ -15,7 +15,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import OpClass
-from shardc.sharding.rules.reshape import identity
+from shardc.sharding.rules.reshape import identity_rule
 
 __all__ = ["apply_constraints"]
 
@@ -38,7 +38,7 @@ class _Constraints:
 
     def apply(self) -> None:
         for e in list(self.graph.equations):
-            wanted = self.wanted(e)
+            wanted = self.demand(e)
             if wanted is None:
                 continue
             if e.border is None:
@@ -46,7 +46,7 @@ class _Constraints:
             if self.should_apply(e.tensors[0], wanted):
                 self.give(e, e.tensors[0], wanted)
 
-    def wanted(self, e: Equation) -> Sharding | None:
+    def demand(self, e: Equation) -> Sharding | None:
         """What an equation demands of its operand; None if it is not a constraint."""
         if e.border is not None:
             return e.border.given if e.border.inward else None
@@ -57,7 +57,7 @@ class _Constraints:
     def should_apply(self, value: int, wanted: Sharding) -> bool:
         if self.graph.annotated[value] or not all(d.closed for d in wanted.dims):
             return False
-        others = (self.wanted(e) for e in self.readers.get(value, ()))
+        others = (self.demand(e) for e in self.readers.get(value, ()))
         return all(o is None or o == wanted for o in others)
 
     def give(self, e: Equation, value: int, wanted: Sharding) -> None:
@@ -70,7 +70,9 @@ class _Constraints:
         else:
             instruction, leaf = g.origin[value]
             constrained = g.add_value(instruction, leaf, list(instruction.shape.leaves())[leaf], wanted)
-            g.add_equation(e.instruction, identity(g.dims[value]), (value, constrained), OpClass.ELEMENTWISE, "enters")
+            g.add_equation(
+                e.instruction, identity_rule(g.dims[value]), (value, constrained), OpClass.ELEMENTWISE, "enters"
+            )
             keep = g.equations[-1]
         for reader in list(self.readers.get(value, ())):
             if reader is not keep:
@@ -87,7 +89,7 @@ class _Constraints:
         g, value = self.graph, head.tensors[0]
         if g.annotated[value] or self.makes_constraint(value):
             return
-        if any(e is not head and self.wanted(e) is not None for e in self.readers.get(value, ())):
+        if any(e is not head and self.demand(e) is not None for e in self.readers.get(value, ())):
             return
         tail = head
         while g.uses[tail.tensors[-1]] == 1:
@@ -96,7 +98,7 @@ class _Constraints:
                 break
             tail = following[0]
         end = tail.tensors[-1]
-        if tail is head or any(self.wanted(e) is not None for e in self.readers.get(end, ())):
+        if tail is head or any(self.demand(e) is not None for e in self.readers.get(end, ())):
             return
         for reader in list(self.readers.get(value, ())):
             if reader is head or id(reader) in self.returned:
@@ -107,7 +109,7 @@ class _Constraints:
                 g.uses[value] -= 1
 
     def is_plain(self, e: Equation) -> bool:
-        return e.border is None and self.wanted(e) is not None
+        return e.border is None and self.demand(e) is not None
 
     def makes_constraint(self, value: int) -> bool:
         instruction, _ = self.graph.origin[value]

@@ -64,7 +64,7 @@ class PropagationOutcome:
                 out[self.copies.get(e.instruction, e.instruction).name] = str(e.rule)
         return out
 
-    def inserted(self, *, closed: bool = True) -> dict[str, Sharding]:
+    def added_constraints(self, *, closed: bool = True) -> dict[str, Sharding]:
         """Constraints that the program needs besides its own, by the name of the instruction that they follow."""
         out: dict[str, Sharding] = {}
         for member, view in self.graph.group_views.items():
@@ -79,7 +79,9 @@ class PropagationOutcome:
     def _sharding(self, i: Instruction, closed: bool, edges_sunk: bool) -> AnySharding:
         values = self.graph.values[i]
         given = leaf_annotations(i, len(values))
-        leaves = tuple(self._leaf(v, closed) or _kept(s, closed) for v, s in zip(values, given, strict=True))
+        leaves = tuple(
+            self._leaf(v, closed) or _explicit_sharding(s, closed) for v, s in zip(values, given, strict=True)
+        )
         if not edges_sunk and not is_edge(i):
             named = self.graph.edges
             leaves = tuple(None if v in named else s for v, s in zip(self.graph.values[i], leaves, strict=True))
@@ -94,7 +96,7 @@ class PropagationOutcome:
             s = replace(self.shardings[v], mesh=self.graph.initial[v].mesh)  # under the name that was written
         else:
             return None
-        return s if not closed else _closed(s)
+        return s if not closed else _close(s)
 
 
 class _Versions:
@@ -116,7 +118,7 @@ class _Versions:
         public = [self.version(c, self.source(c)) for c in reversed(others)]
         entry = prepared.entry
         shardings, callees = self.body(entry)
-        reduced = self.reduced(entry)
+        reduced = self.partial_reshards(entry)
         main = FunctionVersion(entry.name, entry.name, (), (), shardings, callees, reduced=reduced, public=True)
         versions = _one_of_each([*public, main, *self.made])
         versions.insert(0, versions.pop(len(public)))
@@ -175,7 +177,7 @@ class _Versions:
                 shardings.setdefault(original.name, outcome._sharding(i, self.closed, True))
         return shardings, callees
 
-    def reduced(self, c: Computation) -> dict[str, tuple[tuple[AxisRef, ...], Sharding]]:
+    def partial_reshards(self, c: Computation) -> dict[str, tuple[tuple[AxisRef, ...], Sharding]]:
         """Reshards of partial values to whole ones: the axes to reduce over first, and the layout after that."""
         out = {}
         for i in c:
@@ -218,7 +220,7 @@ class _Versions:
         given = [outcome._leaf(v, self.closed) for v in inputs]
         arguments = tuple(given) if public else self.complete(given, inputs)
         results = [outcome._leaf(v, self.closed) for o in returned for v in values[o]]
-        reduced = self.reduced(c)
+        reduced = self.partial_reshards(c)
         return FunctionVersion(
             public or self.name(source),
             source,
@@ -281,12 +283,12 @@ def _with_shardings(module: Module, shardings: Mapping[Instruction, AnySharding]
     return module.with_(computations=tuple(called.values()), entry=called[module.entry])
 
 
-def _kept(given: object, closed: bool) -> Sharding | None:
+def _explicit_sharding(given: object, closed: bool) -> Sharding | None:
     """What was written and is no value's own sharding (a member of a group that says nothing, for one)."""
     if not isinstance(given, Sharding):
         return None
-    return _closed(given) if closed else given
+    return _close(given) if closed else given
 
 
-def _closed(s: Sharding) -> Sharding:
+def _close(s: Sharding) -> Sharding:
     return replace(s, dims=s.as_layout.dims, replicated=())

@@ -83,7 +83,7 @@ class FactorStep:
         full = [t for t in have if is_prefix_list(axes, self._before[t][factor], self.mesh)]
         return (full or have or [tensor])[0]
 
-    def agreed(self, factor: int) -> Axes:
+    def agree_on(self, factor: int) -> Axes:
         """The longest list of axes that the giving tensors agree on and that no other tensor contradicts."""
         if self.rule.factors[factor].blocked:
             return ()
@@ -108,7 +108,7 @@ class FactorStep:
     def run_basic(self) -> None:
         """Spread along each factor what every tensor can take."""
         for f in range(len(self.rule.factors)):
-            axes = self._truncate(self.agreed(f), partial(self._fits_everywhere, factor=f))
+            axes = self._truncate(self.agree_on(f), partial(self._fits_everywhere, factor=f))
             for p in self.projections:
                 state = p.states.get(f)
                 if state is not None and _strictly_longer(state.axes, axes, self.mesh):
@@ -116,7 +116,7 @@ class FactorStep:
 
     def run_aggressive(self) -> None:
         """Spread to each tensor what it can take, results first."""
-        agreed = [self.agreed(f) for f in range(len(self.rule.factors))]
+        agreed = [self.agree_on(f) for f in range(len(self.rule.factors))]
         if not any(agreed):
             return
         order = self._order(agreed)

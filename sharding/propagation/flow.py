@@ -41,7 +41,7 @@ from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
 from shardc.sharding.rules.factor_rule import Direction, FactorRule
 from shardc.sharding.rules.notation import parse_rule
-from shardc.sharding.rules.reshape import identity
+from shardc.sharding.rules.reshape import identity_rule
 
 __all__ = ["build_graph"]
 
@@ -71,7 +71,7 @@ def build_graph(
     if follow_calls:
         builder.arguments_of_shared()
     else:
-        builder.unfollowed(module, others)
+        builder.add_functions(module, others)
     return builder.graph
 
 
@@ -119,7 +119,7 @@ class _GraphBuilder:
         for v in root:
             self.graph.uses[v] += 1
 
-    def unfollowed(self, module: Module, others: Sequence[Computation]) -> None:
+    def add_functions(self, module: Module, others: Sequence[Computation]) -> None:
         """Functions without the calls between them, then what flows along written edges between functions."""
         called = [c for i in module.instructions() if i.opcode in ("call", "fusion") for _, c in called_computations(i)]
         for c in (*called, *others):
@@ -127,7 +127,7 @@ class _GraphBuilder:
                 self.function(c)
         for edge in self.function_edges:
             sources = self.sources(edge.instruction)
-            edge.rule = identity(self.graph.dims[edge.tensors[-1]], len(sources))
+            edge.rule = identity_rule(self.graph.dims[edge.tensors[-1]], len(sources))
             edge.tensors = (*sources, edge.tensors[-1])
 
     def arguments_of_shared(self) -> None:
@@ -254,7 +254,7 @@ class _GraphBuilder:
         target = g.add_values(i)
         g.uses[source[0]] += 1
         if direction:
-            rule = identity(g.dims[target[0]])
+            rule = identity_rule(g.dims[target[0]])
             g.add_equation(i, rule, (*source, *target), OpClass.BARRIER, direction=direction)
         return target
 
@@ -285,18 +285,18 @@ class _GraphBuilder:
 
     def tuple_(self, i: Instruction, operands: list[Values]) -> Values:
         sources = tuple(v for leaves in operands for v in leaves)
-        return sources if i is self.root else self._renamed(i, sources)
+        return sources if i is self.root else self._rename_values(i, sources)
 
     def element(self, i: Instruction, operands: list[Values]) -> Values:
         whole = i.operands[0]
         start, end = self._leaves(whole.shape)[int(i.attrs["index"])]
         found = operands[0][start:end]
         if whole.opcode == "parameter":
-            return self._renamed(i, found)
+            return self._rename_values(i, found)
         for v, given in zip(found, leaf_annotations(i, len(found)), strict=True):
             if isinstance(given, Sharding) and not self.graph.annotated[v]:
                 self.graph.annotate(v, given)
-        return self._renamed(i, found)
+        return self._rename_values(i, found)
 
     def _leaves(self, shape: Shape) -> list[tuple[int, int]]:
         """First leaf, and the one after the last, of each element of a tuple."""
@@ -307,7 +307,7 @@ class _GraphBuilder:
             known = self.leaves[id(shape)] = shape, [(end - n, end) for n, end in zip(counts, ends, strict=True)]
         return known[1]
 
-    def _renamed(self, i: Instruction, sources: Values) -> Values:
+    def _rename_values(self, i: Instruction, sources: Values) -> Values:
         """The same values, or new ones behind an edge where the instruction has an annotation of its own."""
         g = self.graph
         shapes = list(i.shape.leaves())
@@ -333,7 +333,7 @@ class _GraphBuilder:
     def while_(self, i: Instruction, operands: list[Values]) -> Values:
         g = self.graph
         condition, body = i.attrs["condition"], i.attrs["body"]
-        kept = _unchanged(body)
+        kept = _unchanged_elements(body)
         carry = list(g.add_values(i))
         for leaf, source in enumerate(operands[0]):
             if leaf in kept and (i, leaf) not in self.elements and not g.annotated[carry[leaf]]:
@@ -417,7 +417,7 @@ class _GraphBuilder:
             self.graph.values[c.root] = targets
 
 
-def _unchanged(body: Computation) -> set[int]:
+def _unchanged_elements(body: Computation) -> set[int]:
     """Elements of a loop's state that its body passes on as they came."""
     root, (parameter,) = body.root, body.parameters
     if root.opcode != "tuple" or any(e.is_tuple for e in root.shape.elements):

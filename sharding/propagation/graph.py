@@ -19,7 +19,7 @@ from shardc.sharding.prepare.manual import Border
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.factor_rule import Direction, FactorRule
-from shardc.sharding.rules.reshape import identity
+from shardc.sharding.rules.reshape import identity_rule
 
 __all__ = [
     "ARGUMENT",
@@ -58,6 +58,11 @@ class Equation:
     several_uses: bool = False
     direction: Direction = Direction.BOTH
     border: Border | None = None
+
+    @property
+    def via(self) -> str:
+        """``dot %dot.3``, ``loop carry %while.1``."""
+        return f"{self.label or self.instruction.opcode} %{self.instruction.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +156,7 @@ class PropagationGraph:
             self.uses[s] += 1
         dims = self.dims[target]
         if dims:
-            rule = identity(dims, len(sources))
+            rule = identity_rule(dims, len(sources))
             self.add_equation(i, rule, (*sources, target), OpClass.EDGE, label, border=border)
 
     def add_edges(self, i: Instruction, sources: Sequence[Values], targets: Values, label: str) -> None:

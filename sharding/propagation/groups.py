@@ -9,7 +9,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import OpClass
-from shardc.sharding.rules.reshape import identity
+from shardc.sharding.rules.reshape import identity_rule
 
 __all__ = ["join_groups"]
 
@@ -24,7 +24,7 @@ def join_groups(graph: PropagationGraph) -> None:
     `AnnotationError` where members differ in shape.
     """
     stands_for: dict[int, int] = {}
-    for members in _united(graph):
+    for members in _unite(graph):
         _check_shapes(graph, members)
         spread = [s for m in members if graph.annotated[m] and not (s := graph.initial[m]).mesh.is_maximal]
         given = list(dict.fromkeys(filter(_says_something, spread)))
@@ -41,7 +41,7 @@ def join_groups(graph: PropagationGraph) -> None:
         _replace(graph, stands_for)
 
 
-def _united(graph: PropagationGraph) -> list[list[int]]:
+def _unite(graph: PropagationGraph) -> list[list[int]]:
     """Members of each group in program order."""
     groups: list[list[int]] = []
     for members in graph.groups.values():
@@ -90,7 +90,7 @@ def _read_through(graph: PropagationGraph, member: int, like: Sharding) -> int:
             break
     graph.uses[new], graph.uses[member] = graph.uses[member], 1
     graph.group_views[member] = new
-    rule = identity(graph.dims[member])
+    rule = identity_rule(graph.dims[member])
     graph.equations.insert(place, Equation(instruction, rule, (member, new), OpClass.ELEMENTWISE, "group"))
     return new
 

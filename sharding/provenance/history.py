@@ -18,10 +18,9 @@ from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.engine import Step
 from shardc.sharding.propagation.factor_step import Gain
 from shardc.sharding.propagation.graph import Equation, PropagationGraph
-from shardc.sharding.provenance.missed import lost_alternatives, via
 from shardc.sharding.rules.factor_rule import FactorRule, factor_name
 
-__all__ = ["Provenance", "Reason"]
+__all__ = ["Place", "Provenance", "Reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ Place = tuple[int, int, AxisRef]
 class Provenance:
     """The history of a propagation. ``steps`` are (value, equation, gains), see `shardc.sharding.propagation.engine`.
 
-    ``names`` are what `explain` knows, ``labels`` the arguments' names for its answers.
+    ``names`` are what `find` knows, ``labels`` the arguments' own names.
     """
 
     graph: PropagationGraph
@@ -64,20 +63,6 @@ class Provenance:
     _by_value: dict[int, list[int]] = field(default_factory=dict, init=False)
     _results: dict[int, list[Equation]] = field(default_factory=dict, init=False)
 
-    def explain(self, value_name: str) -> list[str]:
-        """A few lines on a value: its sharding, where each axis came from, step by step, and what lost.
-
-        ``value_name`` is an instruction's name, with or without %, an argument's name or an op name. Raises
-        `AnnotationError` with near names when there is none.
-        """
-        lines: list[str] = []
-        for value in self.find(value_name):
-            lines.append(f"{self.name(value)}: {self.shardings[value].as_layout}")
-            for dim in range(self.shardings[value].rank):
-                lines += self._dimension_lines(value, dim)
-            lines += [f"  {lost}" for lost in lost_alternatives(self, value)]
-        return lines
-
     def find(self, value_name: str) -> tuple[int, ...]:
         """The numbers of a value's leaves; raises `AnnotationError` with near names when there is no such value."""
         instruction = self.names.get(value_name) or self.names.get(value_name.lstrip("%"))
@@ -85,24 +70,9 @@ class Provenance:
             raise AnnotationError(f"no value is named {value_name!r}", fix=near_names(value_name, self.names))
         return self.graph.values[instruction]
 
-    def _dimension_lines(self, value: int, dim: int) -> list[str]:
-        """The stories of a dimension's axes, those that came together told once."""
-        axes = self.shardings[value].dims[dim].axes
-        if not axes:
-            given = self._annotation(value, dim)
-            return [f"  {_line(given)}"] if given is not None and not given.axes else []
-        lines: list[str] = []
-        told: set[tuple[Reason, ...]] = set()
-        for axis in axes:
-            story = self.story(value, dim, axis)
-            if tuple(story) not in told:
-                told.add(tuple(story))
-                lines += _shortened([f"  {_line(r)}" for r in story])
-        return lines
-
     def reasons(self, value: int) -> list[Reason]:
         """Everything that gave the value an axis: the annotation first, then in the order of steps."""
-        out = [r for d in range(self.shardings[value].rank) if (r := self._annotation(value, d)) is not None]
+        out = [r for d in range(self.shardings[value].rank) if (r := self.annotation(value, d)) is not None]
         for number in self._steps_of(value):
             out += self.step(number)
         return out
@@ -115,7 +85,7 @@ class Provenance:
         """How an axis (by default the first one) came onto a dimension: from value to value, back to the annotation."""
         axes = self.shardings[value].dims[dim].axes
         if axis is None and not axes:
-            given = self._annotation(value, dim)
+            given = self.annotation(value, dim)
             return [] if given is None else [given]
         out: list[Reason] = []
         place: Place | None = (value, dim, axis or axes[0])
@@ -148,7 +118,7 @@ class Provenance:
         value, dim, axis = place
         mesh = self.shardings[value].mesh
         if any(overlaps(axis, a, mesh) for a in self.graph.initial[value].dims[dim].axes):
-            return self._annotation(value, dim), None
+            return self.annotation(value, dim), None
         for number in self._steps_of(value):
             for gain in self.steps[number - 1][2]:
                 if gain[0] == dim and any(overlaps(axis, a, mesh) for a in gain[1]):
@@ -173,15 +143,16 @@ class Provenance:
         suffix = f"#{leaf}" if instruction.shape.is_tuple else ""
         return self.labels.get(instruction, f"%{instruction.name}") + suffix
 
-    def _annotation(self, value: int, dim: int) -> Reason | None:
+    def annotation(self, value: int, dim: int) -> Reason | None:
+        """What an annotation says of a dimension; None where it says nothing."""
         given = self.graph.initial[value].dims[dim]
         if not self.graph.annotated[value] or not (given.axes or given.closed):
             return None
-        source = self.graph.origin[self.said(value)][0].source
+        source = self.graph.origin[self.annotation_source(value)][0].source
         return Reason(self.name(value), dim, tuple(map(str, given.axes)), 0, "annotation", source_line=source)
 
-    def said(self, value: int) -> int:
-        """Where the annotation of a value is written: on itself, or on a constraint that reads it."""
+    def annotation_source(self, value: int) -> int:
+        """The value whose annotation counts for ``value``: itself, or a constraint that reads it."""
         if self.graph.origin[value][0].sharding is None:
             for e in self.around(value):
                 if not e.label and is_constraint(e.instruction) and e.tensors[0] == value:
@@ -197,7 +168,7 @@ class Provenance:
             dim,
             tuple(map(str, axes)),
             number,
-            via(e),
+            e.via,
             factor_name(factor),
             self.name(e.tensors[giver]),
             e.instruction.source,
@@ -216,6 +187,7 @@ class Provenance:
         return self.graph.equations[number] if number >= 0 else self.graph.results[-1 - number]
 
     def around(self, value: int) -> Iterator[Equation]:
+        """The equations that a value takes part in, in program order."""
         numbers = [*self.graph.users[value], *self.graph.makers[value]]
         yield from (self.graph.equations[n] for n in sorted({n for n in numbers if n >= 0}))
         if not self._results:
@@ -232,20 +204,3 @@ def _text(rule: FactorRule) -> str:
 
 def _dimension_of(e: Equation, tensor: int, factor: int) -> int:
     return next((d for d, factors in enumerate(e.rule.tensors[tensor]) if factor in factors), 0)
-
-
-def _line(r: Reason) -> str:
-    axes = ", ".join(r.axes) or "kept whole"
-    where = f" ({r.source_line})" if r.source_line else ""
-    if r.step == 0:
-        return f"{r.value} dimension {r.dimension}: {axes} by annotation{where}"
-    equation = r.rule.partition(" {")[0]
-    how = f"from {r.source} dimension {r.source_dimension} through {r.via}, factor {r.factor} of {equation}"
-    return f"{r.value} dimension {r.dimension}: {axes} {how}, step {r.step}{where}"
-
-
-def _shortened(lines: list[str], keep: int = 8) -> list[str]:
-    """A long way told by its two ends."""
-    if len(lines) <= keep + 2:
-        return lines
-    return [*lines[: keep // 2], f"  ... {len(lines) - keep} more steps ...", *lines[-keep // 2 :]]

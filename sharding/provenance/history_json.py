@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardc.sharding.provenance.history import Place, Provenance, Reason
-from shardc.sharding.provenance.missed import Agreed, lost_alternatives
+from shardc.sharding.provenance.missed import Agreed, missed_axes
 
 __all__ = ["provenance_dict"]
 
@@ -42,15 +42,15 @@ def _value(history: Provenance, value: int, roots: dict[Place, Reason | None], a
         "dimensions": dims,
         "lost": [
             {
-                "dimension": lost.dimension,
-                "axes": list(lost.axes),
-                "of": lost.other,
-                "via": lost.via,
-                "factor": lost.factor,
-                "because": lost.because,
-                "conflict": lost.is_conflict,
+                "dimension": missed.dimension,
+                "axes": list(missed.axes),
+                "of": missed.other,
+                "via": missed.via,
+                "factor": missed.factor,
+                "because": missed.because,
+                "conflict": missed.is_conflict,
             }
-            for lost in lost_alternatives(history, value, agreed)
+            for missed in missed_axes(history, value, agreed)
         ],
     }
 

@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.ir.sharding import AxisRef
 from shardc.sharding.axes.sub_axes import extent, is_prefix_list, minus, overlaps
 from shardc.sharding.propagation.factor_step import FactorStep
-from shardc.sharding.propagation.graph import Equation, PropagationGraph
+from shardc.sharding.propagation.graph import Equation
+from shardc.sharding.provenance.history import Provenance
 from shardc.sharding.rules.factor_rule import Direction, factor_name
 
-__all__ = ["Agreed", "History", "MissedAxes", "lost_alternatives", "via"]
-
-
-class History(Protocol):
-    """What is known of a propagation."""
-
-    @property
-    def graph(self) -> PropagationGraph: ...
-    @property
-    def shardings(self) -> Sequence[Sharding]: ...
-    def name(self, value: int) -> str: ...
-    def around(self, value: int) -> Iterator[Equation]: ...
+__all__ = ["Agreed", "MissedAxes", "missed_axes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ class MissedAxes:
 Agreed = dict[tuple[object, ...], bool]
 
 
-def lost_alternatives(history: History, value: int, agreed: Agreed | None = None) -> list[MissedAxes]:
+def missed_axes(history: Provenance, value: int, agreed: Agreed | None = None) -> list[MissedAxes]:
     """What operations around a value would have given it, once each, conflicts last.
 
     ``agreed`` remembers operations that have nothing to tell, for those who ask about many values.
@@ -73,8 +62,8 @@ def lost_alternatives(history: History, value: int, agreed: Agreed | None = None
         known[key] = _all_agree(step)
         for position, v in enumerate(e.tensors):
             if v == value and not known[key]:
-                for lost in _lost_in(history, e, step, position):
-                    found.setdefault((lost.dimension, lost.axes, lost.because), lost)
+                for missed in _missed_in(history, e, step, position):
+                    found.setdefault((missed.dimension, missed.axes, missed.because), missed)
     return sorted(found.values(), key=lambda x: (x.is_conflict, x.dimension, x.axes))
 
 
@@ -84,7 +73,7 @@ def _all_agree(step: FactorStep) -> bool:
     return all(axes.setdefault(f, s.axes) == s.axes for p in step.projections for f, s in p.states.items())
 
 
-def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> Iterator[MissedAxes]:
+def _missed_in(history: Provenance, e: Equation, step: FactorStep, position: int) -> Iterator[MissedAxes]:
     """One operation, the value as one of its tensors."""
     states = [p.states for p in step.projections]
     for dim, factors in enumerate(e.rule.tensors[position]):
@@ -98,14 +87,16 @@ def _lost_in(history: History, e: Equation, step: FactorStep, position: int) -> 
                 texts = tuple(map(str, extra or theirs))
                 if is_prefix_list(mine, theirs, step.mesh):
                     because = _because(history, e, step, position, (dim, f, extra[0]))
-                    yield MissedAxes(dim, texts, name, via(e), factor_name(f), because)
+                    yield MissedAxes(dim, texts, name, e.via, factor_name(f), because)
                 else:
                     own = history.name(e.tensors[position])
                     because = f"{own} has {_list(mine)} and {name} has {_list(theirs)}"
-                    yield MissedAxes(dim, texts, name, via(e), factor_name(f), because, is_conflict=True)
+                    yield MissedAxes(dim, texts, name, e.via, factor_name(f), because, is_conflict=True)
 
 
-def _because(history: History, e: Equation, step: FactorStep, position: int, wanted: tuple[int, int, AxisRef]) -> str:
+def _because(
+    history: Provenance, e: Equation, step: FactorStep, position: int, wanted: tuple[int, int, AxisRef]
+) -> str:
     """What stands against the axis ``wanted`` (dimension, factor, axis)."""
     dim, factor, axis = wanted
     value, mesh = e.tensors[position], step.mesh
@@ -127,7 +118,9 @@ def _because(history: History, e: Equation, step: FactorStep, position: int, wan
     return _other_holder(history, e, step, position, (factor, axis)) or "the operation gave nothing in this direction"
 
 
-def _other_holder(history: History, e: Equation, step: FactorStep, position: int, wanted: tuple[int, AxisRef]) -> str:
+def _other_holder(
+    history: Provenance, e: Equation, step: FactorStep, position: int, wanted: tuple[int, AxisRef]
+) -> str:
     """A third tensor that has another axis on the factor, or the axis on another factor."""
     factor, axis = wanted
     for other, v in enumerate(e.tensors):
@@ -140,15 +133,10 @@ def _other_holder(history: History, e: Equation, step: FactorStep, position: int
     return ""
 
 
-def via(e: Equation) -> str:
-    """``dot %dot.3``, ``loop carry %while.1``."""
-    return f"{e.label or e.instruction.opcode} %{e.instruction.name}"
-
-
 def _list(axes: Sequence[AxisRef]) -> str:
     return "{" + ", ".join(map(str, axes)) + "}"
 
 
-def _source(history: History, value: int) -> str:
+def _source(history: Provenance, value: int) -> str:
     source = history.graph.origin[value][0].source
     return f" ({source})" if source else ""

@@ -92,16 +92,16 @@ def conservative_rule(instruction: Instruction) -> FactorRule:
     if opcode == "convolution":
         labels = instruction.attrs["dim_labels"]
         spatial = (labels.lhs_spatial, labels.rhs_spatial, labels.out_spatial)
-        return _blocked(rule, frozenset((t, d) for t, dims in enumerate(spatial) for d in dims))
+        return _block(rule, frozenset((t, d) for t, dims in enumerate(spatial) for d in dims))
     if opcode == "concatenate":
-        return _blocked(rule, frozenset({(0, instruction.attrs["dimensions"][0])}))
+        return _block(rule, frozenset({(0, instruction.attrs["dimensions"][0])}))
     if opcode in ("pad", "slice", "reduce-window", "select-and-scatter"):
-        return _blocked(rule, None)
+        return _block(rule, None)
     return rule
 
 
 @lru_cache(maxsize=4096)
-def _blocked(rule: FactorRule, places: frozenset[tuple[int, int]] | None) -> FactorRule:
+def _block(rule: FactorRule, places: frozenset[tuple[int, int]] | None) -> FactorRule:
     """The rule with its factors at ``places`` blocked, or all that do not pass through."""
 
     def blocks(f: int) -> bool:

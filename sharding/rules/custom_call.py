@@ -66,11 +66,11 @@ _LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
 def _custom_call(sig: Signature) -> FactorRule:
     target, text, batch, side = sig.attrs
     if side:
-        return _one_sided(sig, side)
+        return _one_sided_rule(sig, side)
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
     if batch is not None:
-        return _batched(sig, batch)
+        return _batch_rule(sig, batch)
     if target in _POINTWISE or (target.startswith("mhlo.") and target not in _TOP_K):
         return _same_shapes(sig) or replicate_rule(sig, f"the arrays of {target!r} have different dimensions")
     if target in _SHIFTING:
@@ -80,11 +80,11 @@ def _custom_call(sig: Signature) -> FactorRule:
     if target in _APPROXIMATE_TOP_K:
         return _approximate_top_k(sig)
     if target in _LINEAR_ALGEBRA:
-        return _lettered(sig, _LINEAR_ALGEBRA[target])
+        return _letter_rule(sig, _LINEAR_ALGEBRA[target])
     if target in LAPACK:
         routine = LAPACK[target]
         minor = [len(d) for d in (*routine.operands, *routine.results)]
-        return _batched(sig, min(s.rank - n for s, n in zip((*sig.operands, *sig.results), minor, strict=True)))
+        return _batch_rule(sig, min(s.rank - n for s, n in zip((*sig.operands, *sig.results), minor, strict=True)))
     return replicate_rule(sig, f"nothing is known of the dimensions of custom call {target!r}")
 
 
@@ -101,7 +101,7 @@ def _same_shapes(sig: Signature, kind: FactorKind = FactorKind.PASS_THROUGH) -> 
     return b.build()
 
 
-def _batched(sig: Signature, count: int) -> FactorRule:
+def _batch_rule(sig: Signature, count: int) -> FactorRule:
     """The first ``count`` dimensions of all arrays that have so many pass through, the rest is whole."""
     b = sig.builder()
     shapes = (*sig.operands, *sig.results)
@@ -114,7 +114,7 @@ def _batched(sig: Signature, count: int) -> FactorRule:
     return b.build(reason="only the batch dimensions are known to be independent")
 
 
-def _one_sided(sig: Signature, side: str) -> FactorRule:
+def _one_sided_rule(sig: Signature, side: str) -> FactorRule:
     """``x`` of ``a x = b`` or ``x a = b``, or a product with reflections: the last operand becomes the result."""
     b = sig.builder()
     last, result = len(sig.operands) - 1, sig.results[0]
@@ -125,7 +125,7 @@ def _one_sided(sig: Signature, side: str) -> FactorRule:
     return b.build()
 
 
-def _lettered(sig: Signature, letters: str) -> FactorRule:
+def _letter_rule(sig: Signature, letters: str) -> FactorRule:
     """Batch dimensions pass through; minor dimensions of one letter belong together, but are needed whole."""
     operands, _, results = letters.partition("->")
     minor = [*operands.split(","), *results.split(",")]

@@ -47,13 +47,13 @@ def parse_rule(text: str, operands: Sequence[tuple[int, ...]], results: Sequence
     sizes = _sizes(found["sizes"] or "", [*tensors[0], *tensors[1]], [*operands, *results])
     kinds, blocked = _kinds(found["kinds"], len(sizes))
     factors = [Factor(n, kinds.get(f, FactorKind.PASS_THROUGH), f in blocked) for f, n in enumerate(sizes)]
-    left = [_filled(t, d, factors) for t, d in zip(tensors[0], operands, strict=True)]
-    right = [_filled(t, d, factors) for t, d in zip(tensors[1], results, strict=True)]
+    left = [_fill(t, d, factors) for t, d in zip(tensors[0], operands, strict=True)]
+    right = [_fill(t, d, factors) for t, d in zip(tensors[1], results, strict=True)]
     reduction = "sum" if FactorKind.REDUCTION in kinds.values() else ""
     return FactorRule(tuple(factors), tuple(left), tuple(right), reduction)
 
 
-def _filled(tensor: TensorFactors, dims: tuple[int, ...], factors: list[Factor]) -> TensorFactors:
+def _fill(tensor: TensorFactors, dims: tuple[int, ...], factors: list[Factor]) -> TensorFactors:
     """The tensor with a whole factor of its own on every dimension that has none."""
     out: list[tuple[int, ...]] = []
     for indices, size in zip(tensor, dims, strict=True):

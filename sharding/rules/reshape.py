@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["identity", "reshape", "widened"]
+__all__ = ["identity_rule", "reshape", "widening_rule"]
 
 
 @dataclass(slots=True)
@@ -102,10 +102,10 @@ def _in_reading_order(rule: FactorRule) -> FactorRule:
     return FactorRule(tuple(rule.factors[f] for f in order), sides[0], sides[1], rule.reduction, rule.reason)
 
 
-def widened(wide: Sequence[int], narrow: Sequence[int], parts: int, *, wide_first: bool) -> FactorRule:
+def widening_rule(wide: Sequence[int], narrow: Sequence[int], parts: int, *, wide_first: bool) -> FactorRule:
     """The rule between elements and their ``parts``: a reshape of the parts, which the wide side does not have.
 
-    Example: ``widened((2, 4), (2, 16), 4, wide_first=True)`` is ``([i, j])->([i, jk]) {i=2, j=4, k=4}
+    Example: ``widening_rule((2, 4), (2, 16), 4, wide_first=True)`` is ``([i, j])->([i, jk]) {i=2, j=4, k=4}
     need_replication={k}``.
     """
     rule = reshape((*wide, parts), narrow) if wide_first else reshape(narrow, (*wide, parts))
@@ -119,7 +119,7 @@ def widened(wide: Sequence[int], narrow: Sequence[int], parts: int, *, wide_firs
 
 
 @lru_cache(maxsize=4096)
-def identity(dims: tuple[int, ...], sources: int = 1) -> FactorRule:
+def identity_rule(dims: tuple[int, ...], sources: int = 1) -> FactorRule:
     """The rule of an edge: ``sources`` operands and one result of the same dimensions."""
     builder = RuleBuilder([dims] * sources, [dims])
     for d, size in enumerate(dims):

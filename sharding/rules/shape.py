@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
-from shardc.sharding.rules.reshape import reshape, widened
+from shardc.sharding.rules.reshape import reshape, widening_rule
 from shardc.sharding.rules.signature import FactorRow, Replicate, Row, Signature, replicate_rule
 
 __all__ = ["RULES"]
@@ -50,7 +50,7 @@ def _bitcast(sig: Signature) -> FactorRule:
     wide, narrow = (operand, result) if narrow_is_result else (result, operand)
     if not wide.size or narrow.size % wide.size:
         return replicate_rule(sig, "this bitcast changes the width of the elements by no whole number")
-    return widened(wide.dims, narrow.dims, narrow.size // wide.size, wide_first=narrow_is_result)
+    return widening_rule(wide.dims, narrow.dims, narrow.size // wide.size, wide_first=narrow_is_result)
 
 
 def _same_or(kind: FactorKind, sig: Signature, moved: tuple[int, ...]) -> FactorRule:
@@ -62,7 +62,7 @@ def _same_or(kind: FactorKind, sig: Signature, moved: tuple[int, ...]) -> Factor
     return b.build()
 
 
-def _changed(a: Shape, b: Shape) -> tuple[int, ...]:
+def _changed_dims(a: Shape, b: Shape) -> tuple[int, ...]:
     return tuple(d for d, (m, n) in enumerate(zip(a.dims, b.dims, strict=True)) if m != n)
 
 
@@ -85,7 +85,7 @@ def _joins_slices(i: Instruction) -> tuple[bool]:
 
 
 def _slice(sig: Signature) -> FactorRule:
-    return _same_or(FactorKind.PERMUTATION, sig, _changed(sig.operands[0], sig.results[0]))
+    return _same_or(FactorKind.PERMUTATION, sig, _changed_dims(sig.operands[0], sig.results[0]))
 
 
 def _pad(sig: Signature) -> FactorRule:

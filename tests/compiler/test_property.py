@@ -23,7 +23,7 @@ from shardc.hlo.errors import UnsupportedError, VerificationError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder, binary_computation, make_instruction, make_module
 from shardc.hlo.ir.infer import infer_shape
-from shardc.hlo.ir.infer.window import windowed_size
+from shardc.hlo.ir.infer.window import count_windows
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS, ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import DTYPES, array_shape
@@ -296,7 +296,7 @@ def window_dim(p: Program, size: int, *, dilated: bool = True) -> WindowDim:
     low, high = p.draw(st.integers(-1, 2)), p.draw(st.integers(0, 2))
     base = p.draw(st.integers(1, 2)) if dilated else 1
     w = WindowDim(p.draw(st.integers(1, 3)), p.draw(st.integers(1, 3)), low, high, base, p.draw(st.integers(1, 2)))
-    return w if windowed_size(size, w) else WindowDim(1)
+    return w if count_windows(size, w) else WindowDim(1)
 
 
 @prop(25)
@@ -327,8 +327,8 @@ def test_select_and_scatter(p: Program) -> None:
         p.draw(DIMS.filter(bool)),
     )
     plain = [WindowDim(w.size, w.stride, max(w.pad_low, 0), w.pad_high) for w in (window_dim(p, n) for n in dims)]
-    window = Window(tuple(w if windowed_size(n, w) else WindowDim(1) for n, w in zip(dims, plain, strict=True)))
-    source = tuple(windowed_size(n, w) for n, w in zip(dims, window.dims, strict=True))
+    window = Window(tuple(w if count_windows(n, w) else WindowDim(1) for n, w in zip(dims, plain, strict=True)))
+    source = tuple(count_windows(n, w) for n, w in zip(dims, window.dims, strict=True))
     p.op(
         "select-and-scatter", p.small(dtype, *dims), p.small(dtype, *source), p.small(dtype), window=window,
         select=order(dtype, "GE"), scatter=binary_computation("add", dtype),

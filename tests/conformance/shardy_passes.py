@@ -75,7 +75,7 @@ def after_passes(text: str) -> str:
             shared = run.passes[PIPELINE].get("dedup-functions-fully") == "true"
             options = PropagationOptions(share_functions=shared, strict_interface=True, every_function=True)
             outcome = propagate(module, options=options).outcome
-            written, inserted = outcome.as_written(), outcome.inserted()
+            written, inserted = outcome.as_written(), outcome.added_constraints()
             request = sharding_request(
                 plain,
                 written,
@@ -133,7 +133,7 @@ def refined(run: Run, module: Module) -> tuple[Module, Mapping[str, Sharding], M
                 options = replace(options, strategy=strategy)
             outcome = PropagateOnce(options, "all" if sunk else "written").outcome(module)
             module = outcome.as_written(closed=False, edges_sunk=sunk)
-            inserted |= outcome.inserted(closed=False)
+            inserted |= outcome.added_constraints(closed=False)
             if given.get("keep-sharding-rules") == "true":
                 rules |= outcome.rules()
     return module, inserted, rules

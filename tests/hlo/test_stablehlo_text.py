@@ -273,11 +273,11 @@ def test_a_reader_that_crashes_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
 
     spoilt = "import os, runpy, time\nworker = runpy.run_path({!r})['main'].__globals__\n{}\nworker['main']()\n"
     for how, reason in (
-        ("worker['_loaded'] = lambda: lambda _: os.abort()", "(signal 6)"),
-        ("worker['_loaded'] = lambda: lambda _: os._exit(3)", "(exit status 3)"),
-        ("worker['_loaded'] = lambda: lambda _: 1 / 0", "(exit status 1): ZeroDivisionError"),
-        ("worker['_loaded'] = lambda: os.abort()", "(signal 6)"),
-        ("worker['_loaded'] = lambda: lambda _: time.sleep(60)", "did not finish within 1 seconds"),
+        ("worker['_load_answers'] = lambda: lambda _: os.abort()", "(signal 6)"),
+        ("worker['_load_answers'] = lambda: lambda _: os._exit(3)", "(exit status 3)"),
+        ("worker['_load_answers'] = lambda: lambda _: 1 / 0", "(exit status 1): ZeroDivisionError"),
+        ("worker['_load_answers'] = lambda: os.abort()", "(signal 6)"),
+        ("worker['_load_answers'] = lambda: lambda _: time.sleep(60)", "did not finish within 1 seconds"),
     ):
         script = tmp_path / "spoilt.py"
         script.write_text(spoilt.format(str(_WORKER), how))

@@ -17,7 +17,7 @@ from shardc.frontends.load import load_program
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.text.carried import carried_text, with_carried
+from shardc.hlo.text.carried import print_carried, restore_carried
 from shardc.hlo.text.equal import difference
 from shardc.hlo.text.reader import read_hlo
 from shardc.stages.stages import as_stage
@@ -27,7 +27,7 @@ MESH = Mesh({"data": 2, "model": 2})
 
 
 def carried(module: Module) -> Module:
-    return load_program(carried_text(module).encode(), "").module
+    return load_program(print_carried(module).encode(), "").module
 
 
 def executable(program: shardc.Program, folder: Path) -> bytes:
@@ -64,14 +64,14 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     assert [i.source for i in read.instructions()] == [i.source for i in module.instructions()]
     assert [i.sharding for i in read.instructions()] == [i.sharding for i in module.instructions()]
     assert module_key(read, None) == module_key(module, None)
-    assert carried_text(carried(read)) == carried_text(read)
+    assert print_carried(carried(read)) == print_carried(read)
     assert "frontend_attributes" not in read.attrs or name == "mlir"
 
 
 @pytest.mark.parametrize("name", ["names", "donated", "open", "text"])
 def test_the_same_executable(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]()
-    there = as_stage(load_program(carried_text(program.module).encode(), ""))
+    there = as_stage(load_program(print_carried(program.module).encode(), ""))
     assert executable(program, tmp_path / "a") == executable(there, tmp_path / "b")
 
 
@@ -82,7 +82,7 @@ def test_odd_names() -> None:
 
 def test_other_texts_stay_as_they_are() -> None:
     module = read_hlo('HloModule m, frontend_attributes={a="b"}\n\nENTRY e {\n  ROOT %x = f32[2] parameter(0)\n}\n')
-    assert with_carried(module) is module
+    assert restore_carried(module) is module
     own = carried(module.with_(result_names=("x",), mesh=Mesh({"a": 2})))
     assert own.attrs["frontend_attributes"] == (("a", "b"),) and own.result_names == ("x",)
 
@@ -102,4 +102,4 @@ def test_other_texts_stay_as_they_are() -> None:
 def test_what_nobody_wrote(header: str) -> None:
     text = f"HloModule m, frontend_attributes={{{header}}}\n\nENTRY e {{\n  ROOT %x = f32[2] parameter(0)\n}}\n"
     with pytest.raises(ParseError):
-        with_carried(read_hlo(text))
+        restore_carried(read_hlo(text))

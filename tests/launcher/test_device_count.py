@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import shardc
 from shardc.cli.app import main
 from shardc.frontends.load import load_program
-from shardc.sharding.notations.tile_assignments import device_count, with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes, device_count
 
 BODY = """
 ENTRY main {
@@ -49,7 +49,7 @@ def test_all_stages_count_the_same_devices(found: tuple[str, int]) -> None:
     text, devices = found
     program = load_program(text.encode(), "drawn.hlo")
     assert device_count(program.module) == devices
-    assert device_count(with_axis_shardings(program.module)) == devices
+    assert device_count(convert_to_axes(program.module)) == devices
     assert program.for_one_device == (devices == 1)
     assert program.partition().num_devices == devices
 

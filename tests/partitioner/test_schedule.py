@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.costs.network.transfer import Transfer
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined, split
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, split
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.schedule import list_schedules, timeline
@@ -150,6 +150,6 @@ def test_pairs_come_apart_and_together(opcode: str) -> None:
     start, done = split(one)
     assert is_start(start) and is_done(done) and not is_start(one) and not is_done(start)
     assert done.shape is one.shape and done.operands == (start,)
-    whole = joined(start)
+    whole = join_pair(start)
     assert (whole.opcode, whole.shape, whole.operands, whole.name) == (opcode, SHAPE, one.operands, "c")
     assert whole.attrs == one.attrs

@@ -18,7 +18,7 @@ from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
 from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals, operands_to_gather, plan_exchange
-from shardc.sharding.notations.tile_assignments import with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 from shardc.sharding.propagate import propagate
 
 N = 1 << 15
@@ -75,7 +75,7 @@ def test_the_length_of_the_program_costs_in_proportion() -> None:
 
 
 def whole(text: str) -> Module:
-    return propagate(with_axis_shardings(read_hlo(text))).module
+    return propagate(convert_to_axes(read_hlo(text))).module
 
 
 @pytest.mark.parametrize("shape", ["deep, one weight", "wide", "a loop with many readers"])

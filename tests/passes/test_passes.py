@@ -13,7 +13,7 @@ from shardc.frontends.load import load_program
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.text.carried import state_text
+from shardc.hlo.text.carried import print_state
 from shardc.passes.opt import passes_of, prepared, run_passes
 from shardc.passes.options import options_of
 from shardc.passes.pipelines import PIPELINES
@@ -89,7 +89,7 @@ def test_what_comes_out_is_what_the_example_says(case: Case, tmp_path: Path) -> 
     file = tmp_path / case.file.name
     file.write_text(case.text, encoding="utf-8")
     assert "// CHECK" in case.text
-    complaint = file_check(file, state_text(case.modules()[1]))
+    complaint = file_check(file, print_state(case.modules()[1]))
     assert not complaint, complaint
 
 
@@ -130,8 +130,8 @@ def test_text_carries_what_a_pass_leaves(case: Case) -> None:
         case.about_devices or before.replica_count > 1
     ):  # what asks for its device, or says which meet, reads as partitioned
         return
-    read = prepared(load_program(state_text(after).encode(), "").module, {}, None)
-    assert numbered(state_text(read)) == numbered(state_text(prepared(after, {}, None)))
+    read = prepared(load_program(print_state(after).encode(), "").module, {}, None)
+    assert numbered(print_state(read)) == numbered(print_state(prepared(after, {}, None)))
     assert (read.mesh, read.partitioned, read.arg_names) == (after.mesh, after.partitioned, after.arg_names)
     for key in ("global_parameters", "global_results", "device_orders"):
         assert read.attrs.get(key) == after.attrs.get(key), key
@@ -162,7 +162,7 @@ def test_pipelines_do_something_and_programs_mean_the_same(name: str) -> None:
     before = run_passes(given, passes_of(needs.get(name, "propagate,partition")), Config())
     after = run_passes(before, passes_of(name), Config())
     if name not in ("prepare-pipeline", "xla-form-pipeline"):
-        assert state_text(after) != state_text(before)
+        assert print_state(after) != print_state(before)
     like = before if before.partitioned else None
     for got, wanted in zip(results(after, 0, like), results(before, 0, like), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5 * np.abs(wanted).max())
@@ -188,7 +188,7 @@ def test_any_pass_on_any_program(name: str) -> None:
 @pytest.mark.parametrize("name", PASSES)
 def test_examples_show_a_pass_acting_and_leaving_alone(name: str) -> None:
     cases = [c for c in CASES if c.file == FILES[name]]
-    acted = [state_text(c.modules()[0]) != state_text(c.modules()[1]) for c in cases]
+    acted = [print_state(c.modules()[0]) != print_state(c.modules()[1]) for c in cases]
     assert any(acted), "no example in which the pass does something"
     assert not all(acted) or name in ALWAYS, "no example in which the pass does nothing"
     for case, did in zip(cases, acted, strict=True):

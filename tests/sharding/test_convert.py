@@ -23,7 +23,7 @@ from shardc.hlo.text.notations.tiles import parse_sharding, print_sharding
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 from shardc.sharding.axes.sub_axes import axis_range, minus
 from shardc.sharding.axes.tile_ranges import device_list
-from shardc.sharding.notations.tile_assignments import derive_mesh, from_tile, to_tile, with_axis_shardings
+from shardc.sharding.notations.tile_assignments import convert_to_axes, derive_mesh, from_tile, to_tile
 from shardc.sharding.propagate import propagate
 
 
@@ -236,7 +236,7 @@ def v2(tile: tuple[int, ...], reshape: tuple[int, ...], transpose: tuple[int, ..
 
 
 def test_one_mesh_for_all_shardings_of_a_module() -> None:
-    m = with_axis_shardings(
+    m = convert_to_axes(
         program(
             v2((2, 4), (8,)), v2((8, 1), (8,)), v2((4, 1, 2), (2, 4), (1, 0), last=True), TileSharding("replicated")
         )
@@ -249,7 +249,7 @@ def test_one_mesh_for_all_shardings_of_a_module() -> None:
 
 def test_explicit_list_in_another_order_becomes_device_ids() -> None:
     tile = TileSharding("tiled", (4, 1), (0, 1, 3, 2))
-    m = with_axis_shardings(program(tile))
+    m = convert_to_axes(program(tile))
     assert m.mesh is not None
     assert m.mesh.device_ids == (0, 1, 3, 2)
     assert tiles_by_device(m.parameters[0].axis_sharding) == tiles_by_device_of_tile(tile, 2)
@@ -259,7 +259,7 @@ SIXTHS = v2((2, 1, 3), (6,), last=True), v2((3, 1, 2), (6,), last=True)
 
 
 def test_of_two_shardings_that_no_mesh_has_the_second_gets_other_digits() -> None:
-    m = with_axis_shardings(program(*SIXTHS))
+    m = convert_to_axes(program(*SIXTHS))
     assert m.mesh == Mesh({"axis_0": 2, "axis_1": 3})
     assert [str(p.sharding) for p in m.parameters] == ["[{axis_0}, {}]", "[{axis_1}, {}]"]
     # Position p has tile p % 3 for what device d has as tile d // 2; where both agree, nothing moves.
@@ -271,14 +271,14 @@ def test_shardings_that_no_mesh_has_are_named_where_devices_can_tell() -> None:
     device = Instruction("partition-id", array_shape("u32"), (), name="device")
     entry = Computation("main", [*module.entry, device], module.entry.root)
     with pytest.raises(AnnotationError, match="no mesh can express both") as caught:
-        with_axis_shardings(module.with_(computations=(entry,), entry=entry))
+        convert_to_axes(module.with_(computations=(entry,), entry=entry))
     assert "%p0" in str(caught.value)
     assert "%p1" in str(caught.value)
 
 
 def test_device_numbers_beyond_the_devices_are_named() -> None:
     with pytest.raises(AnnotationError, match="other devices than 0 to 1") as caught:
-        with_axis_shardings(program(TileSharding("tiled", (2, 1), (0, 1)), TileSharding("tiled", (2, 1), (0, 5))))
+        convert_to_axes(program(TileSharding("tiled", (2, 1), (0, 1)), TileSharding("tiled", (2, 1), (0, 5))))
     assert "%p1" in str(caught.value)
 
 
@@ -291,7 +291,7 @@ def test_device_numbers_beyond_the_devices_are_named() -> None:
 )
 def test_misfits(tile: TileSharding, message: str) -> None:
     with pytest.raises(AnnotationError, match=message):
-        with_axis_shardings(program(tile, num_partitions=8))
+        convert_to_axes(program(tile, num_partitions=8))
 
 
 def test_kinds_without_tiles() -> None:
@@ -322,11 +322,11 @@ def test_unspecified_dimensions_of_a_constraint_are_open() -> None:
     x = b.parameter(array_shape("f32", 8, 8), "x")
     c = b.add("custom-call", x, shape=x.shape, custom_call_target="Sharding", sharding=v2((2, 1), (2,)),
               backend_config="unspecified_dims=[1]")  # fmt: skip
-    m = with_axis_shardings(make_module("m", b.build(c), num_partitions=2))
+    m = convert_to_axes(make_module("m", b.build(c), num_partitions=2))
     assert [d.closed for d in m.entry.root.axis_sharding.dims] == [True, False]
 
 
 def test_large_iota_stays_small() -> None:
-    m = with_axis_shardings(program(v2((256, 16), (4096,)), dims=(512, 512)))
+    m = convert_to_axes(program(v2((256, 16), (4096,)), dims=(512, 512)))
     assert m.mesh == Mesh({"axis_0": 256, "axis_1": 16})
     assert np.prod([s for _, s in m.mesh.axes]) == 4096

@@ -11,6 +11,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding, TileSharding
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.sharding.propagate import Propagation, PropagationOptions, propagate
+from shardc.sharding.provenance.explain_value import explain_value
 
 MESH = Mesh({"a": 2, "b": 4})
 MATRIX = array_shape("f32", 8, 16)
@@ -84,7 +85,9 @@ def test_conflict_takes_the_compatible_major_prefix() -> None:
     b.add("add", x, y, name="z")
     p = propagate(finish(b, mesh=mesh))
     assert shown(p, "z") == "[{a}]"
-    assert any("conflict" in line and "{a, b}" in line and "{a, c}" in line for line in p.provenance.explain("x"))
+    assert any(
+        "conflict" in line and "{a, b}" in line and "{a, c}" in line for line in explain_value(p.provenance, "x")
+    )
 
 
 def test_user_priorities_come_first() -> None:
@@ -132,7 +135,7 @@ def test_loop_carry_is_one_value() -> None:
     assert shown(p, "start") == shown(p, "inside") == "[{a}, {b}]"
     assert shown(p, "w") == shown(p, "next") == shown(p, "p") == shown(p, "c") == "[] [{a}, {b}]"
     assert_complete(p.module)
-    lines = p.provenance.explain("start")
+    lines = explain_value(p.provenance, "start")
     assert any("loop carry %w" in line for line in lines)
     assert lines[-1].endswith("a by annotation") or "by annotation" in lines[-1]
 
@@ -272,12 +275,12 @@ def test_explain_knows_near_names_and_reasons_are_data() -> None:
     x = b.parameter(MATRIX, "weights", sharding=sharded("a", None))
     b.add("sine", x, name="y")
     p = propagate(finish(b).with_(arg_names=("w['1']",)))
-    lines = p.provenance.explain("y")
+    lines = explain_value(p.provenance, "y")
     assert lines[0] == "%y: [{a}, {}]"
     assert "from w['1'] dimension 0 through sine %y, factor i of ([i, j])->([i, j]), step 1" in lines[1]
-    assert p.provenance.explain("w['1']")[0] == "w['1']: [{a}, {}]"
+    assert explain_value(p.provenance, "w['1']")[0] == "w['1']: [{a}, {}]"
     with pytest.raises(AnnotationError, match="no value is named") as caught:
-        p.provenance.explain("weight")
+        explain_value(p.provenance, "weight")
     assert "weights" in str(caught.value)
     value = p.provenance.graph.values[p.provenance.names["y"]][0]
     reason = p.provenance.reasons(value)[0]

@@ -9,8 +9,9 @@ import pytest
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.stablehlo.reader import read_stablehlo
 from shardc.sharding.propagate import Propagation, propagate
+from shardc.sharding.provenance.explain_value import explain_value
 from shardc.sharding.provenance.history_json import provenance_dict
-from shardc.sharding.provenance.missed import lost_alternatives
+from shardc.sharding.provenance.missed import missed_axes
 
 PROGRAM = """
 sdy.mesh @mesh = <["data"=2, "model"=4]>
@@ -37,7 +38,7 @@ def propagated() -> Propagation:
 
 
 def test_the_path_back_to_the_annotation(propagated: Propagation) -> None:
-    lines = propagated.provenance.explain("w2")
+    lines = explain_value(propagated.provenance, "w2")
     assert lines[0] == "w2: [{model}, {data}]"
     told = [line for line in lines if "dimension 0: model" in line]
     assert "through dot" in told[0]
@@ -69,7 +70,7 @@ def test_the_root_of_an_axis_is_the_annotated_place(propagated: Propagation) -> 
     (model,) = history.shardings[w2].dims[0].axes
     assert history.root((w2, 0, model)) == (w1, 1, model)
     assert history.root((w1, 1, model)) == (w1, 1, model)
-    assert history.said(w1) == w1
+    assert history.annotation_source(w1) == w1
 
 
 def test_a_constraint_is_where_its_operand_is_annotated() -> None:
@@ -77,22 +78,22 @@ def test_a_constraint_is_where_its_operand_is_annotated() -> None:
   %1 = stablehlo.tanh %c"""
     history = propagate(read_stablehlo(PROGRAM.replace("  %1 = stablehlo.tanh %0", constraint))).provenance
     (dot,) = history.find("dot.1")
-    assert history.graph.origin[history.said(dot)][0].source == "mlp.py:20"
-    assert "(mlp.py:20)" in "\n".join(history.explain("dot.1"))
+    assert history.graph.origin[history.annotation_source(dot)][0].source == "mlp.py:20"
+    assert "(mlp.py:20)" in "\n".join(explain_value(history, "dot.1"))
 
 
 def test_losing_alternatives_tell_against_what(propagated: Propagation) -> None:
     (y,) = propagated.provenance.find("y")
-    (lost, *_) = [a for a in lost_alternatives(propagated.provenance, y) if a.axes == ("data",)]
-    assert (lost.dimension, lost.other, lost.because) == (0, "%tanh.1", "dimension 1 has data")
-    text = "\n".join(propagated.provenance.explain("y"))
+    (missed, *_) = [a for a in missed_axes(propagated.provenance, y) if a.axes == ("data",)]
+    assert (missed.dimension, missed.other, missed.because) == (0, "%tanh.1", "dimension 1 has data")
+    text = "\n".join(explain_value(propagated.provenance, "y"))
     assert "lost: dimension 0 without data of %tanh.1 (dot %dot.2): dimension 1 has data" in text
 
 
 def test_a_closed_dimension_is_named_with_its_line() -> None:
     text = PROGRAM.replace('%w2: tensor<32x6xf32> loc', '%w2: tensor<32x6xf32> {sdy.sharding = '
                            '#sdy.sharding<@mesh, [{}, {}]>} loc')  # fmt: skip
-    lines = propagate(read_stablehlo(text)).provenance.explain("w2")
+    lines = explain_value(propagate(read_stablehlo(text)).provenance, "w2")
     assert any("without model" in line and "closed by annotation (mlp.py:5)" in line for line in lines)
     assert any("dimension 0: kept whole by annotation (mlp.py:5)" in line for line in lines)
 
@@ -100,7 +101,7 @@ def test_a_closed_dimension_is_named_with_its_line() -> None:
 def test_sizes_that_do_not_divide() -> None:
     text = PROGRAM.replace('%b: tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"data"}]>}',
                            '%b: tensor<8x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}')  # fmt: skip
-    lines = propagate(read_stablehlo(text)).provenance.explain("w2")
+    lines = explain_value(propagate(read_stablehlo(text)).provenance, "w2")
     assert any("without model" in line for line in lines) or "model" in lines[0]
 
 
@@ -112,7 +113,7 @@ def test_two_axes_of_one_dimension_have_two_stories() -> None:
       %0 = stablehlo.add %x, %y : tensor<8xf32> loc("z")
       return %0 : tensor<8xf32>
     }"""
-    lines = propagate(read_stablehlo(text)).provenance.explain("x")
+    lines = explain_value(propagate(read_stablehlo(text)).provenance, "x")
     assert lines[0] == "x: [{a, b}]"
     assert "x dimension 0: a by annotation" in "\n".join(lines)
     assert any("dimension 0: b from" in line for line in lines)
@@ -140,7 +141,7 @@ def test_as_json(propagated: Propagation) -> None:
 
 def test_unknown_names_are_near_ones(propagated: Propagation) -> None:
     with pytest.raises(AnnotationError, match="no value is named 'w3'") as caught:
-        propagated.provenance.explain("w3")
+        explain_value(propagated.provenance, "w3")
     assert "w1" in str(caught.value)
 
 
@@ -164,4 +165,4 @@ def test_stories_cross_the_border_of_a_manual_computation() -> None:
                 assert story[-1].step == 0, (history.name(value), dim, axis)
                 count += 1
     assert count >= 6
-    assert any("dimension 1: b by annotation" in line for line in history.explain("x"))
+    assert any("dimension 1: b by annotation" in line for line in explain_value(history, "x"))

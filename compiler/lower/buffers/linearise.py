@@ -25,7 +25,7 @@ from shardc.compiler.lower.lowered import (
     WhileStep,
 )
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
@@ -266,9 +266,9 @@ class Linearisation:
         return results
 
     def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        if not is_start(i) or joined(i).opcode not in _COLLECTIVES:
+        if not is_start(i) or join_pair(i).opcode not in _COLLECTIVES:
             return self._refused(i, operands, steps)
-        return self.start(i, joined(i), operands, steps)
+        return self.start(i, join_pair(i), operands, steps)
 
     def start(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""

@@ -41,7 +41,7 @@ def exchange_ragged(i: Instruction, groups: Groups, partitions: int) -> Computat
     source = p.op("add", p.op("multiply", sender, p.full(data.shape.dims[0], chosen.shape)), place)
     whole = _gather(p, data, groups)
     moved = _take(p, p.reshape(whole, (count * data.shape.dims[0], *data.shape.dims[1:])), source)
-    return p.done(p.op("select", p.spread(written, output.shape.dims, (0,)), moved, output))
+    return p.build(p.op("select", p.spread(written, output.shape.dims, (0,)), moved, output))
 
 
 def _position(p: Operations, groups: Groups, partitions: int) -> Instruction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined, marked
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, mark_pair
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable
 
@@ -25,7 +25,7 @@ class JoinPairs:
 
 def _change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if is_start(old):
-        return marked(joined(old, operands))
+        return mark_pair(join_pair(old, operands))
     if is_done(old):
         return operands[0]
     return None

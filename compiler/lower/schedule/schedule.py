@@ -10,7 +10,7 @@ from shardc.compiler.lower.buffers.linearise import linearise, linearise_part
 from shardc.compiler.lower.schedule.kernel_costs import KernelCosts
 from shardc.compiler.lower.schedule.order_for_memory import loop_bodies
 from shardc.compiler.lower.schedule.overlap import Overlap
-from shardc.hlo.ir.asynchronous import is_done, is_start, joined, was_asynchronous
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.partitioner.schedule import ScheduledOrder, Timeline, list_schedules, timeline
@@ -128,7 +128,7 @@ class _Scheduling:
         """Starts of transfers that too little goes on beside; beside those that came as pairs anything will do."""
 
         def least(start: Instruction) -> float:
-            return 0.0 if self.overlap.everything or was_asynchronous(joined(start)) else self.overlap.least_seconds
+            return 0.0 if self.overlap.everything or was_asynchronous(join_pair(start)) else self.overlap.least_seconds
 
         hidden = plan.timeline.hidden
         return {i for i in plan.order if is_start(i) and hidden[i] < max(least(i), _NOTHING)}
@@ -152,7 +152,7 @@ def _joined(computation: Computation, starts: Set[Instruction]) -> Computation:
             continue
         operands = tuple(new[o] for o in old.operands)
         if old in starts:
-            new[old] = joined(old, operands)
+            new[old] = join_pair(old, operands)
         else:
             same = all(a is b for a, b in zip(operands, old.operands, strict=True))
             new[old] = old if same else old.replace(operands=operands)

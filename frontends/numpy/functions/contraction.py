@@ -20,8 +20,8 @@ from shardc.frontends.numpy.values import (
     lift,
     normal_axis,
     refuse,
-    reshaped,
-    transposed,
+    reshape,
+    transpose,
 )
 
 __all__ = ["FUNCTIONS", "GUFUNCS", "dot_general"]
@@ -53,7 +53,7 @@ def _common(*values: Tracer) -> tuple[Tracer, ...]:
     return tuple(convert(v, dtype) for v in values)
 
 
-def _batched(a: Tracer, b: Tracer, rank_a: int, rank_b: int) -> tuple[Tracer, Tracer, tuple[int, ...]]:
+def _broadcast_batches(a: Tracer, b: Tracer, rank_a: int, rank_b: int) -> tuple[Tracer, Tracer, tuple[int, ...]]:
     """Leading dimensions broadcast against each other."""
     lead = np.broadcast_shapes(a.shape[: a.ndim - rank_a], b.shape[: b.ndim - rank_b])
     a = broadcast(a, (*lead, *a.shape[a.ndim - rank_a :]))
@@ -67,7 +67,7 @@ def _product(a: Tracer, b: Tracer, core_a: str, core_b: str) -> Tracer:
         raise ValueError(f"matmul: dimensions of {a.shape} and {b.shape} do not fit")
     if b.ndim == len(core_b):  # one matrix or vector for all: no need to spread it.
         return dot_general(a, b, ((a.ndim - 1,), (core_b.index("k"),)))
-    a, b, lead = _batched(a, b, len(core_a), len(core_b))
+    a, b, lead = _broadcast_batches(a, b, len(core_a), len(core_b))
     n = len(lead)
     return dot_general(a, b, ((n + core_a.index("k"),), (n + core_b.index("k"),)), (lead, lead))
 
@@ -98,7 +98,7 @@ def _gufunc(recorder: Trace, ufunc: Any, a: Any, b: Any, axis: Any = None, dtype
 
 
 def _to_end(x: Tracer, axis: int) -> Tracer:
-    return transposed(x, [d for d in range(x.ndim) if d != axis] + [axis])
+    return transpose(x, [d for d in range(x.ndim) if d != axis] + [axis])
 
 
 def _dot(recorder: Trace, a: Any, b: Any) -> Any:
@@ -118,13 +118,13 @@ def _inner(recorder: Trace, a: Any, b: Any) -> Any:
 
 
 def _vdot(recorder: Trace, a: Any, b: Any) -> Any:
-    x, y = (reshaped(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
+    x, y = (reshape(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
     return _dot(recorder, NP.conjugate(x) if x.aval.dtype.is_complex else x, y)
 
 
 def _outer(recorder: Trace, a: Any, b: Any) -> Any:
-    x, y = (reshaped(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
-    return NP.multiply(reshaped(x, (x.size, 1)), y)
+    x, y = (reshape(v, (v.size,)) for v in (lift(recorder, a), lift(recorder, b)))
+    return NP.multiply(reshape(x, (x.size, 1)), y)
 
 
 def _tensordot(recorder: Trace, a: Any, b: Any, axes: Any = 2) -> Any:
@@ -144,10 +144,10 @@ def _kron(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
     rank = max(x.ndim, y.ndim)
     left, right = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
-    spread_x = reshaped(x, [n for m in left for n in (m, 1)])
-    spread_y = reshaped(y, [n for m in right for n in (1, m)])
+    spread_x = reshape(x, [n for m in left for n in (m, 1)])
+    spread_y = reshape(y, [n for m in right for n in (1, m)])
     product = NP.multiply(spread_x, spread_y)
-    return reshaped(product, [m * n for m, n in zip(left, right, strict=True)])
+    return reshape(product, [m * n for m, n in zip(left, right, strict=True)])
 
 
 # einsum
@@ -170,8 +170,8 @@ def _einsum(recorder: Trace, *operands: Any, optimize: Any = False, dtype: Any =
         needed = set(output).union(*(t for _, t in terms))
         terms.append(_pair(*a, *b, needed, sizes))
     value, letters = terms[0]
-    value, letters = _summed(value, letters, set(output))
-    return transposed(value, [letters.index(c) for c in output])
+    value, letters = _sum_letters(value, letters, set(output))
+    return transpose(value, [letters.index(c) for c in output])
 
 
 def _from_sublists(operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -251,7 +251,7 @@ def _order(terms: Sequence[tuple[Tracer, str]], output: str) -> list[tuple[int, 
     return pairs
 
 
-def _summed(x: Tracer, term: str, needed: set[str]) -> tuple[Tracer, str]:
+def _sum_letters(x: Tracer, term: str, needed: set[str]) -> tuple[Tracer, str]:
     gone = tuple(d for d, c in enumerate(term) if c not in needed)
     return fold("add", x, gone, 0) if gone else x, "".join(c for c in term if c in needed)
 
@@ -260,13 +260,13 @@ def _pair(
     x: Tracer, left: str, y: Tracer, right: str, needed: set[str], sizes: Mapping[str, int]
 ) -> tuple[Tracer, str]:
     """Contract two terms: shared letters that are needed later are batch dimensions, the others are summed."""
-    x, left = _summed(_stretched(x, left, right, sizes), left, needed | set(right))
-    y, right = _summed(_stretched(y, right, left, sizes), right, needed | set(left))
+    x, left = _sum_letters(_stretch(x, left, right, sizes), left, needed | set(right))
+    y, right = _sum_letters(_stretch(y, right, left, sizes), right, needed | set(left))
     shared = [c for c in left if c in right]
     batch = [c for c in shared if c in needed]
     gone = [c for c in shared if c not in needed]
     if not gone and not batch and x.aval.dtype.kind != "pred":
-        spread = reshaped(x, (*x.shape, *(1,) * y.ndim))
+        spread = reshape(x, (*x.shape, *(1,) * y.ndim))
         return NP.multiply(spread, y), left + right
     made = dot_general(
         x,
@@ -278,7 +278,7 @@ def _pair(
     return made, "".join(batch + rest)
 
 
-def _stretched(x: Tracer, term: str, other: str, sizes: Mapping[str, int]) -> Tracer:
+def _stretch(x: Tracer, term: str, other: str, sizes: Mapping[str, int]) -> Tracer:
     """Dimensions of size 1 spread to the size that the letter has elsewhere."""
     return broadcast(x, tuple(sizes[c] if c in other else n for c, n in zip(term, x.shape, strict=True)))
 

@@ -22,7 +22,7 @@ from shardc.frontends.numpy.values import (
     iota,
     lift,
     refuse,
-    reshaped,
+    reshape,
 )
 
 __all__ = ["FUNCTIONS"]
@@ -67,7 +67,7 @@ def _diag(recorder: Trace, v: Any, k: int = 0) -> Any:
 
 def _diagflat(recorder: Trace, v: Any, k: int = 0) -> Any:
     x = lift(recorder, v)
-    return _diag(recorder, reshaped(x, (x.size,)), k)
+    return _diag(recorder, reshape(x, (x.size,)), k)
 
 
 def _fill_diagonal(recorder: Trace, a: Any, val: Any, wrap: bool = False) -> None:
@@ -94,12 +94,12 @@ def _full_like(value: Any) -> Callable[..., Any]:
         *,
         device: Any = None,
     ) -> Any:
-        return _filled(recorder, a, value, dtype, shape)
+        return _fill(recorder, a, value, dtype, shape)
 
     return function
 
 
-def _filled(recorder: Trace, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
+def _fill(recorder: Trace, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     x = lift(recorder, a)
     dims = x.shape if shape is None else tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)
     wanted = x.dtype if dtype is None else np.dtype(dtype)
@@ -117,10 +117,10 @@ def _full_like_value(
     *,
     device: Any = None,
 ) -> Any:
-    return _filled(recorder, a, fill_value, dtype, shape)
+    return _fill(recorder, a, fill_value, dtype, shape)
 
 
-def _made(function: Any) -> Callable[..., Any]:
+def _make_constant(function: Any) -> Callable[..., Any]:
     """``np.tri(3, like=x)`` and such: NumPy makes the array, which becomes a constant."""
 
     def maker(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
@@ -174,7 +174,7 @@ def _arange(
     """Integers are counted in the program, others are a constant."""
     numbers = (0, start, step) if stop is None else (start, stop, step)
     if not all(isinstance(v, (int, np.integer)) for v in numbers) or np.dtype(dtype or np.int64).kind not in "iu":
-        return _made(np.arange)(recorder, *numbers, dtype=dtype)
+        return _make_constant(np.arange)(recorder, *numbers, dtype=dtype)
     kind = np.arange(numbers[0] * 0, numbers[1] * 0, numbers[2], dtype=dtype).dtype
     places = range(*map(int, numbers))
     counted: Any = iota(recorder, (len(places),), 0)
@@ -215,7 +215,7 @@ def _linspace(
 def _meshgrid(recorder: Trace, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     values = [lift(recorder, x) for x in xi]
     n = len(values)
-    made = [reshaped(v, [v.size if k == d else 1 for d in range(n)]) for k, v in enumerate(values)]
+    made = [reshape(v, [v.size if k == d else 1 for d in range(n)]) for k, v in enumerate(values)]
     if indexing == "xy" and n > 1:
         made = [NP.swapaxes(m, 0, 1) for m in made]
     return tuple(made) if sparse else tuple(equal_shapes(*made))
@@ -246,5 +246,5 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "asanyarray": _as_array,
     "ascontiguousarray": _as_array,
     "array": _as_new_array,
-    **{name: _made(getattr(np, name)) for name in _MAKERS.split()},
+    **{name: _make_constant(getattr(np, name)) for name in _MAKERS.split()},
 }

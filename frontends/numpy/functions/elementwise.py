@@ -129,7 +129,7 @@ def _is_finite(x: Tracer) -> Tracer:
     return emit("is-finite", x) if kind == "float" else full(x, x.shape, True)
 
 
-def _scaled(factor: float) -> Row:
+def _scale(factor: float) -> Row:
     return lambda x: emit("multiply", x, full(x, x.shape, factor, x.dtype))
 
 
@@ -174,10 +174,10 @@ UFUNCS: Mapping[str, Row] = {
     "square": lambda x: emit("multiply", x, x),
     "reciprocal": a.reciprocal,
     "conjugate": _conjugate,
-    "deg2rad": _scaled(np.pi / 180),
-    "radians": _scaled(np.pi / 180),
-    "rad2deg": _scaled(180 / np.pi),
-    "degrees": _scaled(180 / np.pi),
+    "deg2rad": _scale(np.pi / 180),
+    "radians": _scale(np.pi / 180),
+    "rad2deg": _scale(180 / np.pi),
+    "degrees": _scale(180 / np.pi),
     "exp2": lambda x: emit("power", full(x, x.shape, 2, x.dtype), x),
     "log2": a.log2,
     "log10": lambda x: a.log_to_base(x, 10),

@@ -16,7 +16,7 @@ from shardc.hlo.ir.types import array_shape
 __all__ = ["FUNCTIONS"]
 
 
-def _resized(x: Tracer, axis: int, n: int) -> Tracer:
+def _resize(x: Tracer, axis: int, n: int) -> Tracer:
     """Cropped or padded with zeros at the end."""
     if x.shape[axis] >= n:
         return take_slice(x, axis, 0, n)
@@ -45,7 +45,7 @@ def _one(x: Tracer, kind: str, n: int, axis: int, norm: str | None) -> Tracer:
         raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
     real_in, real_out = kind == "RFFT", kind == "IRFFT"
     half = n // 2 + 1
-    x = _resized(x, axis, half if real_out else n)
+    x = _resize(x, axis, half if real_out else n)
     moved = NP.moveaxis(x, axis, -1)
     dtype = x.dtype
     if real_in:

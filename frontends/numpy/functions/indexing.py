@@ -17,7 +17,7 @@ import numpy as np
 from shardc.frontends.numpy.masked import Masked
 from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer, _getitem, _setitem
-from shardc.frontends.numpy.values import broadcast, constant, convert, emit, full, lift, refuse, reshaped, sliced
+from shardc.frontends.numpy.values import broadcast, constant, convert, emit, full, lift, refuse, reshape, slice_ranges
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.types import array_shape
 
@@ -134,7 +134,7 @@ def _plan(x: Tracer, items: Sequence[Any]) -> _IndexPlan:
                 start, step = (start + (count - 1) * step, -step) if count else (0, 1)
             ranges.append((start, start + (count - 1) * step + 1 if count else start, step))
         else:
-            k = _known(x, item, n)
+            k = _known_index(x, item, n)
             ranges.append((k, k + 1, 1))
             basic.append(k)
         d += 1
@@ -158,7 +158,7 @@ def _range(item: slice, n: int, x: Tracer) -> tuple[int, int, int]:
     return item.indices(n)
 
 
-def _known(x: Tracer, item: Any, n: int) -> int:
+def _known_index(x: Tracer, item: Any, n: int) -> int:
     try:
         k = operator.index(item)
     except TypeError:
@@ -192,16 +192,16 @@ def _positions(x: Tracer, item: Any, n: int) -> Any:
 
 
 def _read_slices(x: Tracer, s: _Slices) -> Tracer:
-    made = sliced(x, s.ranges)
+    made = slice_ranges(x, s.ranges)
     if s.reversed:
         made = emit("reverse", made, dimensions=s.reversed)
-    return reshaped(made, s.dims)
+    return reshape(made, s.dims)
 
 
 def _write_slices(x: Tracer, s: _Slices, new: Tracer) -> Tracer:
     """``x`` with ``new`` in place of the slices."""
     counts = tuple(len(range(*r)) for r in s.ranges)
-    part = reshaped(new, counts)
+    part = reshape(new, counts)
     if s.reversed:
         part = emit("reverse", part, dimensions=s.reversed)
     if counts == x.shape:
@@ -227,7 +227,7 @@ def _basic_view(x: Tracer, plan: _IndexPlan) -> Tracer:
         x,
         lambda base: _read_slices(base, s),
         lambda base, new: _write_slices(base, s, new),
-        x.layout.indexed(plan.basic),
+        x.layout.index(plan.basic),
     )
 
 
@@ -244,7 +244,7 @@ def _vectors(x: Tracer, plan: _IndexPlan) -> tuple[Tracer, tuple[int, ...]]:
     if known:
         stacked = NP.stack([NP.broadcast_to(p, dims) for _, p in plan.advanced], axis=-1)
         return constant(x, stacked), dims
-    parts = [reshaped(broadcast(lift(x, p), dims), (*dims, 1)) for _, p in plan.advanced]
+    parts = [reshape(broadcast(lift(x, p), dims), (*dims, 1)) for _, p in plan.advanced]
     return parts[0] if len(parts) == 1 else emit("concatenate", *parts, dimensions=(len(dims),)), dims
 
 
@@ -282,14 +282,14 @@ def _gather(x: Tracer, plan: _IndexPlan) -> Tracer:
 def _starts(x: Tracer, vector: Tracer, indexed: tuple[int, ...]) -> list[Tracer]:
     """One scalar start per dimension from one index vector."""
     zero = constant(x, 0, np.int64)
-    parts = {d: reshaped(sliced(vector, [(k, k + 1, 1)]), ()) for k, d in enumerate(indexed)}
+    parts = {d: reshape(slice_ranges(vector, [(k, k + 1, 1)]), ()) for k, d in enumerate(indexed)}
     return [parts.get(d, zero) for d in range(x.ndim)]
 
 
 def _dynamic_slice(x: Tracer, vector: Tracer, indexed: tuple[int, ...]) -> Tracer:
     sizes = tuple(1 if d in indexed else n for d, n in enumerate(x.shape))
     made = emit("dynamic-slice", x, *_starts(x, vector, indexed), dynamic_slice_sizes=sizes)
-    return reshaped(made, tuple(n for d, n in enumerate(x.shape) if d not in indexed))
+    return reshape(made, tuple(n for d, n in enumerate(x.shape) if d not in indexed))
 
 
 def _scatter(x: Tracer, plan: _IndexPlan, value: Tracer, opcode: str = "") -> Tracer:
@@ -302,7 +302,7 @@ def _scatter(x: Tracer, plan: _IndexPlan, value: Tracer, opcode: str = "") -> Tr
     if 0 in whole:
         return x
     if not dims and not opcode:
-        spread = reshaped(update, tuple(1 if d in indexed else n for d, n in enumerate(x.shape)))
+        spread = reshape(update, tuple(1 if d in indexed else n for d, n in enumerate(x.shape)))
         return emit("dynamic-update-slice", x, spread, *_starts(x, vectors, indexed))
     name = x.recorder.unique_name(opcode or "put")
     body = binary_computation(opcode, x.aval.dtype, name) if opcode else _second(x, name)
@@ -339,7 +339,7 @@ def _without_bools(x: Tracer, items: list[Any]) -> tuple[Tracer, list[Any]]:
     return NP.reshape(x, tuple(dims)), [np.arange(int(i)) if isinstance(i, bool) else i for i in items]
 
 
-def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _IndexPlan | None, list[Any]]:
+def _prepare(x: Tracer, index: Any) -> tuple[Tracer, _IndexPlan | None, list[Any]]:
     """A view by the basic part of the index, and the plan of the rest of it (None where there is none)."""
     x, items = _without_bools(x, _items(x, index))
     if any(_is_mask(i) for i in items):
@@ -349,7 +349,7 @@ def _prepared(x: Tracer, index: Any) -> tuple[Tracer, _IndexPlan | None, list[An
 
 
 def _get(recorder: Trace, x: Tracer, index: Any) -> Any:
-    view, plan, items = _prepared(x, index)
+    view, plan, items = _prepare(x, index)
     if plan is None:
         return _select_masked(x, items)
     item = not view.ndim - len(plan.advanced) and not any(i is Ellipsis for i in _as_tuple(index))
@@ -359,7 +359,7 @@ def _get(recorder: Trace, x: Tracer, index: Any) -> Any:
     if item or any(p.shape for _, p in plan.advanced):
         return made  # A scalar of NumPy's, or a copy: no view.
     places = dict.fromkeys((d for d, _ in plan.advanced), 0)
-    layout = view.layout.indexed([places.get(d, slice(None)) for d in range(view.ndim)])
+    layout = view.layout.index([places.get(d, slice(None)) for d in range(view.ndim)])
     return made.as_view(view, lambda base: _gather(base, plan), lambda base, new: _scatter(base, plan, new), layout)
 
 
@@ -367,7 +367,7 @@ def _select_masked(x: Tracer, items: list[Any]) -> Masked:
     """``x[mask]``, the mask over leading dimensions."""
     made = Masked(x, next(i for i in items if _is_mask(i)))
     if not _is_mask(items[0]) or not all(map(_is_whole, items[1:])):
-        made.refused()
+        made.refuse()
     return made
 
 
@@ -375,7 +375,7 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
     if isinstance(value, Masked):
         masks = [i for i in _items(x, index) if _is_mask(i)]
         if len(masks) != 1:
-            value.refused()
+            value.refuse()
         x.assign(value.put_into(x, masks[0]))
         return
     given = lift(recorder, value)
@@ -387,19 +387,19 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
             if (_plain(value))
             else convert(given, x.dtype)
         )
-    view, plan, items = _prepared(x, index)
+    view, plan, items = _prepare(x, index)
     if plan is None:
         _put_masked(x, items, new)
     elif plan.advanced:
-        view.assign(_scatter(view, plan, _trimmed(new, view.ndim + 64)))
+        view.assign(_scatter(view, plan, _trim(new, view.ndim + 64)))
     else:
-        view.assign(Tracer(recorder, broadcast(_trimmed(new, view.ndim), view.shape).instruction))
+        view.assign(Tracer(recorder, broadcast(_trim(new, view.ndim), view.shape).instruction))
 
 
-def _trimmed(value: Tracer, rank: int) -> Tracer:
+def _trim(value: Tracer, rank: int) -> Tracer:
     """Leading dimensions of size 1 that the target lacks are dropped, as NumPy does in assignments."""
     extra = max(value.ndim - rank, 0)
-    return reshaped(value, value.shape[extra:]) if extra and set(value.shape[:extra]) == {1} else value
+    return reshape(value, value.shape[extra:]) if extra and set(value.shape[:extra]) == {1} else value
 
 
 def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
@@ -416,7 +416,7 @@ def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
             "x[mask] = values with one value per chosen element depends on values",
             "assign a scalar, or use np.where(mask, values_of_the_shape_of_x, x)",
         )
-    value = reshaped(value, ()) if value.size == 1 else value
+    value = reshape(value, ()) if value.size == 1 else value
     wide = emit(
         "broadcast", mask, shape=array_shape("pred", *x.shape), dimensions=tuple(range(first, first + mask.ndim))
     )
@@ -426,7 +426,7 @@ def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
 def scatter_with(opcode: str, x: Tracer, index: Any, value: Any) -> None:
     """``ufunc.at``: combine into ``x`` at the positions, repeated ones every time."""
     new = convert(lift(x, value), x.dtype)
-    view, plan, _ = _prepared(x, index)
+    view, plan, _ = _prepare(x, index)
     if plan is None:
         refuse(x, "ufunc.at with a mask", "use np.where(mask, f(x), x)")
     if x.aval.dtype.kind == "pred":

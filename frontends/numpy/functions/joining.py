@@ -26,7 +26,7 @@ from shardc.frontends.numpy.values import (
     normal_axis,
     positions,
     refuse,
-    reshaped,
+    reshape,
     take_slice,
 )
 
@@ -51,7 +51,7 @@ def _concatenate(
 ) -> Any:
     parts = _parts(recorder, arrays, dtype)
     if axis is None:
-        parts, axis = [reshaped(p, (p.size,)) for p in parts], 0
+        parts, axis = [reshape(p, (p.size,)) for p in parts], 0
     if not parts[0].ndim:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
     d = normal_axis(axis, parts[0].ndim)
@@ -69,10 +69,10 @@ def _stack(recorder: Trace, arrays: Any, axis: int = 0, *, dtype: Any = None, ca
     if any(p.shape != parts[0].shape for p in parts):
         raise ValueError("all input arrays must have the same shape")
     d = normal_axis(axis, parts[0].ndim + 1)
-    return _join([reshaped(p, (*p.shape[:d], 1, *p.shape[d:])) for p in parts], d)
+    return _join([reshape(p, (*p.shape[:d], 1, *p.shape[d:])) for p in parts], d)
 
 
-def _stacked(at_least: Any, axis: int) -> Callable[..., Any]:
+def _stack_function(at_least: Any, axis: int) -> Callable[..., Any]:
     """vstack, hstack and dstack."""
 
     def function(recorder: Trace, tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
@@ -85,7 +85,7 @@ def _stacked(at_least: Any, axis: int) -> Callable[..., Any]:
 
 def _column_stack(recorder: Trace, tup: Any) -> Any:
     values = [lift(recorder, a) for a in tup]
-    return NP.concatenate([reshaped(v, (v.size, 1)) if v.ndim < 2 else v for v in values], axis=1)
+    return NP.concatenate([reshape(v, (v.size, 1)) if v.ndim < 2 else v for v in values], axis=1)
 
 
 def _block(recorder: Trace, arrays: Any) -> Any:
@@ -102,7 +102,7 @@ def _block(recorder: Trace, arrays: Any) -> Any:
         if isinstance(a, list):
             return NP.concatenate([join(x, level + 1) for x in a], axis=level - levels)
         value = lift(recorder, a)
-        return reshaped(value, (*(1,) * (dims - value.ndim), *value.shape))
+        return reshape(value, (*(1,) * (dims - value.ndim), *value.shape))
 
     return join(arrays, 0)
 
@@ -145,9 +145,9 @@ def _tile(recorder: Trace, A: Any, reps: Any) -> Any:
     counts = tuple(int(n) for n in reps) if isinstance(reps, (tuple, list, np.ndarray)) else (int(reps),)
     rank = max(len(counts), x.ndim)
     dims, counts = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(counts)) + counts
-    spread = reshaped(x, [m for n in dims for m in (1, n)])
+    spread = reshape(x, [m for n in dims for m in (1, n)])
     spread = broadcast(spread, [m for c, n in zip(counts, dims, strict=True) for m in (c, n)])
-    made = reshaped(spread, [c * n for c, n in zip(counts, dims, strict=True)])
+    made = reshape(spread, [c * n for c, n in zip(counts, dims, strict=True)])
     return Tracer(recorder, made.instruction)
 
 
@@ -155,14 +155,14 @@ def _repeat(recorder: Trace, a: Any, repeats: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if isinstance(repeats, Tracer):
         refuse(recorder, "np.repeat with traced counts: the result's shape depends on values", "pass plain integers")
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     counts = np.asarray(repeats, np.int64)
     if counts.size > 1:
         return NP.take(x, NP.repeat(positions(x, x.shape[d]), counts), axis=d)
     count = int(counts.reshape(-1)[0])
-    spread = reshaped(x, (*x.shape[: d + 1], 1, *x.shape[d + 1 :]))
+    spread = reshape(x, (*x.shape[: d + 1], 1, *x.shape[d + 1 :]))
     spread = broadcast(spread, (*x.shape[: d + 1], count, *x.shape[d + 1 :]))
-    made = reshaped(spread, [n * count if k == d else n for k, n in enumerate(x.shape)])
+    made = reshape(spread, [n * count if k == d else n for k, n in enumerate(x.shape)])
     return Tracer(recorder, made.instruction)
 
 
@@ -186,7 +186,7 @@ def _rot90(recorder: Trace, m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
 def _roll(recorder: Trace, a: Any, shift: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if axis is None:
-        return reshaped(_roll(recorder, reshaped(x, (x.size,)), shift, 0), x.shape)
+        return reshape(_roll(recorder, reshape(x, (x.size,)), shift, 0), x.shape)
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     shifts = shift if isinstance(shift, (tuple, list)) else (shift,)
     pairs = np.broadcast(np.asarray(shifts, np.int64), np.asarray(axes, np.int64))
@@ -207,7 +207,7 @@ def _delete(recorder: Trace, arr: Any, obj: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
     if isinstance(obj, Tracer):
         refuse(recorder, "np.delete with traced positions: the result's shape depends on values", "pass plain integers")
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     n = x.shape[d]
     if isinstance(obj, (int, np.integer, slice)):
         place = operator.index(obj) if not isinstance(obj, slice) else 0
@@ -222,7 +222,7 @@ def _delete(recorder: Trace, arr: Any, obj: Any, axis: Any = None) -> Any:
 
 def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     if not isinstance(obj, (int, np.integer)):
         refuse(recorder, "np.insert at several or traced positions", "insert one by one, or use np.concatenate")
     n = x.shape[d]
@@ -232,8 +232,8 @@ def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) 
         part = broadcast(value, [value.shape[d] if k == d else m for k, m in enumerate(x.shape)])
     else:
         rest = [m for k, m in enumerate(x.shape) if k != d]
-        slim = broadcast(value, rest) if x.ndim > 1 else reshaped(value, (value.size,))
-        part = reshaped(slim, [1 if k == d else m for k, m in enumerate(x.shape)]) if x.ndim > 1 else slim
+        slim = broadcast(value, rest) if x.ndim > 1 else reshape(value, (value.size,))
+        part = reshape(slim, [1 if k == d else m for k, m in enumerate(x.shape)]) if x.ndim > 1 else slim
     return _join([take_slice(x, d, 0, place), part, take_slice(x, d, place, n)], d)
 
 
@@ -243,8 +243,8 @@ def _resize(recorder: Trace, a: Any, new_shape: Any) -> Any:
     count = math.prod(dims)
     if not x.size or not count:
         return full(x, dims, 0, x.dtype)
-    repeated = _tile(recorder, reshaped(x, (x.size,)), -(-count // max(x.size, 1)))
-    return reshaped(take_slice(repeated, 0, 0, count), dims)
+    repeated = _tile(recorder, reshape(x, (x.size,)), -(-count // max(x.size, 1)))
+    return reshape(take_slice(repeated, 0, 0, count), dims)
 
 
 def _windows(
@@ -375,9 +375,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "concatenate": _concatenate,
     "concat": _concatenate,
     "stack": _stack,
-    "vstack": _stacked(np.atleast_2d, 0),
-    "hstack": _stacked(np.atleast_1d, 1),
-    "dstack": _stacked(np.atleast_3d, 2),
+    "vstack": _stack_function(np.atleast_2d, 0),
+    "hstack": _stack_function(np.atleast_1d, 1),
+    "dstack": _stack_function(np.atleast_3d, 2),
     "column_stack": _column_stack,
     "block": _block,
     "split": _split,

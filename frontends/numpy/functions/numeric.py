@@ -9,7 +9,7 @@ import numpy as np
 
 from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
-from shardc.frontends.numpy.values import convert, emit, full, lift, normal_axes, refuse, reshaped
+from shardc.frontends.numpy.values import convert, emit, full, lift, normal_axes, refuse, reshape
 
 __all__ = ["FUNCTIONS"]
 
@@ -148,7 +148,7 @@ def _unwrap(recorder: Trace, p: Any, discont: Any = None, axis: int = -1, *, per
 
 def _ediff1d(recorder: Trace, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x = lift(recorder, ary)
-    made = NP.diff(reshaped(x, (x.size,)))
+    made = NP.diff(reshape(x, (x.size,)))
     parts = [None if v is None else convert(NP.ravel(lift(recorder, v)), x.dtype) for v in (to_begin, to_end)]
     return NP.concatenate([p for p in (parts[0], made, parts[1]) if p is not None])
 

@@ -20,7 +20,7 @@ from shardc.frontends.numpy.values import (
     lift,
     normal_axis,
     refuse,
-    reshaped,
+    reshape,
 )
 
 __all__ = ["FUNCTIONS", "changeable", "is_traced"]
@@ -28,7 +28,7 @@ __all__ = ["FUNCTIONS", "changeable", "is_traced"]
 _NOTHING = np._NoValue
 
 
-def _promoted(recorder: Trace, *values: Any) -> list[Tracer]:
+def _promote(recorder: Trace, *values: Any) -> list[Tracer]:
     """In the type that NumPy promotes them to; Python numbers adapt to the arrays."""
     lifted = [lift(recorder, v) for v in values]
     kinds: list[Any] = [v.weak(0) if v.weak else v.dtype for v in lifted]
@@ -46,7 +46,7 @@ def _where(recorder: Trace, condition: Any, x: Any = None, y: Any = None, /) -> 
             "np.where(condition) alone: the result's shape depends on values",
             "use np.where(condition, x, y), or np.sum(condition) to count",
         )
-    mask, a, b = equal_shapes(convert(lift(recorder, condition), np.bool), *_promoted(recorder, x, y))
+    mask, a, b = equal_shapes(convert(lift(recorder, condition), np.bool), *_promote(recorder, x, y))
     return emit("select", mask, a, b)
 
 
@@ -91,7 +91,7 @@ def _round(recorder: Trace, a: Any, decimals: int = 0) -> Any:
 
 def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
     x = lift(recorder, a)
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     places = (
         indices
         if isinstance(indices, Tracer)
@@ -126,7 +126,7 @@ def _along(x: Tracer, indices: Any, axis: Any) -> tuple[Any, ...]:
 def _take_along_axis(recorder: Trace, arr: Any, indices: Any, axis: Any = -1) -> Any:
     x = lift(recorder, arr)
     if axis is None:
-        return NP.take(reshaped(x, (x.size,)), indices)
+        return NP.take(reshape(x, (x.size,)), indices)
     return x[_along(x, indices, axis)]
 
 
@@ -150,9 +150,9 @@ def _put(recorder: Trace, a: Any, ind: Any, v: Any, mode: str = "raise") -> None
     values = lift(recorder, v)
     if values.ndim and values.size != places.size:
         values = NP.resize(values, places.shape)
-    flat = Tracer(recorder, reshaped(x, (x.size,)).instruction)
+    flat = Tracer(recorder, reshape(x, (x.size,)).instruction)
     flat[NP.reshape(places, -1)] = values if not values.ndim else NP.reshape(values, -1)
-    x.assign(reshaped(flat, x.shape))
+    x.assign(reshape(flat, x.shape))
 
 
 def _copyto(recorder: Trace, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
@@ -178,14 +178,14 @@ def _putmask(recorder: Trace, a: Any, /, mask: Any, values: Any) -> None:
 def _select(recorder: Trace, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError("list of cases must be same length as list of conditions")
-    *choices, made = _promoted(recorder, *choicelist, default)
+    *choices, made = _promote(recorder, *choicelist, default)
     for mask, choice in zip(reversed(condlist), reversed(choices), strict=True):
         made = _where(recorder, mask, choice, made)
     return made
 
 
 def _choose(recorder: Trace, a: Any, choices: Any, mode: str = "raise") -> Any:
-    index, options = lift(recorder, a), _promoted(recorder, *choices)
+    index, options = lift(recorder, a), _promote(recorder, *choices)
     if mode == "wrap":
         index = NP.remainder(index, len(options))
     made = options[-1]

@@ -21,39 +21,39 @@ from shardc.frontends.numpy.values import (
     normal_axes,
     normal_axis,
     refuse,
-    reshaped,
-    transposed,
+    reshape,
+    transpose,
 )
 from shardc.hlo.ir.types import array_shape
 
 __all__ = ["FUNCTIONS"]
 
 
-def _reordered(x: Tracer, order: Sequence[int]) -> Tracer:
+def _reorder(x: Tracer, order: Sequence[int]) -> Tracer:
     """A transposed view."""
     back = tuple(int(d) for d in np.argsort(np.asarray(order, np.int64)))
-    made = Tracer(x.recorder, transposed(x, order).instruction)
+    made = Tracer(x.recorder, transpose(x, order).instruction)
     return made.as_view(
-        x, lambda base: transposed(base, order), lambda base, new: transposed(new, back), x.layout.transposed(order)
+        x, lambda base: transpose(base, order), lambda base, new: transpose(new, back), x.layout.transpose(order)
     )
 
 
 def _as_shape(x: Tracer, dims: Sequence[int]) -> Tracer:
     """Reshaped: a view where NumPy gives one, else a copy."""
-    made = Tracer(x.recorder, reshaped(x, dims).instruction)
-    layout = x.layout.reshaped(dims)
+    made = Tracer(x.recorder, reshape(x, dims).instruction)
+    layout = x.layout.reshape(dims)
     if layout is None:
         return made
     old = x.shape
-    return made.as_view(x, lambda base: reshaped(base, dims), lambda base, new: reshaped(new, old), layout)
+    return made.as_view(x, lambda base: reshape(base, dims), lambda base, new: reshape(new, old), layout)
 
 
 def _reshape(recorder: Trace, a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
     x = lift(recorder, a)
     dims = _known_dims(x, shape)
     if order == "F":
-        flipped = transposed(x, range(x.ndim)[::-1])
-        return transposed(reshaped(flipped, dims[::-1]), range(len(dims))[::-1])
+        flipped = transpose(x, range(x.ndim)[::-1])
+        return transpose(reshape(flipped, dims[::-1]), range(len(dims))[::-1])
     made = _as_shape(x, dims)
     return Tracer(recorder, made.instruction) if copy else made
 
@@ -79,7 +79,7 @@ def _transpose(recorder: Trace, a: Any, axes: Any = None) -> Any:
     order = tuple(range(x.ndim))[::-1] if axes is None else normal_axes(tuple(axes), x.ndim)
     if len(order) != x.ndim:
         raise ValueError("axes don't match array")
-    return _reordered(x, order)
+    return _reorder(x, order)
 
 
 def _matrix_transpose(recorder: Trace, x: Any) -> Any:
@@ -91,7 +91,7 @@ def _swapaxes(recorder: Trace, a: Any, axis1: int, axis2: int) -> Any:
     order = list(range(x.ndim))
     i, j = normal_axis(axis1, x.ndim), normal_axis(axis2, x.ndim)
     order[i], order[j] = j, i
-    return _reordered(x, order)
+    return _reorder(x, order)
 
 
 def _moveaxis(recorder: Trace, a: Any, source: Any, destination: Any) -> Any:
@@ -102,7 +102,7 @@ def _moveaxis(recorder: Trace, a: Any, source: Any, destination: Any) -> Any:
     order = [d for d in range(x.ndim) if d not in moved]
     for place, d in sorted(zip(places, moved, strict=True)):
         order.insert(place, d)
-    return _reordered(x, order)
+    return _reorder(x, order)
 
 
 def _rollaxis(recorder: Trace, a: Any, axis: int, start: int = 0) -> Any:
@@ -111,7 +111,7 @@ def _rollaxis(recorder: Trace, a: Any, axis: int, start: int = 0) -> Any:
     place = start + x.ndim if start < 0 else start
     order = [k for k in range(x.ndim) if k != d]
     order.insert(place - 1 if d < place else place, d)
-    return _reordered(x, order)
+    return _reorder(x, order)
 
 
 def _squeeze(recorder: Trace, a: Any, axis: Any = None) -> Any:
@@ -193,7 +193,7 @@ def _diagonal(recorder: Trace, a: Any, offset: int = 0, axis1: int = 0, axis2: i
     x = lift(recorder, a)
     i, j = normal_axis(axis1, x.ndim), normal_axis(axis2, x.ndim)
     rest = [d for d in range(x.ndim) if d not in (i, j)]
-    moved = transposed(x, [*rest, i, j])
+    moved = transpose(x, [*rest, i, j])
     rows, columns = moved.shape[-2:]
     low, right = max(-int(offset), 0), max(int(offset), 0)
     count = max(min(rows - low, columns - right), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.numpy.functions.statistics import _NOTHING, _given, _mean_type
+from shardc.frontends.numpy.functions.statistics import _NOTHING, _mean_type, _value_or
 from shardc.frontends.numpy.recorder import Trace
 from shardc.frontends.numpy.tracer import NP, Tracer
 from shardc.frontends.numpy.values import (
@@ -19,9 +19,9 @@ from shardc.frontends.numpy.values import (
     normal_axes,
     normal_axis,
     refuse,
-    reshaped,
+    reshape,
     take_slice,
-    transposed,
+    transpose,
 )
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Instruction
@@ -44,7 +44,7 @@ def _less(b: Builder, x: Instruction, y: Instruction) -> Instruction:
     return b.add("or", less, nan_last)
 
 
-def _sorted(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Tracer]:
+def _sort_by_keys(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Tracer]:
     """All operands in the order of ``keys``, the first one first; stable."""
     operands = [*keys, *extra]
     b = Builder(keys[0].recorder.unique_name("before"))
@@ -66,8 +66,8 @@ def _sort(recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any 
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.sort(order=) of structured arrays", "sort by np.lexsort")
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
-    return _sorted([x], d, [])[0]
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    return _sort_by_keys([x], d, [])[0]
 
 
 def _argsort(
@@ -76,8 +76,8 @@ def _argsort(
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.argsort(order=) of structured arrays", "sort by np.lexsort")
-    x, d = (reshaped(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
-    return _sorted([x], d, [iota(x, x.shape, d)])[1]
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    return _sort_by_keys([x], d, [iota(x, x.shape, d)])[1]
 
 
 def _partition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
@@ -97,7 +97,7 @@ def _lexsort(recorder: Trace, keys: Any, axis: int = -1) -> Any:
     """The last key counts most."""
     values = [lift(recorder, k) for k in keys][::-1]
     d = normal_axis(axis, values[0].ndim)
-    return _sorted(values, d, [iota(values[0], values[0].shape, d)])[-1]
+    return _sort_by_keys(values, d, [iota(values[0], values[0].shape, d)])[-1]
 
 
 def _sort_complex(recorder: Trace, a: Any) -> Any:
@@ -108,25 +108,25 @@ def _sort_complex(recorder: Trace, a: Any) -> Any:
 # Order statistics.
 
 
-def _flattened(x: Tracer, axis: Any) -> tuple[Tracer, tuple[int, ...]]:
+def _flatten_axes(x: Tracer, axis: Any) -> tuple[Tracer, tuple[int, ...]]:
     """The reduced axes as one last dimension."""
     axes = normal_axes(axis, x.ndim)
     kept = [d for d in range(x.ndim) if d not in axes]
-    moved = transposed(x, [*kept, *axes])
+    moved = transpose(x, [*kept, *axes])
     count = int(NP.prod([x.shape[d] for d in axes], dtype=np.int64))
-    return reshaped(moved, (*(x.shape[d] for d in kept), count)), axes
+    return reshape(moved, (*(x.shape[d] for d in kept), count)), axes
 
 
-def _finished(x: Tracer, original: Tracer, axes: tuple[int, ...], keepdims: Any, lead: int = 0) -> Tracer:
-    if not _given(keepdims, False):
+def _finish(x: Tracer, original: Tracer, axes: tuple[int, ...], keepdims: Any, lead: int = 0) -> Tracer:
+    if not _value_or(keepdims, False):
         return x
     kept = [1 if d in axes else n for d, n in enumerate(original.shape)]
-    return reshaped(x, (*x.shape[:lead], *kept))
+    return reshape(x, (*x.shape[:lead], *kept))
 
 
 def _at(x: Tracer, k: int) -> Tracer:
     """Element ``k`` of the last dimension."""
-    return reshaped(take_slice(x, x.ndim - 1, k, k + 1), x.shape[:-1])
+    return reshape(take_slice(x, x.ndim - 1, k, k + 1), x.shape[:-1])
 
 
 def _nan_where_any(made: Tracer, x: Tracer) -> Tracer:
@@ -138,16 +138,16 @@ def _nan_where_any(made: Tracer, x: Tracer) -> Tracer:
 
 def _median(recorder: Trace, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: Any = _NOTHING) -> Any:
     x = lift(recorder, a)
-    flat, axes = _flattened(x, axis)
+    flat, axes = _flatten_axes(x, axis)
     n = flat.shape[-1]
     if not n:
-        return NP.mean(x, axis=axes, keepdims=_given(keepdims, False))
-    ordered = _sorted([flat], flat.ndim - 1, [])[0]
+        return NP.mean(x, axis=axes, keepdims=_value_or(keepdims, False))
+    ordered = _sort_by_keys([flat], flat.ndim - 1, [])[0]
     wide, final = _mean_type(x, None)
     middle = convert(_at(ordered, n // 2), wide)
     if n % 2 == 0:
         middle = NP.true_divide(NP.add(convert(_at(ordered, n // 2 - 1), wide), middle), 2)
-    return _finished(convert(_nan_where_any(middle, flat), final), x, axes, keepdims)
+    return _finish(convert(_nan_where_any(middle, flat), final), x, axes, keepdims)
 
 
 _METHODS: Mapping[str, Callable[[float], float]] = {
@@ -176,8 +176,8 @@ def _quantile(
     levels = NP.true_divide(np.asarray(q, np.float64), hundred)
     if (levels < 0).any() or (levels > 1).any():
         raise ValueError("Quantiles must be in the range [0, 1]")
-    flat, axes = _flattened(x, axis)
-    ordered = _sorted([flat], flat.ndim - 1, [])[0]
+    flat, axes = _flatten_axes(x, axis)
+    ordered = _sort_by_keys([flat], flat.ndim - 1, [])[0]
     exact = method in ("lower", "higher", "nearest")
     dtype = NP.quantile(np.zeros(1, x.dtype), 0.5 if isinstance(q, (int, float)) else levels, method=method).dtype
     made = []
@@ -187,8 +187,8 @@ def _quantile(
         part = _at(ordered, low) if exact else _between(ordered, low, place - low, dtype)
         made.append(convert(_nan_where_any(part, flat), dtype))
     whole = NP.stack(made) if levels.ndim else made[0]
-    whole = reshaped(whole, (*levels.shape, *whole.shape[1:])) if levels.ndim > 1 else whole
-    return _finished(whole, x, axes, keepdims, levels.ndim)
+    whole = reshape(whole, (*levels.shape, *whole.shape[1:])) if levels.ndim > 1 else whole
+    return _finish(whole, x, axes, keepdims, levels.ndim)
 
 
 def _between(ordered: Tracer, low: int, weight: float, dtype: Any) -> Tracer:
@@ -237,19 +237,19 @@ def _isin(
     kind: Any = None,
 ) -> Any:
     x, wanted = lift(recorder, element), lift(recorder, test_elements)
-    found = NP.any(NP.equal(x[..., None], reshaped(wanted, (wanted.size,))), axis=-1)
+    found = NP.any(NP.equal(x[..., None], reshape(wanted, (wanted.size,))), axis=-1)
     return NP.logical_not(found) if invert else found
 
 
 def _nan_quantile(function: Any) -> Callable[..., Any]:
-    def refused(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
+    def refuse(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
         refuse(
             recorder,
             f"np.{function} (the number of elements depends on values)",
             "replace NaN with np.nan_to_num first",
         )
 
-    return refused
+    return refuse
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {

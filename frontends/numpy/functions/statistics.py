@@ -22,7 +22,7 @@ from shardc.frontends.numpy.values import (
     normal_axes,
     normal_axis,
     refuse,
-    reshaped,
+    reshape,
     take_slice,
 )
 from shardc.hlo.ir.build import Builder
@@ -33,7 +33,7 @@ __all__ = ["FUNCTIONS"]
 _NOTHING = np._NoValue
 
 
-def _given(value: Any, default: Any) -> Any:
+def _value_or(value: Any, default: Any) -> Any:
     return default if value is _NOTHING or value is None else value
 
 
@@ -48,7 +48,15 @@ def _reduction(ufunc: Any) -> Callable[..., Any]:
         where: Any = _NOTHING,
     ) -> Any:
         return reduce(
-            recorder, ufunc, a, axis, dtype, None, _given(keepdims, False), _given(initial, None), _given(where, True)
+            recorder,
+            ufunc,
+            a,
+            axis,
+            dtype,
+            None,
+            _value_or(keepdims, False),
+            _value_or(initial, None),
+            _value_or(where, True),
         )
 
     return function
@@ -73,7 +81,7 @@ def _extreme(ufunc: Any) -> Callable[..., Any]:
 def _of_bools(ufunc: Any) -> Callable[..., Any]:
     def function(recorder: Trace, a: Any, axis: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING) -> Any:
         x = convert(lift(recorder, a), np.bool)
-        return reduce(recorder, ufunc, x, axis, None, None, _given(keepdims, False), None, _given(where, True))
+        return reduce(recorder, ufunc, x, axis, None, None, _value_or(keepdims, False), None, _value_or(where, True))
 
     return function
 
@@ -81,7 +89,7 @@ def _of_bools(ufunc: Any) -> Callable[..., Any]:
 def _cumulative(ufunc: Any) -> Callable[..., Any]:
     def function(recorder: Trace, a: Any, axis: Any = None, dtype: Any = None) -> Any:
         x = lift(recorder, a)
-        flat = reshaped(x, (x.size,)) if axis is None else x
+        flat = reshape(x, (x.size,)) if axis is None else x
         return accumulate(recorder, ufunc, flat, 0 if axis is None else axis, dtype)
 
     return function
@@ -122,7 +130,7 @@ def _mean_type(x: Tracer, dtype: Any) -> tuple[Any, Any]:
 def _mean(
     recorder: Trace, a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = _NOTHING, where: Any = _NOTHING
 ) -> Any:
-    x, mask = lift(recorder, a), _given(where, True)
+    x, mask = lift(recorder, a), _value_or(where, True)
     axes = normal_axes(axis, x.ndim)
     wide, final = _mean_type(x, dtype)
     total = reduce(recorder, np.add, x, axes, wide, None, True, None, mask)
@@ -132,9 +140,9 @@ def _mean(
 
 def _without(x: Tracer, axes: tuple[int, ...], keepdims: Any) -> Tracer:
     """Drop reduced dimensions unless they are kept."""
-    if _given(keepdims, False):
+    if _value_or(keepdims, False):
         return x
-    return reshaped(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
+    return reshape(x, tuple(n for d, n in enumerate(x.shape) if d not in axes))
 
 
 def _var(
@@ -149,7 +157,7 @@ def _var(
     mean: Any = _NOTHING,
     correction: Any = _NOTHING,
 ) -> Any:
-    x, mask = lift(recorder, a), _given(where, True)
+    x, mask = lift(recorder, a), _value_or(where, True)
     axes = normal_axes(axis, x.ndim)
     wide, final = _mean_type(x, dtype)
     x = convert(x, wide) if not x.aval.dtype.is_complex else x
@@ -157,7 +165,7 @@ def _var(
     far = NP.subtract(x, middle)
     square = NP.real(far * NP.conjugate(far)) if far.aval.dtype.is_complex else far * far
     total = reduce(recorder, np.add, square, axes, None, None, True, None, mask)
-    less = _given(correction, ddof)
+    less = _value_or(correction, ddof)
     count = _count(x, axes, mask)
     divisor = max(count - less, 0) if mask is True else NP.maximum(count - less, 0)
     made = convert(_without(NP.true_divide(total, divisor), axes, keepdims), total.dtype)
@@ -175,16 +183,16 @@ def _arg_extreme(direction: str) -> Callable[..., Any]:
         x = lift(recorder, a)
         if x.aval.dtype.is_complex:
             refuse(recorder, "argmax and argmin of complex numbers", "use the real part or the absolute value")
-        flat = reshaped(x, (x.size,)) if axis is None else x
+        flat = reshape(x, (x.size,)) if axis is None else x
         d = 0 if axis is None else normal_axis(axis, x.ndim)
         if not flat.shape[d]:
             raise ValueError("attempt to get argmax of an empty sequence")
         if flat.aval.dtype.kind == "pred":
             flat = convert(flat, np.int8)
         made = _first_extreme(flat, d, direction)
-        if not _given(keepdims, False):
+        if not _value_or(keepdims, False):
             return made
-        return reshaped(made, [1 if axis is None or k == d else n for k, n in enumerate(x.shape)])
+        return reshape(made, [1 if axis is None or k == d else n for k, n in enumerate(x.shape)])
 
     return function
 
@@ -219,7 +227,7 @@ def _count_nonzero(recorder: Trace, a: Any, axis: Any = None, *, keepdims: bool 
 
 
 def _ptp(recorder: Trace, a: Any, axis: Any = None, keepdims: Any = _NOTHING) -> Any:
-    x, kept = lift(recorder, a), _given(keepdims, False)
+    x, kept = lift(recorder, a), _value_or(keepdims, False)
     return NP.max(x, axis=axis, keepdims=kept) - NP.min(x, axis=axis, keepdims=kept)
 
 
@@ -232,7 +240,7 @@ def _average(
     *,
     keepdims: Any = _NOTHING,
 ) -> Any:
-    x, kept = lift(recorder, a), _given(keepdims, False)
+    x, kept = lift(recorder, a), _value_or(keepdims, False)
     if weights is None:
         mean = NP.mean(x, axis=axis, keepdims=kept)
         number = _count(x, normal_axes(axis, x.ndim), True)
@@ -242,7 +250,7 @@ def _average(
         axes = normal_axes(axis, x.ndim)
         if w.shape != tuple(x.shape[d] for d in axes):
             raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
-        w = reshaped(w, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
+        w = reshape(w, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
     integer = x.aval.dtype.kind in ("pred", "signed", "unsigned")
     dtype = np.result_type(x.dtype, w.dtype, np.float64) if integer else np.result_type(x.dtype, w.dtype)
     x, w = convert(x, dtype), broadcast(convert(w, dtype), x.shape)
@@ -283,7 +291,7 @@ def _histogram(
     x = convert(x, np.uint8) if x.aval.dtype.kind == "pred" else x
     if isinstance(bins, (int, np.integer)):
         x = convert(x, edges.dtype)
-    column = reshaped(x, (x.size, 1))
+    column = reshape(x, (x.size, 1))
     last = np.arange(edges.size - 1) == edges.size - 2
     below = NP.where(last, NP.less_equal(column, edges[1:]), NP.less(column, edges[1:]))
     inside = NP.logical_and(NP.greater_equal(column, edges[:-1]), below)
@@ -294,7 +302,7 @@ def _histogram(
         if w.shape != lift(recorder, a).shape:
             raise ValueError("weights should have the same shape as a.")
         wide = np.dtype(np.complex128 if w.dtype.kind == "c" else np.float64)
-        kept = NP.where(inside, reshaped(convert(w, wide), (w.size, 1)), wide.type(0))
+        kept = NP.where(inside, reshape(convert(w, wide), (w.size, 1)), wide.type(0))
         counts = convert(NP.sum(kept, axis=0), w.dtype)
     if density:
         counts = NP.true_divide(NP.true_divide(counts, np.diff(edges).astype(float)), NP.sum(counts))
@@ -315,7 +323,7 @@ def _nan_free(function: Any, value: Any) -> Callable[..., Any]:
     return lambda recorder, a, *args, **kwargs: function(_nan_to(lift(recorder, a), value), *args, **kwargs)
 
 
-def _nan_masked(function: Any) -> Callable[..., Any]:
+def _mask_nans(function: Any) -> Callable[..., Any]:
     """``function`` over the elements that are not NaN, by its own ``where=``."""
 
     def masked(recorder: Trace, a: Any, *args: Any, where: Any = _NOTHING, **kwargs: Any) -> Any:
@@ -363,7 +371,7 @@ def _observations(recorder: Trace, m: Any, y: Any, rowvar: bool) -> Any:
         if part is not None:
             v = lift(recorder, part)
             v = convert(v, np.result_type(v.dtype, np.float64))
-            v = reshaped(v, (1, v.size)) if v.ndim < 2 else v
+            v = reshape(v, (1, v.size)) if v.ndim < 2 else v
             parts.append(v if rowvar or v.shape[0] == 1 else NP.transpose(v))
     return NP.concatenate(parts, axis=0)
 
@@ -408,9 +416,9 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "nanmin": _nan_extreme(np.fmin),
     "nanargmax": _nan_free(np.argmax, -np.inf),
     "nanargmin": _nan_free(np.argmin, np.inf),
-    "nanmean": _nan_masked(np.mean),
-    "nanvar": _nan_masked(np.var),
-    "nanstd": _nan_masked(np.std),
+    "nanmean": _mask_nans(np.mean),
+    "nanvar": _mask_nans(np.var),
+    "nanstd": _mask_nans(np.std),
     "diff": _diff,
     "cov": _cov,
     "corrcoef": _corrcoef,

@@ -23,7 +23,7 @@ from shardc.frontends.numpy.values import (
     normal_axes,
     normal_axis,
     refuse,
-    reshaped,
+    reshape,
     take_slice,
 )
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -107,7 +107,7 @@ def call_ufunc(
     made = [convert(r, t) for r, t in zip(results if several else (results,), types[ufunc.nin :], strict=True)]
     targets = out if out is not None else (None,) * len(made)
     if where is not True:
-        made = [_masked(recorder, m, where, t) for m, t in zip(made, targets, strict=True)]
+        made = [_apply_where(recorder, m, where, t) for m, t in zip(made, targets, strict=True)]
     finished = tuple(m if t is None else store(m, t, casting) for m, t in zip(made, targets, strict=True))
     return finished if several else finished[0]
 
@@ -143,7 +143,7 @@ def _operand(given: Any, value: Tracer, dtype: Any, dims: tuple[int, ...]) -> Tr
     return broadcast(convert(value, dtype), dims)
 
 
-def _masked(recorder: Trace, made: Tracer, where: Any, target: Any) -> Tracer:
+def _apply_where(recorder: Trace, made: Tracer, where: Any, target: Any) -> Tracer:
     if target is None:
         refuse(
             recorder,
@@ -201,7 +201,7 @@ def reduce(
     wide = np.float32 if wanted.itemsize < 4 and x.aval.dtype.is_float and name in ("add", "multiply") else wanted
     made = _fold(name, convert(x, wide), axes, initial, where)
     kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
-    made = convert(reshaped(made, kept) if keepdims else made, wanted)
+    made = convert(reshape(made, kept) if keepdims else made, wanted)
     target = out[0] if isinstance(out, tuple) else out
     return made if target is None else store(made, target)
 
@@ -301,7 +301,7 @@ def accumulate(recorder: Trace, ufunc: Any, x: Any, axis: Any = 0, dtype: Any = 
 def outer(recorder: Trace, ufunc: Any, a: Any, b: Any, **options: Any) -> Any:
     """Every element of ``a`` with every element of ``b``."""
     first, second = lift(recorder, a), lift(recorder, b)
-    spread = reshaped(first, (*first.shape, *(1,) * second.ndim)) if not first.weak else first
+    spread = reshape(first, (*first.shape, *(1,) * second.ndim)) if not first.weak else first
     return call_ufunc(recorder, ufunc, (spread, second), **options)
 
 

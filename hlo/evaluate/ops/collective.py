@@ -121,7 +121,7 @@ def _broadcast_row() -> OpMeaning:
         inside = {d for g in device_groups(m, i) for d in g}
         here = [k for k, d in enumerate(devices) if d in inside]
         count = len(list(i.shape.leaves()))
-        out: list[Value] = [_packed(i, [np.zeros_like(x) for x in o[:count]]) for o in operands]
+        out: list[Value] = [_pack(i, [np.zeros_like(x) for x in o[:count]]) for o in operands]
         assert grouped.lockstep is not None
         results = grouped.lockstep(m, i, [devices[k] for k in here], [operands[k] for k in here])
         for k, v in zip(here, results, strict=True):
@@ -131,7 +131,7 @@ def _broadcast_row() -> OpMeaning:
     return lockstep(run)
 
 
-def _packed(i: Instruction, results: Sequence[Array]) -> Value:
+def _pack(i: Instruction, results: Sequence[Array]) -> Value:
     return tuple(results) if _result_is_tuple(i) else results[0]
 
 
@@ -160,9 +160,9 @@ def _permute(m: Interpreter, i: Instruction, devices: Sequence[int], operands: O
     out: list[Value] = []
     for d, own in zip(devices, operands, strict=True):
         if d in source:
-            out.append(_packed(i, operands[position[source[d]]]))
+            out.append(_pack(i, operands[position[source[d]]]))
         else:
-            out.append(_packed(i, [np.zeros_like(x) for x in own]))
+            out.append(_pack(i, [np.zeros_like(x) for x in own]))
     return out
 
 
@@ -185,7 +185,7 @@ def _start(row: OpMeaning) -> OpMeaning:
     return lockstep(run)
 
 
-def _done(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
+def _evaluate_done(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     return operands[0][1]
 
 
@@ -207,14 +207,14 @@ ROWS: Mapping[str, OpMeaning] = {
     "all-reduce-done": OpMeaning(_same),
     "all-gather": _by_group(_all_gather),
     "all-gather-start": _start(_by_group(_all_gather)),
-    "all-gather-done": OpMeaning(_done),
+    "all-gather-done": OpMeaning(_evaluate_done),
     "reduce-scatter": _by_group(_reduce_scatter),
     "all-to-all": _by_group(_all_to_all),
     "ragged-all-to-all": _by_group(_ragged_all_to_all),
     "collective-broadcast": _broadcast_row(),
     "collective-permute": lockstep(_permute),
     "collective-permute-start": _start(lockstep(_permute)),
-    "collective-permute-done": OpMeaning(_done),
+    "collective-permute-done": OpMeaning(_evaluate_done),
     "partition-id": lockstep(_partition_id),
     "replica-id": lockstep(_replica_id),
 }

@@ -50,7 +50,7 @@ def _complex_product(left: Array, right: Array) -> Array:
 
 
 def _finish(m: Interpreter, i: Instruction, result: Array) -> Array:
-    return result != 0 if i.shape.dtype.kind == "pred" else cast(result, m.stored(i.shape.dtype))
+    return result != 0 if i.shape.dtype.kind == "pred" else cast(result, m.storage_type(i.shape.dtype))
 
 
 def _numbers(

@@ -39,7 +39,7 @@ def _marker(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
 def _lapack(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """One of LAPACK's routines, in the type that the operands are held in."""
     shapes = tuple(i.shape.leaves())
-    empty = [np.empty(s.dims, m.stored(s.dtype)) for s in shapes]
+    empty = [np.empty(s.dims, m.storage_type(s.dtype)) for s in shapes]
     results = call_lapack(LAPACK[i.attrs["custom_call_target"]], attributes_of(i), operands, empty, i.place)
     return tuple(results) if i.shape.is_tuple else results[0]
 
@@ -75,9 +75,9 @@ def _own(m: Interpreter, i: Instruction, operands: Sequence[Value], evaluate: Ca
     shapes = tuple(s for s in i.shape.leaves() if s.is_array)
     if is_callback(i) and len(results) == len(shapes):  # it knows no wider types
         pairs = zip(results, shapes, strict=True)
-        results = tuple(x.astype(m.stored(s.dtype)) if x.dtype == s.dtype.numpy else x for x, s in pairs)
+        results = tuple(x.astype(m.storage_type(s.dtype)) if x.dtype == s.dtype.numpy else x for x, s in pairs)
     found = [(x.shape, x.dtype) for x in results]
-    if found != [(s.dims, m.stored(s.dtype)) for s in shapes]:
+    if found != [(s.dims, m.storage_type(s.dtype)) for s in shapes]:
         text = ", ".join(f"{x.dtype}{list(x.shape)}" for x in results)
         raise InputError(
             f"the function for {i.attrs['custom_call_target']} gives {text}, not {i.shape}", where=f"%{i.name}"

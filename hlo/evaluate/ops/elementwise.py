@@ -98,7 +98,7 @@ def _curve_row(function: Function) -> OpMeaning:
     def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         x = operands[0]
         kind = np.dtype(np.complex128) if x.dtype.kind == "c" else _wide(COMPUTE[x.dtype])
-        return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
+        return cast(np.asarray(function(x.astype(kind, copy=False))), m.storage_type(i.shape.dtype))
 
     return OpMeaning(local)
 
@@ -109,7 +109,7 @@ def _operand_row(function: Function) -> OpMeaning:
     def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         x = operands[0]
         kind = np.dtype(np.complex128) if x.dtype.kind == "c" else COMPUTE[x.dtype]
-        return cast(np.asarray(function(x.astype(kind, copy=False))), m.stored(i.shape.dtype))
+        return cast(np.asarray(function(x.astype(kind, copy=False))), m.storage_type(i.shape.dtype))
 
     return OpMeaning(local)
 
@@ -119,7 +119,9 @@ def _result_row(function: Function, *, curved: bool = False) -> OpMeaning:
 
     def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         kind = _wide(m.compute(i.shape.dtype)) if curved else m.compute(i.shape.dtype)
-        return cast(np.asarray(function(*(x.astype(kind, copy=False) for x in operands))), m.stored(i.shape.dtype))
+        return cast(
+            np.asarray(function(*(x.astype(kind, copy=False) for x in operands))), m.storage_type(i.shape.dtype)
+        )
 
     return OpMeaning(local)
 
@@ -128,7 +130,7 @@ def _bits_row(function: Function) -> OpMeaning:
     def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
         kind = m.compute(i.shape.dtype)
         result = function(i.shape.dtype.bits, *(x.astype(kind, copy=False) for x in operands))
-        return cast(np.asarray(result), m.stored(i.shape.dtype))
+        return cast(np.asarray(result), m.storage_type(i.shape.dtype))
 
     return OpMeaning(local)
 
@@ -142,7 +144,7 @@ def _compare(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array
 
 
 def _select(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
-    kind = m.stored(i.shape.dtype)
+    kind = m.storage_type(i.shape.dtype)
     predicate, on_true, on_false = operands
     return np.asarray(np.where(predicate, on_true.astype(kind, copy=False), on_false.astype(kind, copy=False)))
 
@@ -150,12 +152,12 @@ def _select(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
 def _clamp(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     kind = m.compute(i.shape.dtype)
     low, x, high = (v.astype(kind, copy=False) for v in operands)
-    return cast(ar.minimum(ar.maximum(x, low), high), m.stored(i.shape.dtype))
+    return cast(ar.minimum(ar.maximum(x, low), high), m.storage_type(i.shape.dtype))
 
 
 def _complex(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     re, im = np.broadcast_arrays(*operands)
-    out = np.empty(re.shape, m.stored(i.shape.dtype))
+    out = np.empty(re.shape, m.storage_type(i.shape.dtype))
     out.real, out.imag = re, im
     return out
 
@@ -164,7 +166,7 @@ def _part(function: Function) -> OpMeaning:
     """Real or imaginary parts as they are: a wider type would quiet signalling NaNs."""
 
     def local(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
-        return cast(np.asarray(function(operands[0])), m.stored(i.shape.dtype))
+        return cast(np.asarray(function(operands[0])), m.storage_type(i.shape.dtype))
 
     return OpMeaning(local)
 

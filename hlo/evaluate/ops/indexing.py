@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.evaluate.body import MONOIDS, apply_body, chosen_parameter, reducer_opcode
+from shardc.hlo.evaluate.body import MONOIDS, apply_body, passed_parameter, reducer_opcode
 from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.ops.reduction import one_or_tuple
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
@@ -112,7 +112,7 @@ def scatter_into(
     m: Interpreter, body: Computation, arrays: Sequence[Array], where: Array, updates: Sequence[Array]
 ) -> list[Array]:
     """Combine ``updates`` into the flattened positions ``where`` of ``arrays``, in order."""
-    kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
+    kinds = [m.storage_type(leaf.dtype) for leaf in body.root.shape.leaves()]
     opcode = reducer_opcode(body)
     if opcode is not None:
         wide = COMPUTE[kinds[0]]
@@ -120,7 +120,7 @@ def scatter_into(
         MONOIDS[opcode].at(out, where, updates[0].astype(wide, copy=False))
         return [cast(out, kinds[0]).reshape(arrays[0].shape)]
     outs = [a.astype(k).reshape(-1) for a, k in zip(arrays, kinds, strict=True)]
-    if len(arrays) == 1 and chosen_parameter(body) == 1:
+    if len(arrays) == 1 and passed_parameter(body) == 1:
         outs[0][where] = updates[0].astype(kinds[0], copy=False)
     else:
         for turn in _turns(where):
@@ -141,7 +141,7 @@ def _turns(where: Array) -> list[Array]:
     return [np.sort(order[repeat == k]) for k in range(int(np.max(repeat)) + 1 if len(repeat) else 0)]
 
 
-def _clamped(starts: Sequence[Value], dims: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+def _clamp(starts: Sequence[Value], dims: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
     if len(starts) == 1 and starts[0].ndim == 1:
         starts = list(starts[0])
     begins = [min(max(int(s), 0), n - size) for s, n, size in zip(starts, dims, sizes, strict=True)]
@@ -150,13 +150,13 @@ def _clamped(starts: Sequence[Value], dims: Sequence[int], sizes: Sequence[int])
 
 def _dynamic_slice(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x: Array = operands[0]
-    return x[_clamped(operands[1:], x.shape, i.attrs["dynamic_slice_sizes"])]
+    return x[_clamp(operands[1:], x.shape, i.attrs["dynamic_slice_sizes"])]
 
 
 def _dynamic_update_slice(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, update = operands[:2]
     out: Array = np.array(x)
-    out[_clamped(operands[2:], x.shape, update.shape)] = update
+    out[_clamp(operands[2:], x.shape, update.shape)] = update
     return out
 
 

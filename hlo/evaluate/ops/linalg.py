@@ -36,7 +36,7 @@ def _cholesky(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Arra
         out[..., j, j] = root
     bad = np.isnan(out).any(axis=(-1, -2), keepdims=True)
     out = np.where(bad & np.tril(np.ones(a.shape[-2:], np.bool_)), np.nan, out)
-    return cast(out if lower else _adjoint(out), m.stored(i.shape.dtype))
+    return cast(out if lower else _adjoint(out), m.storage_type(i.shape.dtype))
 
 
 def _triangular_solve(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
@@ -58,7 +58,7 @@ def _triangular_solve(m: Interpreter, i: Instruction, operands: Sequence[Value])
         known = np.matmul(a[..., k : k + 1, done], x[..., done, :])
         row = b[..., k : k + 1, :] - known
         x[..., k : k + 1, :] = row if i.attrs.get("unit_diagonal", False) else row / a[..., k : k + 1, k : k + 1]
-    return cast(x if left else np.swapaxes(x, -1, -2), m.stored(i.shape.dtype))
+    return cast(x if left else np.swapaxes(x, -1, -2), m.storage_type(i.shape.dtype))
 
 
 _TRANSFORMS: Mapping[str, Callable[..., Array]] = {
@@ -74,9 +74,9 @@ def _fft(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     lengths = i.attrs["fft_length"]
     axes = tuple(range(-len(lengths), 0))
     if 0 in i.shape.dims or operands[0].size == 0:
-        return np.zeros(i.shape.dims, m.stored(i.shape.dtype))
+        return np.zeros(i.shape.dims, m.storage_type(i.shape.dtype))
     wide = operands[0].astype(np.complex128 if operands[0].dtype.kind == "c" else np.float64)
-    return cast(_TRANSFORMS[i.attrs["fft_type"]](wide, s=lengths, axes=axes), m.stored(i.shape.dtype))
+    return cast(_TRANSFORMS[i.attrs["fft_type"]](wide, s=lengths, axes=axes), m.storage_type(i.shape.dtype))
 
 
 def _along(x: Array, rank: int, axis: int) -> Array:
@@ -96,7 +96,7 @@ def _inference(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Arr
     x, scale, offset, mean, variance = (_wide(v) for v in operands)
     axis = i.attrs["feature_index"]
     y = _normal(i, x, mean, variance) * _along(scale, x.ndim, axis) + _along(offset, x.ndim, axis)
-    return cast(y, m.stored(i.shape.dtype))
+    return cast(y, m.storage_type(i.shape.dtype))
 
 
 def _training(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
@@ -105,7 +105,7 @@ def _training(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Valu
     others = tuple(d for d in range(x.ndim) if d != axis)
     mean, variance = x.mean(axis=others, dtype=x.dtype), x.var(axis=others, dtype=x.dtype)
     y = _normal(i, x, mean, variance) * _along(scale, x.ndim, axis) + _along(offset, x.ndim, axis)
-    return tuple(cast(v, m.stored(s.dtype)) for v, s in zip((y, mean, variance), i.shape.elements, strict=True))
+    return tuple(cast(v, m.storage_type(s.dtype)) for v, s in zip((y, mean, variance), i.shape.elements, strict=True))
 
 
 def _grad(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
@@ -119,7 +119,7 @@ def _grad(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     factor = _along(scale / np.sqrt(variance + variance.dtype.type(i.attrs["epsilon"])), x.ndim, axis) / count
     inner = count * grad - _along(grad_offset, x.ndim, axis) - normal * _along(grad_scale, x.ndim, axis)
     results = (factor * inner, grad_scale, grad_offset)
-    return tuple(cast(v, m.stored(s.dtype)) for v, s in zip(results, i.shape.elements, strict=True))
+    return tuple(cast(v, m.storage_type(s.dtype)) for v, s in zip(results, i.shape.elements, strict=True))
 
 
 ROWS: Mapping[str, OpMeaning] = {

@@ -34,7 +34,7 @@ def to_local(m: Interpreter, i: Instruction, devices: Sequence[int], operands: O
     """Each device's block of each operand, by the sharding that the operand is constrained to."""
     inside = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,) * len(i.operands)
     places = [
-        _place(i, o, (o.sharding, _crossed(i, inner, o.sharding)), o.shape, s)
+        _place(i, o, (o.sharding, _crossed_axes(i, inner, o.sharding)), o.shape, s)
         for o, inner, s in zip(i.operands, inside, _leaves(i), strict=True)
     ]
     blocks: dict[tuple[int, ...], Array] = {}
@@ -58,12 +58,12 @@ def to_global(m: Interpreter, i: Instruction, devices: Sequence[int], operands: 
     columns = []
     for k, (o, shape) in enumerate(zip(i.operands, _leaves(i), strict=True)):
         column = [v[k] for v in operands]
-        place = _place(i, i, (shardings[k], _crossed(i, o.sharding, shardings[k])), shape, o.shape)
-        columns.append(_joined(column, [_elsewhere(i, shardings[k], d) for d in devices], devices, place, shape))
+        place = _place(i, i, (shardings[k], _crossed_axes(i, o.sharding, shardings[k])), shape, o.shape)
+        columns.append(_join_blocks(column, [_elsewhere(i, shardings[k], d) for d in devices], devices, place, shape))
     return [tuple(row) if i.shape.is_tuple else row[0] for row in zip(*columns, strict=True)]
 
 
-def _joined(
+def _join_blocks(
     column: Sequence[Array],
     groups: Sequence[tuple[int, ...]],
     devices: Sequence[int],
@@ -82,7 +82,7 @@ def _joined(
     return [totals[g] for g in groups]
 
 
-def _crossed(i: Instruction, inner: object, outer: object) -> frozenset[str]:
+def _crossed_axes(i: Instruction, inner: object, outer: object) -> frozenset[str]:
     """The axes that are manual inside only, as the call says, or the shardings on both sides; empty: unknown."""
     told = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "")
     if told or not isinstance(inner, Sharding):

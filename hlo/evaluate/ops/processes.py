@@ -106,7 +106,7 @@ def _recv_done(m: Interpreter, i: Instruction, devices: Sequence[int], operands:
     out: list[Value] = []
     for device in devices:
         if targets is not None and device not in targets.values():
-            leaves = [np.zeros(s.dims, m.stored(s.dtype)) for s in recv.shape.elements[0].leaves()]
+            leaves = [np.zeros(s.dims, m.storage_type(s.dtype)) for s in recv.shape.elements[0].leaves()]
             data: Value = tuple(leaves) if recv.shape.elements[0].is_tuple else leaves[0]
         else:
             try:

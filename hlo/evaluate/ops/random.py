@@ -26,7 +26,7 @@ def _halves(x: Array) -> tuple[Array, Array]:
     return (x & _LOW).astype(np.uint32), (x >> _HALF).astype(np.uint32)
 
 
-def _joined(low: Array, high: Array) -> Array:
+def _join_words(low: Array, high: Array) -> Array:
     return np.asarray(low.astype(np.uint64) | (high.astype(np.uint64) << _HALF))
 
 
@@ -68,7 +68,7 @@ def _threefry_bits(state: Array, dims: tuple[int, ...], wide: bool) -> tuple[Arr
     words = threefry2x32(key, counter)
     after = np.array([state[0], start + np.uint64(count)], np.uint64)
     if wide:
-        return after, _joined(*words)
+        return after, _join_words(*words)
     if not dims:
         return after, words[0].reshape(())
     both = np.stack(words, axis=split + 1)
@@ -90,7 +90,7 @@ def _philox_bits(state: Array, dims: tuple[int, ...], wide: bool) -> tuple[Array
     end = low + np.uint64(blocks)
     after = np.array([state[0], end, high + np.uint64(end < low)][: len(state)], np.uint64)
     if wide:
-        flat = _joined(flat[0::2], flat[1::2])
+        flat = _join_words(flat[0::2], flat[1::2])
     return after, flat.reshape(dims)
 
 
@@ -108,7 +108,7 @@ def _rng_bit_generator(m: Interpreter, i: Instruction, operands: Sequence[Value]
     return after.view(state_shape.dtype.numpy), values
 
 
-def _expanded(
+def _evaluate_expansion(
     expand: Callable[[Instruction], Computation],
 ) -> Callable[[Interpreter, Instruction, Sequence[Value]], Value]:
     """The meaning of an op that is a program of others."""
@@ -123,7 +123,7 @@ def _expanded(
 
 
 ROWS: Mapping[str, OpMeaning] = {
-    "rng": OpMeaning(_expanded(expand_rng)),
+    "rng": OpMeaning(_evaluate_expansion(expand_rng)),
     "rng-bit-generator": OpMeaning(_rng_bit_generator),
-    "rng-get-and-update-state": OpMeaning(_expanded(expand_state)),
+    "rng-get-and-update-state": OpMeaning(_evaluate_expansion(expand_state)),
 }

@@ -26,7 +26,7 @@ def reduce_axes(
     m: Interpreter, body: Computation, arrays: Sequence[Array], inits: Sequence[Array], axes: Sequence[int]
 ) -> list[Array]:
     """Reduce ``axes`` of each array by ``body``; small floats are summed in f32 and rounded once."""
-    kinds = [m.stored(leaf.dtype) for leaf in body.root.shape.leaves()]
+    kinds = [m.storage_type(leaf.dtype) for leaf in body.root.shape.leaves()]
     opcode = reducer_opcode(body)
     if opcode is not None:
         function, wide = MONOIDS[opcode], COMPUTE[kinds[0]]
@@ -85,7 +85,7 @@ def _scan(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
         outputs.reverse()
     stacked = [np.stack(column, axis=axis) for column in zip(*outputs, strict=True)]
     if not outputs:
-        stacked = [np.empty(s.dims, m.stored(s.dtype)) for s in i.shape.elements[: len(i.shape.elements) - count]]
+        stacked = [np.empty(s.dims, m.storage_type(s.dtype)) for s in i.shape.elements[: len(i.shape.elements) - count]]
     return (*stacked, *carries)
 
 

@@ -48,7 +48,7 @@ def _bitcast(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array
     flat = x.transpose(_physical(source))
     if source.dtype is not i.shape.dtype:
         read = read_bits(flat.astype(source.dtype.numpy, copy=False), source.dtype, i.shape.dtype, dims)
-        flat = read.astype(m.stored(i.shape.dtype), copy=False)
+        flat = read.astype(m.storage_type(i.shape.dtype), copy=False)
     return np.asarray(flat.reshape(dims).transpose([order.index(d) for d in range(len(order))]))
 
 
@@ -57,7 +57,7 @@ def _transpose(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Arr
 
 
 def _concatenate(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
-    kind = m.stored(i.shape.dtype)
+    kind = m.storage_type(i.shape.dtype)
     return np.concatenate([x.astype(kind, copy=False) for x in operands], axis=i.attrs["dimensions"][0])
 
 
@@ -97,7 +97,7 @@ def _iota(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     def make() -> Array:
         d = i.attrs["iota_dimension"]
         if not i.shape.rank:
-            return np.zeros((), m.stored(i.shape.dtype))
+            return np.zeros((), m.storage_type(i.shape.dtype))
         count = convert_values(m, np.arange(i.shape.dims[d]), i.shape.dtype)
         shape = [1] * i.shape.rank
         shape[d] = -1
@@ -109,7 +109,7 @@ def _iota(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
 def _literal(m: Interpreter, literal: Literal) -> Value:
     if literal.elements is not None:
         return tuple(_literal(m, e) for e in literal.elements)
-    kind = m.stored(literal.shape.dtype)
+    kind = m.storage_type(literal.shape.dtype)
     if literal.is_splat:
         return np.broadcast_to(np.asarray(literal.splat).astype(kind), literal.array.shape)
     return literal.array.astype(kind, copy=False)

@@ -69,7 +69,7 @@ def _convolution(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> A
     product = np.matmul(left, right).reshape(groups, n // batches, *positions, out_features // groups)
     result = np.moveaxis(product, 0, -2).reshape(n // batches, *positions, out_features)
     places = (d.out_batch, *d.out_spatial, d.out_feature)
-    return cast(result.transpose([places.index(k) for k in range(rank + 2)]), m.stored(i.shape.dtype))
+    return cast(result.transpose([places.index(k) for k in range(rank + 2)]), m.storage_type(i.shape.dtype))
 
 
 def _reduce_window(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:

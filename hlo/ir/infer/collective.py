@@ -12,9 +12,9 @@ from shardc.hlo.ir.infer.rule import (
     ShapeRule,
     Shapes,
     fail,
-    given,
     need_array,
     need_dims,
+    shape_required,
     shapes_agree,
 )
 from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
@@ -216,6 +216,6 @@ RULES = {
     "replica-id": ShapeRule(_id),
     "send": ShapeRule(_send),
     "send-done": ShapeRule(_token),
-    "recv": given(_recv),
+    "recv": shape_required(_recv),
     "recv-done": ShapeRule(_recv_done),
 }

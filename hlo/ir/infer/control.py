@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardc.hlo.ir.infer.custom_call import check_custom_call
-from shardc.hlo.ir.infer.rule import Attrs, RuleError, ShapeRule, Shapes, fail, given, shapes_agree
+from shardc.hlo.ir.infer.rule import Attrs, RuleError, ShapeRule, Shapes, fail, shape_required, shapes_agree
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, token_shape, tuple_shape
 
@@ -143,14 +143,14 @@ def _add_dependency(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "parameter": given(_anything),
+    "parameter": shape_required(_anything),
     "tuple": ShapeRule(_tuple),
     "get-tuple-element": ShapeRule(_get_tuple_element),
     "call": ShapeRule(_call),
     "while": ShapeRule(_while),
     "conditional": ShapeRule(_conditional),
     "fusion": ShapeRule(_fusion),
-    "custom-call": given(check_custom_call),
+    "custom-call": shape_required(check_custom_call),
     "optimization-barrier": ShapeRule(_barrier),
     "after-all": ShapeRule(_after_all),
     "add-dependency": ShapeRule(_add_dependency),
@@ -160,6 +160,6 @@ RULES = {
     "async-start": ShapeRule(_async_start, _check_async_start),
     "async-update": ShapeRule(_first),
     "async-done": ShapeRule(_async_done),
-    "infeed": given(_infeed),
+    "infeed": shape_required(_infeed),
     "outfeed": ShapeRule(_outfeed),
 }

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, common_float, fail, given, need_array, same_shape
+from shardc.hlo.ir.infer.rule import (
+    Attrs,
+    ShapeRule,
+    Shapes,
+    common_float,
+    fail,
+    need_array,
+    same_shape,
+    shape_required,
+)
 from shardc.hlo.ir.types import DTYPES, Shape
 
 __all__ = ["RULES"]
@@ -140,9 +149,9 @@ def _rules() -> dict[str, ShapeRule]:
         "select": ShapeRule(_select),
         "clamp": ShapeRule(_clamp),
         "map": ShapeRule(_map),
-        "convert": given(_convert),
-        "stochastic-convert": given(_convert),
-        "bitcast-convert": given(_bitcast_convert),
+        "convert": shape_required(_convert),
+        "stochastic-convert": shape_required(_convert),
+        "bitcast-convert": shape_required(_bitcast_convert),
     }
     for table in (_UNARY, _BINARY):
         for kind, opcodes in table.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, fail, given, need_array, shapes_agree
+from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, fail, need_array, shape_required, shapes_agree
 from shardc.hlo.ir.types import Shape, array_shape
 
 __all__ = ["RULES"]
@@ -33,7 +33,7 @@ def _state(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 RULES = {
-    "rng": given(_rng),
-    "rng-bit-generator": given(_rng_bit_generator),
+    "rng": shape_required(_rng),
+    "rng-bit-generator": shape_required(_rng_bit_generator),
     "rng-get-and-update-state": ShapeRule(_state),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, fail, need_array, need_dims, shapes_agree
 from shardc.hlo.ir.types import DTYPES, Shape, tuple_shape
 
-__all__ = ["RULES", "reduced_shape", "reducer_types", "tuple_of"]
+__all__ = ["RULES", "infer_reduced_shape", "reducer_types", "tuple_of"]
 
 
 def tuple_of(shapes: Shapes) -> Shape:
@@ -33,7 +33,7 @@ def reducer_types(attrs: Attrs, inputs: Shapes, inits: Shapes, key: str = "to_ap
     return results
 
 
-def reduced_shape(attrs: Attrs, operands: Shapes, dims: tuple[int, ...]) -> Shape:
+def infer_reduced_shape(attrs: Attrs, operands: Shapes, dims: tuple[int, ...]) -> Shape:
     """The result of reducing n arrays with n initial values to ``dims``: a tuple where the body returns one."""
     count = len(operands) // 2
     results = [Shape(t.dtype, dims) for t in reducer_types(attrs, operands[:count], operands[count:])]
@@ -50,7 +50,7 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> Shape:
             fail(f"reduced arrays differ in shape: {first} and {s}")
     need_dims(attrs["dimensions"], first.rank)
     dims = tuple(n for d, n in enumerate(first.dims) if d not in attrs["dimensions"])
-    return reduced_shape(attrs, shapes, dims)
+    return infer_reduced_shape(attrs, shapes, dims)
 
 
 def _sort(shapes: Shapes, attrs: Attrs) -> Shape:

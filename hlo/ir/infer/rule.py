@@ -17,13 +17,13 @@ __all__ = [
     "Shapes",
     "common_float",
     "fail",
-    "given",
     "need_array",
     "need_dims",
     "need_permutation",
+    "no_rule",
     "same_shape",
+    "shape_required",
     "shapes_agree",
-    "unsupported",
 ]
 
 Shapes = Sequence[Shape]
@@ -59,12 +59,12 @@ class ShapeRule:
     why: str = ""
 
 
-def given(check: Check) -> ShapeRule:
+def shape_required(check: Check) -> ShapeRule:
     """A row whose shape the caller must give."""
     return ShapeRule(None, check)
 
 
-def unsupported(why: str) -> ShapeRule:
+def no_rule(why: str) -> ShapeRule:
     """A blank row and the reason for it."""
     return ShapeRule(None, None, why)
 

@@ -10,10 +10,10 @@ from shardc.hlo.ir.infer.rule import (
     Shapes,
     common_float,
     fail,
-    given,
     need_array,
     need_dims,
     need_permutation,
+    shape_required,
     shapes_agree,
 )
 from shardc.hlo.ir.types import DTYPES, Shape
@@ -138,17 +138,17 @@ def _dynamic_reshape(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
 
 
 RULES = {
-    "broadcast": given(_broadcast),
-    "reshape": given(_reshape),
-    "bitcast": given(_bitcast),
+    "broadcast": shape_required(_broadcast),
+    "reshape": shape_required(_reshape),
+    "bitcast": shape_required(_bitcast),
     "transpose": ShapeRule(_transpose),
     "concatenate": ShapeRule(_concatenate),
     "slice": ShapeRule(_slice),
     "pad": ShapeRule(_pad),
     "reverse": ShapeRule(_reverse),
-    "iota": given(_iota),
+    "iota": shape_required(_iota),
     "constant": ShapeRule(_constant),
     "get-dimension-size": ShapeRule(_get_dimension_size),
     "set-dimension-size": ShapeRule(_set_dimension_size),
-    "dynamic-reshape": given(_dynamic_reshape),
+    "dynamic-reshape": shape_required(_dynamic_reshape),
 }

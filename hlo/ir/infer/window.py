@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from shardc.hlo.ir.infer.contraction import check_precision_lax
-from shardc.hlo.ir.infer.reduction import reduced_shape, reducer_types
+from shardc.hlo.ir.infer.reduction import infer_reduced_shape, reducer_types
 from shardc.hlo.ir.infer.rule import Attrs, ShapeRule, Shapes, common_float, fail, need_array, need_dims
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.types import DTYPES, Shape
 
-__all__ = ["RULES", "default_window", "dilated", "windowed_size"]
+__all__ = ["RULES", "count_windows", "default_window", "dilate"]
 
 
-def dilated(size: int, dilation: int) -> int:
+def dilate(size: int, dilation: int) -> int:
     """Size with ``dilation - 1`` holes between neighbours."""
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
-def windowed_size(size: int, w: WindowDim) -> int:
+def count_windows(size: int, w: WindowDim) -> int:
     """Number of window positions over a dimension of ``size``; negative padding crops."""
-    padded = dilated(size, w.lhs_dilate) + w.pad_low + w.pad_high
-    extent = dilated(w.size, w.rhs_dilate)
+    padded = dilate(size, w.lhs_dilate) + w.pad_low + w.pad_high
+    extent = dilate(w.size, w.rhs_dilate)
     return 0 if padded < extent or padded <= 0 else (padded - extent) // w.stride + 1
 
 
@@ -51,7 +51,7 @@ def _conv(shapes: Shapes, attrs: Attrs) -> Shape:
         if rhs.dims[dims.rhs_spatial[k]] != w.size:
             fail(f"window size {w.size} differs from the kernel {rhs}", dims.rhs_spatial[k])
         _check_window(w, k)
-        out[dims.out_spatial[k]] = windowed_size(lhs.dims[dims.lhs_spatial[k]], w)
+        out[dims.out_spatial[k]] = count_windows(lhs.dims[dims.lhs_spatial[k]], w)
     dtype = common_float(lhs.dtype, rhs.dtype) or (lhs.dtype if lhs.dtype.bits >= rhs.dtype.bits else rhs.dtype)
     return Shape(dtype, tuple(out))
 
@@ -78,12 +78,12 @@ def _check_conv(shapes: Shapes, attrs: Attrs, shape: Shape) -> None:
     check_precision_lax(_conv(shapes, attrs), shape)
 
 
-def _windowed(shape: Shape, window: Window) -> tuple[int, ...]:
+def _infer_window(shape: Shape, window: Window) -> tuple[int, ...]:
     if len(window.dims) != shape.rank:
         fail(f"a window of {len(window.dims)} dimensions over {shape}")
     for d, w in enumerate(window.dims):
         _check_window(w, d)
-    return tuple(windowed_size(n, w) for n, w in zip(shape.dims, window.dims, strict=True))
+    return tuple(count_windows(n, w) for n, w in zip(shape.dims, window.dims, strict=True))
 
 
 def _reduce_window(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -94,13 +94,13 @@ def _reduce_window(shapes: Shapes, attrs: Attrs) -> Shape:
     for s in shapes[1:count]:
         if s.dims != first.dims:
             fail(f"reduced arrays differ in shape: {first} and {s}")
-    dims = _windowed(first, attrs["window"])
-    return reduced_shape(attrs, shapes, dims)
+    dims = _infer_window(first, attrs["window"])
+    return infer_reduced_shape(attrs, shapes, dims)
 
 
 def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
     operand, source, init = (need_array(s) for s in shapes)
-    dims = _windowed(operand, attrs["window"])
+    dims = _infer_window(operand, attrs["window"])
     if source.dims != dims:
         fail(f"source is {source}, the window has positions {list(dims)}")
     if attrs["select"].root.shape.dtype is not DTYPES["pred"]:

@@ -49,7 +49,7 @@ def combine_integer_constants(i: Instruction) -> Instruction | None:
     if c is None:
         return None
     joined = int(c) + int(d) if i.opcode == "add" else int(c) * int(d)
-    return make(i.opcode, i.shape, (x, _splat(_wrapped(joined, dtype), i.shape, i)), i)
+    return make(i.opcode, i.shape, (x, _splat(_wrap_integer(joined, dtype), i.shape, i)), i)
 
 
 def _constant_last(i: Instruction) -> tuple[Instruction, Any]:
@@ -58,12 +58,12 @@ def _constant_last(i: Instruction) -> tuple[Instruction, Any]:
     return (a, value) if value is not None else (b, scalar_value(a))
 
 
-def _wrapped(value: int, dtype: DType) -> int:
+def _wrap_integer(value: int, dtype: DType) -> int:
     value %= 1 << dtype.bits
     return value - (1 << dtype.bits) if dtype.kind == "signed" and value >> (dtype.bits - 1) else value
 
 
-def add_negated(i: Instruction) -> Instruction | None:
+def merge_add_negate(i: Instruction) -> Instruction | None:
     """a + (-b) is a - b."""
     a, b = i.operands
     if b.opcode == "negate":
@@ -71,13 +71,13 @@ def add_negated(i: Instruction) -> Instruction | None:
     return make("subtract", i.shape, (b, a.operands[0]), i) if a.opcode == "negate" else None
 
 
-def subtract_negated(i: Instruction) -> Instruction | None:
+def merge_subtract_negate(i: Instruction) -> Instruction | None:
     """a - (-b) is a + b."""
     a, b = i.operands
     return make("add", i.shape, (a, b.operands[0]), i) if b.opcode == "negate" else None
 
 
-def both_negated(i: Instruction) -> Instruction | None:
+def drop_both_negations(i: Instruction) -> Instruction | None:
     """(-a) * (-b) is a * b, and so for quotients; integers' lowest values divide in their own way."""
     a, b = i.operands
     if a.opcode != "negate" or b.opcode != "negate" or (i.opcode == "divide" and not i.shape.dtype.is_float):
@@ -85,7 +85,7 @@ def both_negated(i: Instruction) -> Instruction | None:
     return make(i.opcode, i.shape, (a.operands[0], b.operands[0]), i)
 
 
-def magnitude_of_negated(i: Instruction) -> Instruction | None:
+def drop_negation_in_abs(i: Instruction) -> Instruction | None:
     """|-x| is |x|, and so is ||x||."""
     inner = i.operands[0]
     if inner.opcode == "negate" and not i.operands[0].shape.dtype.is_complex:
@@ -174,14 +174,14 @@ def _source(o: Instruction) -> Instruction:
 
 
 _SPECIFIC: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
-    "add": (combine_integer_constants, add_negated),
-    "subtract": (same_operands, subtract_negated),
-    "multiply": (combine_integer_constants, both_negated),
-    "divide": (divide_by_power_of_two, both_negated),
+    "add": (combine_integer_constants, merge_add_negate),
+    "subtract": (same_operands, merge_subtract_negate),
+    "multiply": (combine_integer_constants, drop_both_negations),
+    "divide": (divide_by_power_of_two, drop_both_negations),
     "maximum": (same_operands,),
     "minimum": (same_operands,),
     "xor": (same_operands,),
-    "abs": (magnitude_of_negated,),
+    "abs": (drop_negation_in_abs,),
     "power": (power_by_constant,),
     "real": (part_of_complex,),
     "imag": (part_of_complex,),

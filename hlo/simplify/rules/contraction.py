@@ -65,12 +65,12 @@ def dot_of_columns(i: Instruction) -> Instruction | None:
         contracted = i.attrs.get(f"{side}_contracting_dims", ())
         if any(operand.shape.dims[d] != 1 for d in contracted):
             return None
-        sides.append(operand if operand.shape.dtype is i.shape.dtype else _converted(operand, i))
+        sides.append(operand if operand.shape.dtype is i.shape.dtype else _convert(operand, i))
     wide = [_spread(x, i, side, n) for n, (x, side) in enumerate(zip(sides, _SIDES, strict=True))]
     return make("multiply", i.shape, wide, i)
 
 
-def _converted(operand: Instruction, i: Instruction) -> Instruction:
+def _convert(operand: Instruction, i: Instruction) -> Instruction:
     return make("convert", Shape(i.shape.dtype, operand.shape.dims), (operand,), i)
 
 

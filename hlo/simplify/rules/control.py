@@ -34,7 +34,7 @@ def branches_of(conditional: Instruction) -> tuple[Computation, ...]:
     return (attrs["true_computation"], attrs["false_computation"])
 
 
-def conditional_decided(i: Instruction) -> Instruction | None:
+def choose_known_branch(i: Instruction) -> Instruction | None:
     value = scalar_value(i.operands[0])
     if value is None:
         return None
@@ -51,5 +51,5 @@ def conditional_decided(i: Instruction) -> Instruction | None:
 RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
     "get-tuple-element": (element_of_tuple,),
     "tuple": (tuple_of_elements,),
-    "conditional": (conditional_decided,),
+    "conditional": (choose_known_branch,),
 }

@@ -79,7 +79,7 @@ def twice_is_nothing(i: Instruction) -> Instruction | None:
     return inner.operands[0] if inner.opcode == i.opcode else None
 
 
-def select_decided(i: Instruction) -> Instruction | None:
+def choose_known_select(i: Instruction) -> Instruction | None:
     predicate, on_true, on_false = i.operands
     if on_true is on_false:
         return on_true
@@ -160,7 +160,7 @@ _SPECIFIC: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]]
     "or": (logical_identity,),
     "not": (twice_is_nothing,),
     "negate": (twice_is_nothing,),
-    "select": (select_decided,),
+    "select": (choose_known_select,),
     "convert": (convert_to_same, convert_of_widening),
     "map": (map_is_elementwise,),
     "bitcast-convert": (bitcast_convert_to_same,),

@@ -98,7 +98,7 @@ def reduce_of_added_ones(i: Instruction) -> Instruction | None:
     )
 
 
-def reduce_of_repeated(i: Instruction) -> Instruction | None:
+def skip_repeated_dimensions(i: Instruction) -> Instruction | None:
     """The largest of equal values is any of them: dimensions that a broadcast adds need not be looked at."""
     inner = i.operands[0]
     opcode = _plain(i)
@@ -116,7 +116,7 @@ def reduce_of_repeated(i: Instruction) -> Instruction | None:
     return make("reduce", i.shape, (narrow, i.operands[1]), i, **{**i.attrs, "dimensions": left})
 
 
-def sum_of_repeated(i: Instruction) -> Instruction | None:
+def multiply_repeated_sum(i: Instruction) -> Instruction | None:
     """The sum of n equal integers is n times one of them, modulo the integer's size."""
     inner = i.operands[0]
     dtype = i.shape.dtype
@@ -144,7 +144,7 @@ RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
         reduce_of_ones,
         reduce_of_transpose,
         reduce_of_added_ones,
-        reduce_of_repeated,
-        sum_of_repeated,
+        skip_repeated_dimensions,
+        multiply_repeated_sum,
     ),
 }

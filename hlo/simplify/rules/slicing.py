@@ -120,7 +120,7 @@ def concatenate_of_splats(i: Instruction) -> Instruction | None:
             pieces[-1] = make("broadcast", o.shape.with_dims(tuple(dims)), o.operands, i, dimensions=())
         else:
             pieces.append(o)
-    return _joined(i, pieces)
+    return _join(i, pieces)
 
 
 def _same_splat(a: Instruction, b: Instruction) -> bool:
@@ -135,15 +135,15 @@ def concatenate_of_neighbours(i: Instruction) -> Instruction | None:
     pieces: list[Instruction] = []
     for o in i.operands:
         last = pieces[-1] if pieces else None
-        bounds = None if last is None else _continued(last, o, d)
+        bounds = None if last is None else _join_bounds(last, o, d)
         if bounds is None:
             pieces.append(o)
         else:
             pieces[-1] = _slice(o.operands[0], bounds, i)
-    return _joined(i, pieces)
+    return _join(i, pieces)
 
 
-def _continued(a: Instruction, b: Instruction, d: int) -> Bounds | None:
+def _join_bounds(a: Instruction, b: Instruction, d: int) -> Bounds | None:
     """The bounds of both slices together, if the second goes on where the first ends."""
     if a.opcode != "slice" or b.opcode != "slice" or a.operands[0] is not b.operands[0]:
         return None
@@ -155,7 +155,7 @@ def _continued(a: Instruction, b: Instruction, d: int) -> Bounds | None:
     return (*first[:d], (low, high, 1), *first[d + 1 :])
 
 
-def _joined(i: Instruction, pieces: list[Instruction]) -> Instruction | None:
+def _join(i: Instruction, pieces: list[Instruction]) -> Instruction | None:
     if len(pieces) == len(i.operands):
         return None
     return pieces[0] if len(pieces) == 1 else make("concatenate", i.shape, pieces, i, **i.attrs)

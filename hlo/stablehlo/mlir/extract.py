@@ -83,7 +83,7 @@ class _Extractor:
                 functions.append(self.function(op.operation))
             else:
                 functions.append((kind, None, (), (), ()))  # not a function: the reader names it
-        functions += self.expanded()
+        functions += self.expand_functions()
         attributes = self.attrs(operation)
         meshes |= self.carried_meshes(attributes)
         name = attributes.pop("sym_name", None)
@@ -113,7 +113,7 @@ class _Extractor:
             blocks,
         )
 
-    def expanded(self) -> list[Any]:
+    def expand_functions(self) -> list[Any]:
         """The functions of `Expansions`; numbered after all values of the module itself."""
         self.inside_expansion = True
         return [self.function(module.body.operations[0].operation) for module in self.expansions.modules]

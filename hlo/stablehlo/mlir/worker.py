@@ -5,7 +5,7 @@ A process with threads must not fork: a lock that another thread holds is held f
 none, and where it finds some nevertheless, or is asked to, it answers by itself, once. A fork lives no longer than its
 time, than this process, and than whoever asks.
 
-`shardc.hlo.stablehlo.standby` asks it.
+`shardc.hlo.stablehlo.fork_server` asks it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _load() -> Callable[[dict[str, Any]], Any]:
     return answer
 
 
-def _loaded() -> Callable[[dict[str, Any]], tuple[str, Any]]:
+def _load_answers() -> Callable[[dict[str, Any]], tuple[str, Any]]:
     """What answers requests; whatever goes wrong is an answer, too."""
     from shardc.hlo.stablehlo.mlir.bindings import MissingJaxlibError
 
@@ -75,7 +75,7 @@ def _loaded() -> Callable[[dict[str, Any]], tuple[str, Any]]:
         missing = str(e)
         return lambda request: ("missing", missing)
 
-    def told(request: dict[str, Any]) -> tuple[str, Any]:
+    def guard(request: dict[str, Any]) -> tuple[str, Any]:
         try:
             return ("ok", answer(request))
         except MissingJaxlibError as e:
@@ -83,7 +83,7 @@ def _loaded() -> Callable[[dict[str, Any]], tuple[str, Any]]:
         except Exception as e:
             return ("failed", str(e))
 
-    return told
+    return guard
 
 
 def _request(stdin: int, asker: int) -> Any:
@@ -192,7 +192,7 @@ def main() -> None:
         return
     sys.path[:] = setup["path"]
     _packages()
-    answer = _loaded()
+    answer = _load_answers()
     gc.disable()  # a fork gives one answer and ends
     gc.freeze()
     forks = _Forks(answer, stdin, stdout, asker) if _FORKS and not setup["alone"] else None

@@ -12,7 +12,7 @@ from typing import Any
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.converter import Handler, MlirOp
-from shardc.hlo.stablehlo.ops.custom_call import typed_text
+from shardc.hlo.stablehlo.ops.custom_call import format_attributes
 
 __all__ = ["HANDLERS"]
 
@@ -37,7 +37,7 @@ def _call(
 ) -> Instruction:
     attrs = {"custom_call_target": target, "custom_call_has_side_effect": True, **attrs}
     if attributes:
-        attrs["backend_config"] = typed_text(dict(attributes))
+        attrs["backend_config"] = format_attributes(dict(attributes))
     shape = op.shapes[0] if len(op.shapes) == 1 else tuple_shape(*op.shapes)
     return op.emit("custom-call", shape, *operands, **attrs)
 

@@ -17,7 +17,7 @@ from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
 __all__ = ["HANDLERS"]
 
 
-def _captured(op: MlirOp, regions: Sequence[Any]) -> tuple[int, ...]:
+def _captured_values(op: MlirOp, regions: Sequence[Any]) -> tuple[int, ...]:
     """Values from outside that the regions need passed in: all but constants."""
     numbers = dict.fromkeys(n for r in regions for n in free_values(r))
     return tuple(n for n in numbers if op.scope.value(n).opcode != "constant")
@@ -40,7 +40,7 @@ def _inside(op: MlirOp, name: str, numbers: Sequence[int], shapes: Sequence[Shap
 
 
 def _while(op: MlirOp) -> Sequence[Instruction]:
-    captured = _captured(op, op.regions)
+    captured = _captured_values(op, op.regions)
     extra = [op.scope.value(n) for n in captured]
     state = op.emit_tuple([*op.operands, *extra])
     shapes = state.shape.elements
@@ -72,7 +72,7 @@ def _while(op: MlirOp) -> Sequence[Instruction]:
 
 def _branch(op: MlirOp, region: Any, name: str) -> tuple[Computation, Instruction]:
     """A branch as a computation, and the tuple of what it uses."""
-    captured = _captured(op, [region])
+    captured = _captured_values(op, [region])
     values = [op.scope.value(n) for n in captured]
     scope = _inside(op, name, captured, [v.shape for v in values])
     (block,) = region

@@ -53,7 +53,7 @@ def convert_custom_call(op: MlirOp) -> Sequence[Instruction]:
     layouts = op.get("operand_layouts")
     if layouts is not None:
         pairs = zip(op.operands, layouts, strict=True)
-        attrs["operand_layout_constraints"] = tuple(_laid_out(o.shape, layout) for o, layout in pairs)
+        attrs["operand_layout_constraints"] = tuple(_apply_layout(o.shape, layout) for o, layout in pairs)
     aliases = op.get("output_operand_aliases") or ()
     if aliases:
         attrs["output_to_operand_aliasing"] = "{" + ", ".join(map(_alias, aliases)) + "}"
@@ -118,14 +118,14 @@ def _emit(op: MlirOp, attrs: dict[str, Any]) -> Sequence[Instruction]:
     layouts = op.get("result_layouts")
     if layouts is None:
         return op.emit_results("custom-call", *op.operands, **attrs)
-    shapes = [_laid_out(s, y) for s, y in zip(op.shapes, layouts, strict=True)]
+    shapes = [_apply_layout(s, y) for s, y in zip(op.shapes, layouts, strict=True)]
     whole = shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
     sharding = op.shardings[0] if len(shapes) == 1 else None
     made = op.scope.emit("custom-call", whole, op.operands, attrs, metadata=op.metadata, sharding=sharding)
     return (made,) if len(shapes) == 1 else op.emit_elements(made)
 
 
-def _laid_out(shape: Shape, layout: Any) -> Shape:
+def _apply_layout(shape: Shape, layout: Any) -> Shape:
     """``shape`` in a layout given from minor to major; the default layout stays unsaid."""
     order = literal_ints(layout)
     if not shape.is_array or order == tuple(reversed(range(shape.rank))):
@@ -146,16 +146,16 @@ def _config(op: MlirOp) -> str:
     for name in ("mhlo.backend_config", "backend_config", "mhlo.attributes"):
         value = op.get(name)
         if value:
-            return value if isinstance(value, str) else typed_text(value)
+            return value if isinstance(value, str) else format_attributes(value)
     return ""
 
 
-def typed_text(value: Any) -> str:
+def format_attributes(value: Any) -> str:
     """A dictionary of values that have lost their types, keys in order."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{k} = {typed_text(v)}" for k, v in sorted(value.items())) + "}"
+        return "{" + ", ".join(f"{k} = {format_attributes(v)}" for k, v in sorted(value.items())) + "}"
     if isinstance(value, tuple):
-        return "[" + ", ".join(typed_text(v) for v in value) + "]"
+        return "[" + ", ".join(format_attributes(v) for v in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)

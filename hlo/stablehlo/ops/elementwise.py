@@ -74,8 +74,8 @@ def _bitcast_convert(op: MlirOp) -> Sequence[Instruction]:
         one = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 1))
         shifted = op.emit("shift-right-logical", places.shape, spread, places)
         lowest = op.emit("and", places.shape, shifted, op.broadcast_scalar(one, dims))
-        return op.emit_result("convert", _reshaped(op, lowest, out.dims))
-    set_bits = op.emit("shift-left", places.shape, _convert(op, _reshaped(op, x, dims), integer), places)
+        return op.emit_result("convert", _reshape(op, lowest, out.dims))
+    set_bits = op.emit("shift-left", places.shape, _convert(op, _reshape(op, x, dims), integer), places)
     zero = op.emit("constant", array_shape(integer), literal=Literal.full(array_shape(integer), 0))
     either = binary_computation("or", integer, op.scope.converter.unique_name("any_bit"))
     whole = op.emit("reduce", array_shape(integer, *out.dims), set_bits, zero, dimensions=(out.rank,), to_apply=either)
@@ -86,7 +86,7 @@ def _convert(op: MlirOp, x: Instruction, dtype: str) -> Instruction:
     return x if x.shape.dtype.name == dtype else op.emit("convert", x.shape.plain.with_dtype(dtype), x)
 
 
-def _reshaped(op: MlirOp, x: Instruction, dims: tuple[int, ...]) -> Instruction:
+def _reshape(op: MlirOp, x: Instruction, dims: tuple[int, ...]) -> Instruction:
     return x if x.shape.dims == dims else op.emit("reshape", x.shape.plain.with_dims(dims), x)
 
 

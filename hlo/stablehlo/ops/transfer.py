@@ -38,7 +38,7 @@ def _together(op: MlirOp, values: Sequence[Instruction]) -> Instruction:
     return values[0] if len(values) == 1 else op.emit_tuple(values)
 
 
-def _joined(shapes: Sequence[Shape]) -> Shape:
+def _join_shapes(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else tuple_shape(*shapes)
 
 
@@ -51,16 +51,16 @@ def _send(op: MlirOp) -> Sequence[Instruction]:
 
 
 def _recv(op: MlirOp) -> Sequence[Instruction]:
-    attrs, data = _transfer(op), _joined(op.shapes[:-1])
+    attrs, data = _transfer(op), _join_shapes(op.shapes[:-1])
     shape = tuple_shape(data, array_shape("u32"), token_shape())
     started = op.emit("recv", shape, *op.operands, **attrs, **_pairs(op))
-    return _received(op, op.emit("recv-done", tuple_shape(data, token_shape()), started, **attrs))
+    return _emit_received(op, op.emit("recv-done", tuple_shape(data, token_shape()), started, **attrs))
 
 
-def _received(op: MlirOp, whole: Instruction) -> Sequence[Instruction]:
+def _emit_received(op: MlirOp, whole: Instruction) -> Sequence[Instruction]:
     """The results of an op from (data, token)."""
     token = op.emit("get-tuple-element", token_shape(), whole, index=1)
-    data = op.emit("get-tuple-element", _joined(op.shapes[:-1]), whole, index=0)
+    data = op.emit("get-tuple-element", _join_shapes(op.shapes[:-1]), whole, index=0)
     if len(op.shapes) == 2:
         return (data, token)
     parts = [op.emit("get-tuple-element", s, data, index=k) for k, s in enumerate(op.shapes[:-1])]
@@ -70,7 +70,9 @@ def _received(op: MlirOp, whole: Instruction) -> Sequence[Instruction]:
 def _infeed(op: MlirOp) -> Sequence[Instruction]:
     config = op.get("infeed_config")
     attrs = {"infeed_config": config} if config else {}
-    return _received(op, op.emit("infeed", tuple_shape(_joined(op.shapes[:-1]), token_shape()), *op.operands, **attrs))
+    return _emit_received(
+        op, op.emit("infeed", tuple_shape(_join_shapes(op.shapes[:-1]), token_shape()), *op.operands, **attrs)
+    )
 
 
 def _outfeed(op: MlirOp) -> Sequence[Instruction]:

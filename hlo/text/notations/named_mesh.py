@@ -11,12 +11,12 @@ import re
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir.iota import iota_of_strides
-from shardc.hlo.ir.mesh import Mesh, check_listed
+from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.text.scanner import STRING, Scanner, unquote
 
 __all__ = [
-    "merged_axes",
+    "merge_axes",
     "parse_dims",
     "parse_mesh",
     "parse_mesh_axes",
@@ -71,7 +71,7 @@ def _device_ids(scanner: Scanner) -> tuple[int, ...] | None:
     strides = [math.prod(reshape[i + 1 :]) for i in range(len(reshape))]
     if not iota_of_strides([reshape[d] for d in order], [strides[d] for d in order]).transpose:
         return None
-    check_listed(math.prod(reshape), "an order")
+    check_listable(math.prod(reshape), "an order")
     ids = [0]
     for d in reversed(order):
         ids = [v + i * strides[d] for i in range(reshape[d]) for v in ids]
@@ -167,7 +167,7 @@ def parse_parts(scanner: Scanner, mesh: Mesh, end: str = "}") -> tuple[dict[str,
             raise scanner.error(f"malformed {kind!r} part of a sharding", at=found.start(1))
         reduction = found.group(2) or reduction
         if kind == "metadata":
-            scanner.bracketed()
+            scanner.take_bracketed()
             parts[kind] = ()
         else:
             parts[kind] = parse_mesh_axes(scanner, mesh)
@@ -219,7 +219,7 @@ def _check_overlap(scanner: Scanner, sharding: Sharding, start: int) -> None:
 
 def print_mesh(mesh: Mesh) -> str:
     """``mesh['x'=2,'y'=4]``, with ``device_ids=`` where they are not in order."""
-    text = "mesh[" + ",".join(f"{_quoted(n)}={s}" for n, s in mesh.axes) + "]"
+    text = "mesh[" + ",".join(f"{_quote_name(n)}={s}" for n, s in mesh.axes) + "]"
     return text if mesh.device_ids is None else f"{text}, device_ids=({','.join(map(str, mesh.device_ids))})"
 
 
@@ -241,17 +241,19 @@ def print_mesh_sharding(sharding: Sharding) -> str:
     return "{" + text + "}"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def _print_axes(axes: tuple[AxisRef, ...], mesh: Mesh, closed: bool = True) -> str:
-    items = [_quoted(a.name) if a.is_full else f"{_quoted(a.name)}:({a.pre}){a.size}" for a in merged_axes(axes, mesh)]
+    items = [
+        _quote_name(a.name) if a.is_full else f"{_quote_name(a.name)}:({a.pre}){a.size}" for a in merge_axes(axes, mesh)
+    ]
     return "{" + ", ".join(items if closed else [*items, "?"]) + "}"
 
 
-def merged_axes(axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+def merge_axes(axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
     """The same order of devices with neighbouring parts of one axis joined; XLA takes no other form."""
     out: list[AxisRef] = []
     for a in axes:

@@ -23,7 +23,7 @@ from shardc.hlo.ir.mesh import MOST_DEVICES
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding, TileSharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.notations.named_mesh import parse_mesh, parse_mesh_axes, parse_mesh_sharding, print_mesh_sharding
-from shardc.hlo.text.scanner import Scanner, moved
+from shardc.hlo.text.scanner import Scanner, move_error
 
 __all__ = [
     "parse_groups",
@@ -71,7 +71,7 @@ def parse_sharding(
         if not scanner.at_end():
             raise scanner.error(f"unexpected text after the sharding: {scanner.excerpt()}")
     except ParseError as e:
-        raise moved(e, location) from None
+        raise move_error(e, location) from None
     return result
 
 
@@ -202,7 +202,7 @@ def _read_replicate_last(scanner: Scanner, fields: _TileFields, word: str) -> No
 
 def _read_subgroups(scanner: Scanner, fields: _TileFields, word: str) -> None:
     scanner.expect("=", f"after {word}")
-    inner = scanner.bracketed()[1:-1]
+    inner = scanner.take_bracketed()[1:-1]
     names = tuple(n.strip() for n in inner.split(",")) if inner.strip() else ()
     for n in names:
         if n not in _SUBGROUPS:
@@ -218,7 +218,7 @@ def _read_metadata(scanner: Scanner, fields: _TileFields, word: str) -> None:
     scanner.expect("=", f"after {word}")
     scanner.skip_space()
     start = scanner.pos
-    text = scanner.bracketed()
+    text = scanner.take_bracketed()
     if not _METADATA.fullmatch(text):
         raise scanner.error(f"malformed metadata of a sharding: {text}", at=start)
     fields.suffix.append(f"{word}={text}")
@@ -346,7 +346,7 @@ def parse_groups(text: str, location: Location | None = None) -> ReplicaGroups:
         if not scanner.at_end():
             raise scanner.error(f"unexpected text after replica groups: {scanner.excerpt()}")
     except ParseError as e:
-        raise moved(e, location) from None
+        raise move_error(e, location) from None
     return groups
 
 
@@ -400,7 +400,7 @@ def parse_pairs(text: str, location: Location | None = None) -> ListPairs:
             if len(pair) != 2:
                 raise scanner.error(f"a source-target pair has two devices, found {pair}", at=0)
     except ParseError as e:
-        raise moved(e, location) from None
+        raise move_error(e, location) from None
     return ListPairs(tuple((p[0], p[1]) for p in lists))
 
 

@@ -68,7 +68,7 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     from shardc.frontends.load import load_program, read_file
     from shardc.hlo.config import Config
     from shardc.hlo.passes import PassTimes
-    from shardc.hlo.text.carried import state_text
+    from shardc.hlo.text.carried import print_state
     from shardc.launcher.run.output_files import check_writable, write_text
     from shardc.passes.opt import passes_of, prepared, run_passes
 
@@ -82,7 +82,7 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     after = run_passes(module, asked, Config.from_environment(), times)
     for name, seconds in times.seconds.items():
         view.detail(f"{name}: {seconds_text(seconds)}")
-    text = state_text(after)
+    text = print_state(after)
     if output is not None:
         write_text(output, text)
         view.log(f"wrote {output}")

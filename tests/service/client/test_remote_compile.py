@@ -229,8 +229,8 @@ def test_what_is_read_back_otherwise_is_compiled_here(
     """Were the text to lose something, another program would be compiled than the one that was meant."""
     from shardc.hlo.text import carried
 
-    genuine = carried.carried_text
-    monkeypatch.setattr(carried, "carried_text", lambda module: genuine(module.with_(donors=(0,))))
+    genuine = carried.print_carried
+    monkeypatch.setattr(carried, "print_carried", lambda module: genuine(module.with_(donors=(0,))))
     with caplog.at_level(logging.WARNING, "shardc"):
         traced().compile()
     assert "cannot be written as HLO text without a loss" in caplog.messages[0] and not asking.asked

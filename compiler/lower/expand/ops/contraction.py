@@ -80,11 +80,11 @@ class _Ragged:
 def _ragged_dot(i: Instruction) -> Computation:
     r = _Ragged(i)
     if r.ragged in r.contract[0]:
-        return r.p.done(_ragged_contraction(r))
+        return r.p.build(_ragged_contraction(r))
     whole = r.dot(r.lhs, r.rhs, r.contract, r.batch)
     if not r.group:
-        return r.p.done(_up_to_last_group(r, whole))
-    return r.p.done(_ragged_rows(r, whole))
+        return r.p.build(_up_to_last_group(r, whole))
+    return r.p.build(_ragged_rows(r, whole))
 
 
 def _places(r: _Ragged) -> dict[int, int]:
@@ -142,7 +142,7 @@ def _scaled_dot(i: Instruction) -> Computation:
         _scaled(p, p.convert(x, wide), p.convert(s, wide))
         for x, s in zip(p.parameters[:2], p.parameters[2:], strict=True)
     ]
-    return p.done(p.op("dot", *sides, shape=i.shape.plain, **i.attrs))
+    return p.build(p.op("dot", *sides, shape=i.shape.plain, **i.attrs))
 
 
 def _scaled(p: Operations, x: Instruction, scale: Instruction) -> Instruction:

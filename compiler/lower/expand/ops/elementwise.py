@@ -16,7 +16,7 @@ def _stochastic_convert(i: Instruction) -> Computation:
     x, random = p.parameters
     target = i.shape.dtype.name
     if not i.shape.dtype.is_integer:
-        return p.done(p.convert(x, target))
+        return p.build(p.convert(x, target))
     if x.shape.dtype.bits < 32:
         x = p.convert(x, "f32")
     size = p.op("abs", x)
@@ -26,7 +26,7 @@ def _stochastic_convert(i: Instruction) -> Computation:
     up = p.convert(p.compare("LT", random, limit), x.shape.dtype.name)
     rounded = p.op("add", whole, up)
     negative = p.compare("LT", x, p.full(0.0, x.shape))
-    return p.done(p.convert(p.op("select", negative, p.op("negate", rounded), rounded), target))
+    return p.build(p.convert(p.op("select", negative, p.op("negate", rounded), rounded), target))
 
 
 ROWS: Mapping[str, Callable[[Instruction], Computation]] = {"stochastic-convert": _stochastic_convert}

@@ -19,14 +19,14 @@ def _check(p: Operations, size: Instruction, expected: int) -> None:
 
 def _get_dimension_size(i: Instruction) -> Computation:
     p = Operations(i)
-    return p.done(p.full(i.operands[0].shape.dims[i.attrs["dimensions"][0]], array_shape("s32")))
+    return p.build(p.full(i.operands[0].shape.dims[i.attrs["dimensions"][0]], array_shape("s32")))
 
 
 def _set_dimension_size(i: Instruction) -> Computation:
     p = Operations(i)
     x, size = p.parameters
     _check(p, size, x.shape.dims[i.attrs["dimensions"][0]])
-    return p.done(x)
+    return p.build(x)
 
 
 def _dynamic_reshape(i: Instruction) -> Computation:
@@ -34,7 +34,7 @@ def _dynamic_reshape(i: Instruction) -> Computation:
     x, *sizes = p.parameters
     for size, expected in zip(sizes, i.shape.dims, strict=True):
         _check(p, size, expected)
-    return p.done(p.reshape(x, i.shape.dims))
+    return p.build(p.reshape(x, i.shape.dims))
 
 
 def _order(shape: Shape) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ def _bitcast(i: Instruction) -> Computation:
     order = _order(target)
     x = p.reshape(x, tuple(target.dims[d] for d in order))
     back = tuple(order.index(d) for d in range(target.rank))
-    return p.done(p.op("transpose", x, dimensions=back) if back != tuple(range(target.rank)) else x)
+    return p.build(p.op("transpose", x, dimensions=back) if back != tuple(range(target.rank)) else x)
 
 
 ROWS: Mapping[str, Callable[[Instruction], Computation]] = {

@@ -1,4 +1,4 @@
-"""A process with MLIR loaded that stands by for requests.
+"""A fork server for MLIR: a process that has jaxlib loaded and forks for each request.
 
 Loading jaxlib takes a quarter of a second, reading most programs a few milliseconds. So the process that has loaded it
 stays: it forks for each request, and what a damaged file does to its reader ends the fork, neither us nor the next
@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Answer", "StandbyGone", "ask"]
+__all__ = ["Answer", "ForkServerGone", "ask"]
 
 #: Bytes that are read at a time.
 _PIECE = 1 << 20
@@ -34,7 +34,7 @@ _PIECE = 1 << 20
 _GRACE = 30.0
 
 
-class StandbyGone(Exception):
+class ForkServerGone(Exception):
     """The process ended by itself before it had the request."""
 
 
@@ -48,7 +48,7 @@ class Answer:
     said: str
 
 
-class _Standby:
+class _ForkServer:
     """One process that runs ``script``; one request at a time. ``alone``: it answers one by itself, without a fork."""
 
     def __init__(self, script: Path, path: list[str], *, alone: bool = False) -> None:
@@ -82,7 +82,7 @@ class _Standby:
         return self._over.alive and self._process.poll() is None
 
     def ask(self, request: dict[str, Any], seconds: float) -> Answer:
-        """What becomes of ``request``; `StandbyGone`. After that it is good for nothing."""
+        """What becomes of ``request``; `ForkServerGone`. After that it is good for nothing."""
         whole = False
         try:
             self._left += _message({**request, "seconds": seconds, "limits": _limits()})
@@ -144,7 +144,7 @@ class _Standby:
         self._over()
         code = self._process.returncode
         if code == 0 and not data:  # it went to rest as it was asked
-            raise StandbyGone
+            raise ForkServerGone
         return Answer(code, data, said)
 
 
@@ -183,58 +183,58 @@ def _finish(process: subprocess.Popen[bytes], end: int) -> None:
         process.wait()
 
 
-class _Standbys:
+class _ForkServers:
     """Processes to lend: each request has one of its own, and one stays when nobody asks."""
 
     def __init__(self) -> None:
-        self._idle: list[_Standby] = []
+        self._idle: list[_ForkServer] = []
         self._lock = threading.Lock()
 
     def ask(self, script: Path, path: list[str], request: dict[str, Any], seconds: float) -> Answer:
-        standby = self._take(script, path)
+        server = self._take(script, path)
         try:
             try:
-                answer = standby.ask(request, seconds)
-            except StandbyGone:
-                standby = _Standby(script, path)
-                answer = standby.ask(request, seconds)
+                answer = server.ask(request, seconds)
+            except ForkServerGone:
+                server = _ForkServer(script, path)
+                answer = server.ask(request, seconds)
         finally:
-            self._keep(standby)
+            self._keep(server)
         if answer.code != -signal.SIGALRM:
             return answer
-        fresh = _Standby(script, path, alone=True)
+        fresh = _ForkServer(script, path, alone=True)
         try:
             return fresh.ask(request, seconds)
         finally:
             fresh.end()
 
-    def _take(self, script: Path, path: list[str]) -> _Standby:
+    def _take(self, script: Path, path: list[str]) -> _ForkServer:
         with self._lock:
-            standby = self._idle.pop() if self._idle else None
-        if standby is not None and standby.ready and standby.made_of == (script, path):
-            return standby
-        if standby is not None:
-            standby.end()
-        return _Standby(script, path)
+            server = self._idle.pop() if self._idle else None
+        if server is not None and server.ready and server.made_of == (script, path):
+            return server
+        if server is not None:
+            server.end()
+        return _ForkServer(script, path)
 
-    def _keep(self, standby: _Standby) -> None:
+    def _keep(self, server: _ForkServer) -> None:
         with self._lock:
-            if standby.ready and not self._idle:
-                self._idle.append(standby)
+            if server.ready and not self._idle:
+                self._idle.append(server)
                 return
-        standby.end()
+        server.end()
 
 
 @cache
-def _standbys(process: int) -> _Standbys:
+def _fork_servers(process: int) -> _ForkServers:
     """Those of this process: a fork of it has its own."""
-    return _Standbys()
+    return _ForkServers()
 
 
 def ask(script: Path, request: dict[str, Any], seconds: float) -> Answer:
     """What a process that runs ``script`` makes of ``request`` (plain data) within ``seconds``, which a fresh one has
-    again when they are over; `StandbyGone`.
+    again when they are over; `ForkServerGone`.
 
     Example: ``ask(Path("worker.py"), {"do": "read", "data": b"module {}"}, 60.0).code``.
     """
-    return _standbys(os.getpid()).ask(script, [p for p in sys.path if p], request, seconds)
+    return _fork_servers(os.getpid()).ask(script, [p for p in sys.path if p], request, seconds)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shardc.hlo.stablehlo.standby import Answer, StandbyGone, _Standbys
+from shardc.hlo.stablehlo.fork_server import Answer, ForkServerGone, _ForkServers
 
 #: As the worker, without MLIR: each request names what the fork does.
 SCRIPT = """
@@ -25,7 +25,7 @@ worker["_IDLE"] = {idle}
 def loaded():
     start = {start}
     return lambda request: (start, os.getppid(), eval(request["do"]))
-worker["_loaded"] = loaded
+worker["_load_answers"] = loaded
 worker["main"]()
 """
 
@@ -41,8 +41,8 @@ def written(path: Path, repository: Path, start: str = "os.getpid()", idle: floa
     return path
 
 
-def asked(standbys: _Standbys, script: Path, do: str = "1", seconds: float = 60.0) -> Answer:
-    return standbys.ask(script, sys.path, {"do": do}, seconds)
+def asked(servers: _ForkServers, script: Path, do: str = "1", seconds: float = 60.0) -> Answer:
+    return servers.ask(script, sys.path, {"do": do}, seconds)
 
 
 def process_of(answer: Answer) -> int:
@@ -70,78 +70,78 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a pro
 
 
 def test_one_process_answers_all(script: Path) -> None:
-    standbys = _Standbys()
-    first = asked(standbys, script)
-    assert {process_of(asked(standbys, script, f"{n} * 'x' * 100_000")) for n in range(9)} == {process_of(first)}
+    servers = _ForkServers()
+    first = asked(servers, script)
+    assert {process_of(asked(servers, script, f"{n} * 'x' * 100_000")) for n in range(9)} == {process_of(first)}
     for do in ("os.abort()", "os._exit(4)", "undefined"):
-        assert asked(standbys, script, do).code in (-signal.SIGABRT, 4, 1)
-    told = asked(standbys, script, "(print('heard', file=sys.stderr), os.write(1, b'by a library'))")
+        assert asked(servers, script, do).code in (-signal.SIGABRT, 4, 1)
+    told = asked(servers, script, "(print('heard', file=sys.stderr), os.write(1, b'by a library'))")
     assert told.said == "heard\nby a library" and process_of(told) == process_of(first)
 
 
 def test_requests_at_a_time_have_processes_of_their_own(script: Path) -> None:
-    standbys = _Standbys()
+    servers = _ForkServers()
     together = threading.Barrier(3)
 
     def ask(_: int) -> int:
         together.wait(20)
-        return process_of(asked(standbys, script, "time.sleep(0.3)"))
+        return process_of(asked(servers, script, "time.sleep(0.3)"))
 
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(ask, range(3)))
     assert len(set(found)) == 3
-    kept = process_of(asked(standbys, script))
+    kept = process_of(asked(servers, script))
     assert kept in found and all(gone(pid) for pid in found if pid != kept)
 
 
 def test_what_went_is_replaced(script: Path, tmp_path: Path, repository: Path) -> None:
-    standbys = _Standbys()
+    servers = _ForkServers()
     for _ in range(2):
-        pid = process_of(asked(standbys, script))
+        pid = process_of(asked(servers, script))
         os.kill(pid, signal.SIGKILL)
-        assert gone(pid) and process_of(asked(standbys, script)) != pid
-    elsewhere = standbys.ask(script, [*sys.path, "/else"], {"do": "1"}, 60.0)
-    assert process_of(elsewhere) != process_of(asked(standbys, script)), "it imports from where we do"
+        assert gone(pid) and process_of(asked(servers, script)) != pid
+    elsewhere = servers.ask(script, [*sys.path, "/else"], {"do": "1"}, 60.0)
+    assert process_of(elsewhere) != process_of(asked(servers, script)), "it imports from where we do"
     other = written(tmp_path / "other.py", repository, idle=0.05)
-    pid = process_of(asked(standbys, other))
-    assert gone(pid) and process_of(asked(standbys, other)) != pid
+    pid = process_of(asked(servers, other))
+    assert gone(pid) and process_of(asked(servers, other)) != pid
     restless = written(tmp_path / "restless.py", repository, start="os._exit(0)")
-    with pytest.raises(StandbyGone):
-        asked(standbys, restless)
+    with pytest.raises(ForkServerGone):
+        asked(servers, restless)
 
 
 def test_what_does_not_start_says_why(tmp_path: Path, repository: Path) -> None:
-    answer = asked(_Standbys(), written(tmp_path / "script.py", repository, start="1 / 0"))
+    answer = asked(_ForkServers(), written(tmp_path / "script.py", repository, start="1 / 0"))
     assert answer.code == 1 and answer.said.endswith("ZeroDivisionError: division by zero")
 
 
 def test_time_is_bounded(script: Path) -> None:
-    standbys = _Standbys()
-    pid = process_of(asked(standbys, script))
-    assert asked(standbys, script, "time.sleep(60)", 1.0).code == -signal.SIGALRM
+    servers = _ForkServers()
+    pid = process_of(asked(servers, script))
+    assert asked(servers, script, "time.sleep(60)", 1.0).code == -signal.SIGALRM
     blocked = "(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]), time.sleep(60))"
     bounded = f"time.sleep(60) if os.getppid() == {os.getpid()} else {blocked}"
-    assert asked(standbys, script, bounded, 1.0).code == -signal.SIGALRM
-    assert process_of(asked(standbys, script)) == pid, "a fork's time was over, not the process's"
+    assert asked(servers, script, bounded, 1.0).code == -signal.SIGALRM
+    assert process_of(asked(servers, script)) == pid, "a fork's time was over, not the process's"
 
 
 def test_what_hangs_is_asked_once_more(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standbys = _Standbys()
-    pid = process_of(asked(standbys, script))
+    servers = _ForkServers()
+    pid = process_of(asked(servers, script))
     only_alone = f"os.getppid() == {os.getpid()} or time.sleep(60)"
-    _, parent, ended = marshal.loads(asked(standbys, script, only_alone, 1.0).data)
+    _, parent, ended = marshal.loads(asked(servers, script, only_alone, 1.0).data)
     assert parent == os.getpid() and ended, "a fresh process answers without a fork"
-    assert process_of(asked(standbys, script)) == pid
-    monkeypatch.setattr("shardc.hlo.stablehlo.standby._GRACE", 0.1)
+    assert process_of(asked(servers, script)) == pid
+    monkeypatch.setattr("shardc.hlo.stablehlo.fork_server._GRACE", 0.1)
     os.kill(pid, signal.SIGSTOP)
-    assert asked(standbys, script, f"len({'x' * 1_000_000!r})", 1.0).code == 0, "nobody reads, and nobody waits for it"
-    assert gone(pid) and process_of(asked(standbys, script, seconds=60.0)) != pid
+    assert asked(servers, script, f"len({'x' * 1_000_000!r})", 1.0).code == 0, "nobody reads, and nobody waits for it"
+    assert gone(pid) and process_of(asked(servers, script, seconds=60.0)) != pid
 
 
 def test_a_process_with_threads_does_not_fork(tmp_path: Path, repository: Path) -> None:
     start = "(threading.Thread(target=time.sleep, args=(60,), daemon=True).start(), os.getpid())[1]"
-    standbys, script = _Standbys(), written(tmp_path / "script.py", repository, start=start)
-    found = [marshal.loads(asked(standbys, script).data) for _ in range(2)]
+    servers, script = _ForkServers(), written(tmp_path / "script.py", repository, start=start)
+    found = [marshal.loads(asked(servers, script).data) for _ in range(2)]
     assert {parent for _, parent, _ in found} == {os.getpid()} and found[0][0] != found[1][0]
 
 
@@ -154,7 +154,7 @@ def test_nothing_stays(script: Path, tmp_path: Path, repository: Path, killed: s
     )
     do = f"[({busy}, time.sleep(60)) for f in [open({str(place)!r}, 'a')]]"
     code = (
-        "import os, sys; from pathlib import Path; from shardc.hlo.stablehlo.standby import ask\n"
+        "import os, sys; from pathlib import Path; from shardc.hlo.stablehlo.fork_server import ask\n"
         "fork = os.fork()\n"  # what holds the asker's end of its pipes must not keep it alive
         f"ask(Path({str(script)!r}), {{'do': {do!r}}}, 60.0) if fork else (os.setsid(), __import__('time').sleep(30))"
     )
@@ -168,40 +168,40 @@ def test_nothing_stays(script: Path, tmp_path: Path, repository: Path, killed: s
 
 
 def test_a_fork_may_take_what_its_asker_may(script: Path) -> None:
-    standbys = _Standbys()
-    asked(standbys, script)
+    servers = _ForkServers()
+    asked(servers, script)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     question = "resource.getrlimit(resource.RLIMIT_FSIZE)[0]"
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        bounded = asked(standbys, script, f"1 / ({question} == 1 << 20)")
+        bounded = asked(servers, script, f"1 / ({question} == 1 << 20)")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert process_of(bounded) == process_of(asked(standbys, script, f"1 / ({question} != 1 << 20)"))
+    assert process_of(bounded) == process_of(asked(servers, script, f"1 / ({question} != 1 << 20)"))
 
 
 def test_an_interrupt_leaves_nothing_behind(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standbys = _Standbys()
-    pid = process_of(asked(standbys, script))
+    servers = _ForkServers()
+    pid = process_of(asked(servers, script))
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shardc.hlo.stablehlo.standby._Standby._hear", interrupted)
+        patch.setattr("shardc.hlo.stablehlo.fork_server._ForkServer._hear", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            asked(standbys, script)
-    assert gone(pid) and process_of(asked(standbys, script)) != pid
+            asked(servers, script)
+    assert gone(pid) and process_of(asked(servers, script)) != pid
 
 
 def test_it_goes_with_its_process_and_a_fork_has_its_own(repository: Path) -> None:
     code = """
 import os, sys
 from shardc.hlo.stablehlo.reader import read_stablehlo
-from shardc.hlo.stablehlo.standby import _standbys
+from shardc.hlo.stablehlo.fork_server import _fork_servers
 text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {return %a : tensor<2xf32>}"
 def pid():
-    return _standbys(os.getpid())._idle[0]._process.pid
+    return _fork_servers(os.getpid())._idle[0]._process.pid
 read_stablehlo(text)
 assert len(os.listdir(f"/proc/{pid()}/task")) == 1
 print(pid(), flush=True)
