@@ -59,11 +59,11 @@ class AheadProgram:
         found: dict[str, list[str]] = {}
         for symbol in undefined_symbols(*self.executable.objects):
             plain = symbol.removeprefix("_") if "apple" in self.target.triple else symbol
-            found.setdefault(_home(plain), []).append(plain)
+            found.setdefault(_library_of(plain), []).append(plain)
         return found
 
 
-def _home(symbol: str) -> str:
+def _library_of(symbol: str) -> str:
     if symbol in blas.SYMBOLS:
         return "lapack" if "LAPACKE" in symbol else "blas"
     if symbol in MATH_SYMBOLS:

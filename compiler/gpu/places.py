@@ -28,7 +28,7 @@ class ArrayPlaces:
 
     def __init__(self, lowered: Lowered) -> None:
         self._plan = lowered.plan
-        self._home = {argument: result for result, argument in lowered.plan.aliases}
+        self._donated_to = {argument: result for result, argument in lowered.plan.aliases}
 
     def ref(self, buffer: Buffer) -> BufferRef:
         return self._plan.ref(buffer)
@@ -57,6 +57,6 @@ class ArrayPlaces:
         return one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes
 
     def _memory(self, ref: BufferRef) -> tuple[str, int]:
-        if ref.space == "argument" and ref.index in self._home:
-            return "result", self._home[ref.index]
+        if ref.space == "argument" and ref.index in self._donated_to:
+            return "result", self._donated_to[ref.index]
         return ref.space, ref.index

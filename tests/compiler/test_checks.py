@@ -31,7 +31,7 @@ def outcome(run: Any) -> bool:
 
 
 def check_holds(kind: str, dtype: str, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
-    """The verdict of compiled code, which must be the evaluator's."""
+    """What compiled code answers, which must be the evaluator's."""
     text = f"{dtype}{list(x.shape)}"
     module = program(
         f"x = {text} parameter(0)\ny = {text} parameter(1)\n"

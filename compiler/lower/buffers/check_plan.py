@@ -103,8 +103,8 @@ def _copied(step: Step, other: Buffer) -> bool:
 
 
 def _where(b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> BufferRef:
-    home = donated.get(b)
-    return plan.ref(home if home is not None else b)
+    result = donated.get(b)
+    return plan.ref(result if result is not None else b)
 
 
 def _overlap(a: Buffer, b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> bool:

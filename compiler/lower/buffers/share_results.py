@@ -41,10 +41,10 @@ def share_results(linear: LinearSteps, plan: BufferPlan) -> BufferPlan:
     memory is needed twice.
     """
     best = plan
-    wished = _wished(linear, plan)
-    joined = {b for step in leaf_steps(linear.steps) for b in _in_place(step, plan)} if wished else set()
-    alone = {b: groups for b, groups in wished.items() if b not in joined}
-    for shared in (alone, wished) if len(alone) < len(wished) else (alone,):
+    shareable = _find_shareable(linear, plan)
+    joined = {b for step in leaf_steps(linear.steps) for b in _in_place(step, plan)} if shareable else set()
+    alone = {b: groups for b, groups in shareable.items() if b not in joined}
+    for shared in (alone, shareable) if len(alone) < len(shareable) else (alone,):
         found = assign_buffers(linear, shared) if shared else plan
         if not shared or found.arena_bytes > plan.arena_bytes + SECTION_ALIGNMENT * len(found.sections):
             break
@@ -61,18 +61,18 @@ def _in_place(step: Step, plan: BufferPlan) -> Iterator[Buffer]:
                 yield from pair
 
 
-def _wished(linear: LinearSteps, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
+def _find_shareable(linear: LinearSteps, plan: BufferPlan) -> dict[Buffer, ReplicaGroups]:
     """Results in the arena that one collective writes, and that no copy and no update in place is to do without; with
     the collective's groups."""
-    wished: dict[Buffer, ReplicaGroups] = {}
+    shareable: dict[Buffer, ReplicaGroups] = {}
     writer: dict[Buffer, Collective] = {}
     for step in leaf_steps(linear.steps):
         if isinstance(step, Collective) and step.instruction.opcode in SAME_FOR_ALL:
             groups = step.instruction.attrs["replica_groups"]
             large = (b for b in step.results if b.nbytes >= _LEAST and plan.ref(b).space == "arena")
-            wished |= dict.fromkeys(large, groups)
+            shareable |= dict.fromkeys(large, groups)
             writer |= dict.fromkeys(step.results, step)
-    for step in leaf_steps(linear.steps) if wished else ():
+    for step in leaf_steps(linear.steps) if shareable else ():
         if isinstance(step, AwaitStep):
             continue
         written = tuple(b for b in writes_of(step) if writer.get(b) is not step)
@@ -80,5 +80,5 @@ def _wished(linear: LinearSteps, plan: BufferPlan) -> dict[Buffer, ReplicaGroups
             isinstance(step, KernelStep) and new_part(step.instruction) is not None
         )
         for b in (*written, *(reads_of(step) if updated else ())):
-            wished.pop(b, None)
-    return wished
+            shareable.pop(b, None)
+    return shareable
