@@ -44,7 +44,7 @@ def compile_ahead_for(partitioned: PartitionedProgram, target: Target, name: str
         raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")
     module = partitioned.compiled_module
     need_none(module, "where there is no Python", "return the values and do this outside the function")
-    config = _with_functions_elsewhere(partitioned)
+    config = _with_linked_functions(partitioned)
     kernels, tuning, words = partial(emit_kernel, target=target), DEFAULT, {}
     if config.tune:
         if target != host_target():
@@ -57,7 +57,7 @@ def compile_ahead_for(partitioned: PartitionedProgram, target: Target, name: str
     return AheadProgram(replace(executable, tuning=words), target, chosen)
 
 
-def _with_functions_elsewhere(partitioned: PartitionedProgram) -> Config:
+def _with_linked_functions(partitioned: PartitionedProgram) -> Config:
     """The configuration in which custom calls that shardc does not know are C functions that the linker finds."""
     from shardc.hlo.ir.custom_calls import CustomCall
     from shardc.hlo.transforms.known_custom_calls import is_known

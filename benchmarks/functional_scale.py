@@ -146,10 +146,10 @@ def _measure(sizes: tuple[int, ...]) -> dict[str, Any]:
 
 def _shards(compiled: Any) -> int:
     """Bytes of what all devices hold in a step: equal shards of arguments and results once, every device's arena."""
-    from shardc.launcher.arrays.layout import Layout
+    from shardc.launcher.arrays.layout import ArrayLayout
 
     program = compiled.executable
-    layouts = [Layout.of(s, program.num_devices) for s in (*program.arguments, *program.results)]
+    layouts = [ArrayLayout.of(s, program.num_devices) for s in (*program.arguments, *program.results)]
     held = sum(layout.local_bytes * len(layout.holders) for layout in layouts)
     return int(held + program.arena_bytes * program.num_devices)
 

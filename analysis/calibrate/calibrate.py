@@ -23,7 +23,7 @@ from shardc.analysis.calibrate.exchanges import measure_exchanges, measure_steps
 from shardc.analysis.calibrate.memory import memory_fit, memory_loops
 from shardc.analysis.calibrate.operations import empty_loop, operation_loops, operations_fit, parallel_fit
 from shardc.analysis.calibrate.products import convolution_loops, convolutions_fit, product_loops, products_fit
-from shardc.analysis.calibrate.programs import Loop
+from shardc.analysis.calibrate.programs import MeasuredLoop
 from shardc.costs.machines.measured import (
     RANKS,
     VIRTUAL,
@@ -38,7 +38,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 
-__all__ = ["Clock", "Effort", "calibrate"]
+__all__ = ["CalibrationClock", "Effort", "calibrate"]
 
 log = logging.getLogger("shardc")
 
@@ -58,14 +58,14 @@ class Effort:
 QUICK = Effort(1, 1, small=True)
 
 
-class Clock:
+class CalibrationClock:
     """What measures. Tests put a synthetic one in its place."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._compiled: dict[int, object] = {}
 
-    def kernels(self, loops: Sequence[Loop], devices: int, threads: int, runs: int) -> Mapping[str, Timing]:
+    def kernels(self, loops: Sequence[MeasuredLoop], devices: int, threads: int, runs: int) -> Mapping[str, Timing]:
         """Seconds by loop."""
         from shardc.compiler.executable import Executable
 
@@ -96,7 +96,7 @@ class Clock:
 Progress = Callable[[str, int, int], None]
 
 
-def calibrate(effort: Effort, clock: Clock, progress: Progress = lambda what, done, of: None) -> Measured:
+def calibrate(effort: Effort, clock: CalibrationClock, progress: Progress = lambda what, done, of: None) -> Measured:
     """Measure this computer; ``progress`` hears what comes next. Raises `InputError` inside of a job.
 
     Without MPI the ranks' numbers are those of virtual devices, and a warning says so.
@@ -140,7 +140,7 @@ def _counts(cores: int, effort: Effort) -> tuple[int, ...]:
 # -- kernels -------------------------------------------------------------------------------------------------------
 
 
-def _all_rates(effort: Effort, clock: Clock, cores: int, progress: _Progress) -> tuple[Rates, ...]:
+def _all_rates(effort: Effort, clock: CalibrationClock, cores: int, progress: _Progress) -> tuple[Rates, ...]:
     memory = memory_loops(small=effort.small, devices=cores)
     arithmetic = [empty_loop(), *operation_loops(small=effort.small)]
     products = [*product_loops(small=effort.small), *convolution_loops()]
@@ -217,7 +217,7 @@ _CALL = 0.3
 
 
 def _exchanges(
-    effort: Effort, clock: Clock, cores: int, progress: _Progress
+    effort: Effort, clock: CalibrationClock, cores: int, progress: _Progress
 ) -> tuple[tuple[CollectiveCurve, ...], tuple[StepCost, ...]]:
     curves: list[CollectiveCurve] = []
     steps: list[StepCost] = []

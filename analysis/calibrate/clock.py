@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.calibrate.programs import Loop, arguments_of, module_text
+from shardc.analysis.calibrate.programs import MeasuredLoop, arguments_of, module_text
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
 from shardc.compiler.profile import ProfileStep, StepRecord
@@ -34,14 +34,14 @@ def spread_of(values: Sequence[float]) -> float:
     return (high - low) / middle if middle else 0.0
 
 
-def compile_loops(loops: Sequence[Loop], config: Config, *, profile: bool = True) -> Executable:
+def compile_loops(loops: Sequence[MeasuredLoop], config: Config, *, profile: bool = True) -> Executable:
     """The native program of ``loops``, by default with a clock around every kernel."""
     module = read_hlo(module_text(loops))
     return compile_module(module, config, profile=profile)
 
 
 def run_loops(
-    executable: Executable, loops: Sequence[Loop], config: Config, *, devices: int, threads: int, runs: int
+    executable: Executable, loops: Sequence[MeasuredLoop], config: Config, *, devices: int, threads: int, runs: int
 ) -> dict[str, Timing]:
     """Seconds of one execution of what each loop does, while ``devices`` run the program at the same time, each in a
     thread of this process with ``threads`` threads for its kernels; the slowest device's, the median of the runs."""
@@ -57,7 +57,7 @@ def run_loops(
 
 
 def _together(
-    programs: Sequence[Compiled], values: Sequence[Sequence[object]], loops: Sequence[Loop]
+    programs: Sequence[Compiled], values: Sequence[Sequence[object]], loops: Sequence[MeasuredLoop]
 ) -> list[dict[str, float]]:
     """One run on every device, begun together."""
     gate = threading.Barrier(len(programs))
@@ -83,7 +83,7 @@ def _together(
     return found
 
 
-def _one(program: Compiled, values: Sequence[object], loops: Sequence[Loop]) -> dict[str, float]:
+def _one(program: Compiled, values: Sequence[object], loops: Sequence[MeasuredLoop]) -> dict[str, float]:
     driver, plan = program.driver, program.executable.profile
     assert plan is not None
     (arena,) = driver.arenas.values()
@@ -92,7 +92,7 @@ def _one(program: Compiled, values: Sequence[object], loops: Sequence[Loop]) -> 
     return per_trip(plan.sites, plan.read(arena), loops)
 
 
-def per_trip(sites: Sequence[ProfileStep], record: StepRecord, loops: Sequence[Loop]) -> dict[str, float]:
+def per_trip(sites: Sequence[ProfileStep], record: StepRecord, loops: Sequence[MeasuredLoop]) -> dict[str, float]:
     """Seconds of one execution of what each loop does, by its name."""
     spent: dict[str, float] = {}
     for site, nanoseconds in zip(sites, record.nanoseconds, strict=True):

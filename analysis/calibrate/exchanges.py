@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.analysis.calibrate.clock import Timing, per_trip, spread_of
-from shardc.analysis.calibrate.programs import Loop, arguments_of, module_text
+from shardc.analysis.calibrate.programs import MeasuredLoop, arguments_of, module_text
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.compiled import Compiled
-from shardc.launcher.driver.executables import Compilation
+from shardc.launcher.driver.executables import ProgramCompilation
 from shardc.launcher.jobs.job import job_transport
 from shardc.native.llvm.target import Target
 from shardc.partitioner.prepare.adopt_partitioned import adopt
@@ -36,7 +36,7 @@ SIZES = (1 << 8, 1 << 12, 1 << 16, 1 << 19, 1 << 22, 1 << 24)
 _LOOP, _LATENCY, _RATE = 6e-3, 2e-5, 4e9
 
 
-def collective_loops(devices: int, sizes: Sequence[int] = SIZES, *, computing: bool = False) -> list[Loop]:
+def collective_loops(devices: int, sizes: Sequence[int] = SIZES, *, computing: bool = False) -> list[MeasuredLoop]:
     """Each loop exchanges its state, which keeps its values; their names are ``opcode bytes-of-the-result``.
 
     What cannot work in place is done there and back, so that nothing is copied in between. ``computing``: the devices
@@ -46,7 +46,7 @@ def collective_loops(devices: int, sizes: Sequence[int] = SIZES, *, computing: b
     return [_beside_computing(loop) for loop in loops] if computing else loops
 
 
-def _exchange(op: str, devices: int, nbytes: int) -> Loop:
+def _exchange(op: str, devices: int, nbytes: int) -> MeasuredLoop:
     n = max(devices, nbytes // 4 // devices * devices)
     part, whole = f"f32[{n // devices}]", f"f32[{n}]"
     everybody = "{{" + ",".join(map(str, range(devices))) + "}}"
@@ -86,7 +86,7 @@ def _exchange(op: str, devices: int, nbytes: int) -> Loop:
         ]
     trips = int(max(4, min(200, _LOOP / (_LATENCY + nbytes / _RATE))))
     times = sum(line.endswith("@") for line in lines)
-    return Loop(f"{op} {size}", (state,), "\n".join(lines), (result,), trips, (0.0,), _SUM, times)
+    return MeasuredLoop(f"{op} {size}", (state,), "\n".join(lines), (result,), trips, (0.0,), _SUM, times)
 
 
 #: What devices compute between collectives: enough that they do not arrive together, and less than lets them sleep.
@@ -94,16 +94,16 @@ _WORK = f"f32[{1 << 17}]"
 _COMPUTED = f"  %computed = {_WORK} sine(%state0) @"
 
 
-def _beside_computing(loop: Loop) -> Loop:
+def _beside_computing(loop: MeasuredLoop) -> MeasuredLoop:
     body = "\n".join([_COMPUTED.replace("%state0", "%state1"), loop.body])
     trips = min(loop.trips, 100)
     shapes, results, values = (*loop.shapes, _WORK), (*loop.results, "%computed"), (*loop.values, 0.1)
     return replace(loop, shapes=shapes, body=body, results=results, trips=trips, values=values)
 
 
-def _computing() -> Loop:
+def _computing() -> MeasuredLoop:
     """The same without a collective."""
-    return Loop(_ALONE, (_WORK,), _COMPUTED, ("%computed",), 100, (0.1,))
+    return MeasuredLoop(_ALONE, (_WORK,), _COMPUTED, ("%computed",), 100, (0.1,))
 
 
 _ALONE = "computing"
@@ -202,4 +202,4 @@ def _program(text: str, config: Config, *, profile: bool) -> Compiled:
         module = adopt(module) if module.num_partitions > 1 else module
         return compile_module(module, config, profile=profile, machine=machine), {}
 
-    return Compiled(Compilation(key, build), config=config)
+    return Compiled(ProgramCompilation(key, build), config=config)

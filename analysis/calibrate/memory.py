@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardc.analysis.calibrate.programs import Loop
+from shardc.analysis.calibrate.programs import MeasuredLoop
 from shardc.costs.machines.measured import Points
 
 __all__ = ["memory_fit", "memory_loops"]
@@ -20,7 +20,7 @@ _SUM = "%sum_f32 (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  %
 _SUM += "  ROOT %c = f32[] add(%a, %b)\n}"
 
 
-def memory_loops(*, small: bool = False, devices: int = 1) -> list[Loop]:
+def memory_loops(*, small: bool = False, devices: int = 1) -> list[MeasuredLoop]:
     """Sums of arrays, which read, and changes of sign in place, which read and write; as many bytes as ``devices``
     that do it at the same time may take."""
     out = []
@@ -36,15 +36,17 @@ def memory_loops(*, small: bool = False, devices: int = 1) -> list[Loop]:
             "  %at = s32[] constant(0)",
             f"  %x = f32[{n}] dynamic-update-slice(%state0, %one_element, %at)",
         ]
-        out.append(Loop(f"read {nbytes}", (f"f32[{n}]",), "\n".join(body), ("%x",), trips, (0.0,), _SUM))
+        out.append(MeasuredLoop(f"read {nbytes}", (f"f32[{n}]",), "\n".join(body), ("%x",), trips, (0.0,), _SUM))
         body = [
             f"  %r = f32[{n}] broadcast(%state0), dimensions={{}} @",
             "  %first = f32[1] slice(%state1), slice={[0:1]}",
             "  %x = f32[] reshape(%first)",
         ]
-        out.append(Loop(f"write {nbytes}", ("f32[]", f"f32[{n}]"), "\n".join(body), ("%x", "%r"), trips, (1.0, 1.0)))
+        out.append(
+            MeasuredLoop(f"write {nbytes}", ("f32[]", f"f32[{n}]"), "\n".join(body), ("%x", "%r"), trips, (1.0, 1.0))
+        )
         line = f"  %r = f32[{n}] negate(%state0) @"
-        out.append(Loop(f"update {nbytes}", (f"f32[{n}]",), line, ("%r",), trips))
+        out.append(MeasuredLoop(f"update {nbytes}", (f"f32[{n}]",), line, ("%r",), trips))
     return out
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.analysis.calibrate.programs import Loop
+from shardc.analysis.calibrate.programs import MeasuredLoop
 
 __all__ = ["Operation", "empty_loop", "operation_loops", "operations_fit", "parallel_fit"]
 
@@ -83,7 +83,7 @@ _ARITHMETIC = (
 )
 
 
-def _chain(o: Operation, length: int, size: int = _SIZE) -> Loop:
+def _chain(o: Operation, length: int, size: int = _SIZE) -> MeasuredLoop:
     """``length`` operations on each of ``size`` elements, one after the other."""
     shape = f"{o.dtype}[{size}]"
     second = "" if o.unary and not o.exponent else ", %state2" if o.exponent else ", %state1"
@@ -103,7 +103,7 @@ def _chain(o: Operation, length: int, size: int = _SIZE) -> Loop:
     results = (value, "%state1", "%state2")[: len(values)]
     trips = int(_LOOP / (5e-11 * size * length * (8 if o.costly else 1)))
     name = f"{o.key} x{length}" if size == _SIZE else f"{o.key} on threads"
-    return Loop(name, (shape,) * len(values), "\n".join(lines), results, max(20, trips), values)
+    return MeasuredLoop(name, (shape,) * len(values), "\n".join(lines), results, max(20, trips), values)
 
 
 _ADD = "%sum (a: {t}[], b: {t}[]) -> {t}[] {{\n  %a = {t}[] parameter(0)\n  %b = {t}[] parameter(1)\n"
@@ -114,7 +114,7 @@ def _adder(dtype: str) -> str:
     return _ADD.replace("%sum", f"%sum_{dtype}").format(t=dtype)
 
 
-def _reduction(kind: str, rows: int, columns: int, dims: str) -> Loop:
+def _reduction(kind: str, rows: int, columns: int, dims: str) -> MeasuredLoop:
     """A sum over ``dims`` of a matrix of which every iteration changes one element."""
     left = {"1": f"f32[{rows}]", "0": f"f32[{columns}]", "0,1": "f32[]"}[dims]
     first = "%r" if left == "f32[]" else "%e"
@@ -127,10 +127,12 @@ def _reduction(kind: str, rows: int, columns: int, dims: str) -> Loop:
         f"  %x = f32[{rows},{columns}] dynamic-update-slice(%state0, %u, %at, %at)",
     ]
     trips = max(10, min(2000, int(_LOOP / (rows * columns * 5e-11))))
-    return Loop(f"{kind} f32", (f"f32[{rows},{columns}]",), "\n".join(lines), ("%x",), trips, (0.0,), _adder("f32"))
+    return MeasuredLoop(
+        f"{kind} f32", (f"f32[{rows},{columns}]",), "\n".join(lines), ("%x",), trips, (0.0,), _adder("f32")
+    )
 
 
-def _moves() -> list[Loop]:
+def _moves() -> list[MeasuredLoop]:
     """What moves elements by other ways than from one end to the other: `_SIDE` squared elements, which lie in L1."""
     n, shape = _SIDE, f"f32[{_SIDE},{_SIDE}]"
     trips = int(_LOOP / 1e-6)
@@ -164,17 +166,18 @@ def _moves() -> list[Loop]:
         f"  %rest = f32[{n},{n - 1}] slice(%state0), slice={{[0:{n}], [1:{n}]}}",
         f"  %r = {shape} concatenate(%rest, %left), dimensions={{1}} @",
     ]
+    transpose = f"  %r = {shape} transpose(%state0), dimensions={{1,0}} @"
     return [
-        Loop("transpose f32", (shape,), f"  %r = {shape} transpose(%state0), dimensions={{1,0}} @", ("%r",), trips),
-        Loop("gather f32", (shape, f"s32[{n}]"), "\n".join(gather), ("%state0", "%ids"), trips, (0.0, 7.0)),
-        Loop(
+        MeasuredLoop("transpose f32", (shape,), transpose, ("%r",), trips),
+        MeasuredLoop("gather f32", (shape, f"s32[{n}]"), "\n".join(gather), ("%state0", "%ids"), trips, (0.0, 7.0)),
+        MeasuredLoop(
             "scatter f32", (shape, f"s32[{n}]", shape), "\n".join(scatter), ("%r", "%state1", "%state2"), trips,
             (0.0, 7.0, 0.0), _adder("f32"),
         ),
-        Loop("concatenate f32", (shape,), "\n".join(halves), ("%r",), trips),
-        Loop("concatenate-last f32", (shape,), "\n".join(columns), ("%r",), trips),
-        Loop("reverse f32", (shape,), f"  %r = {shape} reverse(%state0), dimensions={{1}} @", ("%r",), trips),
-        Loop(
+        MeasuredLoop("concatenate f32", (shape,), "\n".join(halves), ("%r",), trips),
+        MeasuredLoop("concatenate-last f32", (shape,), "\n".join(columns), ("%r",), trips),
+        MeasuredLoop("reverse f32", (shape,), f"  %r = {shape} reverse(%state0), dimensions={{1}} @", ("%r",), trips),
+        MeasuredLoop(
             "sort f32", (f"f32[64,{n}]",),
             f"  %q = f32[64,{n}] sort(%state0), dimensions={{1}}, to_apply=%less @\n  %r = f32[64,{n}] reverse(%q), "
             "dimensions={1}", ("%r",), 10, (0.0,), sort,
@@ -182,7 +185,7 @@ def _moves() -> list[Loop]:
     ]  # fmt: skip
 
 
-def _conversions() -> list[Loop]:
+def _conversions() -> list[MeasuredLoop]:
     """There and back: two conversions per element and kernel."""
     loops = []
     for narrow, wide in (("bf16", "f32"), ("f16", "f32"), ("f32", "f64"), ("f32", "s32")):
@@ -193,16 +196,18 @@ def _conversions() -> list[Loop]:
             lines.append(f"  %narrow{k} = {narrow}[{_SIZE}] convert(%sum{k}) {'@' if k == 3 else ''}")
             value = f"%narrow{k}"
         shapes = (f"{narrow}[{_SIZE}]", f"{wide}[{_SIZE}]")
-        loops.append(Loop(f"convert {narrow} {wide} x4", shapes, "\n".join(lines), (value, "%state1"), 500, (1.0, 0.0)))
+        loops.append(
+            MeasuredLoop(f"convert {narrow} {wide} x4", shapes, "\n".join(lines), (value, "%state1"), 500, (1.0, 0.0))
+        )
     return loops
 
 
-def empty_loop() -> Loop:
+def empty_loop() -> MeasuredLoop:
     """A kernel that does next to nothing: what a call and the clock take."""
-    return Loop("empty", ("s32[]",), "  %r = s32[] negate(%state0) @", ("%r",), 4000, (1.0,))
+    return MeasuredLoop("empty", ("s32[]",), "  %r = s32[] negate(%state0) @", ("%r",), 4000, (1.0,))
 
 
-def operation_loops(*, small: bool = False) -> list[Loop]:
+def operation_loops(*, small: bool = False) -> list[MeasuredLoop]:
     """All that `operations_fit` wants measured; ``small``: only f32 and integers."""
     chosen = [o for o in _ARITHMETIC if not small or o.dtype in ("f32", "s32", "u32")]
     chains = [_chain(o, n) for o in chosen for n in ((1,) if o.costly else (_FEW, _MANY))]

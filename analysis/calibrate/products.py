@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.analysis.calibrate.programs import Loop
+from shardc.analysis.calibrate.programs import MeasuredLoop
 from shardc.costs.machines.measured import Points, Products
 
 __all__ = [
@@ -33,7 +33,7 @@ _LOOP = 6e-4
 _NAME = re.compile(r"product (\w+(?: left| right)?) (\d+) (\d+) (\d+)$")
 
 
-def product_loops(*, small: bool = False) -> list[Loop]:
+def product_loops(*, small: bool = False) -> list[MeasuredLoop]:
     """Each loop multiplies m x k by k x n, and the result by n x k, which is the next one's left side."""
     out = []
     for dtype, lengths in (_SMALL if small else SIZES).items():
@@ -43,19 +43,19 @@ def product_loops(*, small: bool = False) -> list[Loop]:
     return out
 
 
-def _product(dtype: str, m: int, n: int, k: int) -> Loop:
+def _product(dtype: str, m: int, n: int, k: int) -> MeasuredLoop:
     body = [
         f"  %y = {dtype}[{m},{n}] dot(%state0, %state1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}} @",
         f"  %x = {dtype}[{m},{k}] dot(%y, %state2), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
     ]
     shapes = (f"{dtype}[{m},{k}]", f"{dtype}[{k},{n}]", f"{dtype}[{n},{k}]")
     values = (1.0, 1.0 / k, 1.0 / n)
-    return Loop(
+    return MeasuredLoop(
         f"product {dtype} {m} {n} {k}", shapes, "\n".join(body), ("%x", "%state1", "%state2"), _often(m, n, k), values
     )
 
 
-def _turned(side: str, m: int, n: int, k: int) -> Loop:
+def _turned(side: str, m: int, n: int, k: int) -> MeasuredLoop:
     """A product of which one side lies transposed; one element of the left side comes from the last result."""
     left, right = f"f32[{m},{k}]", f"f32[{k},{n}]"
     a, b = 1, 0
@@ -70,7 +70,7 @@ def _turned(side: str, m: int, n: int, k: int) -> Loop:
         f"  %x = {left} dynamic-update-slice(%state0, %first, %at, %at)",
     ]
     name = f"product f32 {side} {m} {n} {k}"
-    return Loop(name, (left, right), "\n".join(body), ("%x", "%state1"), 2 * _often(m, n, k), (0.0, 0.0))
+    return MeasuredLoop(name, (left, right), "\n".join(body), ("%x", "%state1"), 2 * _often(m, n, k), (0.0, 0.0))
 
 
 def _often(m: int, n: int, k: int) -> int:
@@ -107,12 +107,12 @@ CONVOLUTIONS = (
 )
 
 
-def convolution_loops() -> list[Loop]:
+def convolution_loops() -> list[MeasuredLoop]:
     """Forward convolutions that leave the image's size, and gradients of their weights."""
     return [loop for c in CONVOLUTIONS for loop in (_forward(c), *([] if c.groups > 1 else [_gradient(c)]))]
 
 
-def _forward(c: Convolution) -> Loop:
+def _forward(c: Convolution) -> MeasuredLoop:
     image = f"f32[{c.batch},{c.side},{c.side},{c.channels}]"
     weights = f"f32[{c.size},{c.size},{c.channels // c.groups},{c.channels}]"
     pad = c.size // 2
@@ -120,10 +120,10 @@ def _forward(c: Convolution) -> Loop:
     groups = f", feature_group_count={c.groups}" if c.groups > 1 else ""
     line = f"  %r = {image} convolution(%state0, %state1), window={window}, dim_labels=b01f_01io->b01f{groups} @"
     value = 1.0 / (c.size * c.size * c.channels / c.groups)
-    return Loop(f"{c.kind} {c.channels}", (image, weights), line, ("%r", "%state1"), _trips(c), (1.0, value))
+    return MeasuredLoop(f"{c.kind} {c.channels}", (image, weights), line, ("%r", "%state1"), _trips(c), (1.0, value))
 
 
-def _gradient(c: Convolution) -> Loop:
+def _gradient(c: Convolution) -> MeasuredLoop:
     """What goes back is changed by every gradient in one element, and reads images of two states."""
     image = f"f32[{c.batch},{c.side},{c.side},{c.channels}]"
     pad = c.size // 2
@@ -136,7 +136,7 @@ def _gradient(c: Convolution) -> Loop:
         f"  %x = {image} dynamic-update-slice(%state0, %one_element, %at, %at, %at, %at)",
     ]
     name = f"{c.kind} gradient {c.channels}"
-    return Loop(name, (image, image), "\n".join(lines), ("%x", "%state1"), _trips(c), (0.0, 0.0))
+    return MeasuredLoop(name, (image, image), "\n".join(lines), ("%x", "%state1"), _trips(c), (0.0, 0.0))
 
 
 def _trips(c: Convolution) -> int:

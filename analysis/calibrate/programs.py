@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from shardc.hlo.ir.types import DTYPES
 
-__all__ = ["Loop", "arguments_of", "module_text"]
+__all__ = ["MeasuredLoop", "arguments_of", "module_text"]
 
 _SHAPE = re.compile(r"^(\w+)\[([\d,]*)\]$")
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class MeasuredLoop:
     """``trips`` times ``body``: lines of HLO over ``%state0``, ``%state1``, ..., the state of ``shapes``, which starts
     filled with ``values`` and goes on with ``results``.
 
@@ -46,7 +46,7 @@ class Loop:
         return sum(_nbytes(s) for s in self.shapes)
 
 
-def module_text(loops: Sequence[Loop], devices: int = 1) -> str:
+def module_text(loops: Sequence[MeasuredLoop], devices: int = 1) -> str:
     """A module whose entry runs one loop after the other and returns what they leave, in one flat tuple."""
     header = "HloModule calibration" + (f", num_partitions={devices}" if devices > 1 else "")
     computations: list[str] = []
@@ -79,7 +79,7 @@ def module_text(loops: Sequence[Loop], devices: int = 1) -> str:
     return "\n\n".join([header, *computations, "\n".join(entry)]) + "\n"
 
 
-def arguments_of(loops: Sequence[Loop]) -> list[NDArray[np.generic]]:
+def arguments_of(loops: Sequence[MeasuredLoop]) -> list[NDArray[np.generic]]:
     """What `module_text`'s entry takes: of each loop how often it goes round, and its state."""
     out: list[NDArray[np.generic]] = []
     for loop in loops:
@@ -91,7 +91,7 @@ def arguments_of(loops: Sequence[Loop]) -> list[NDArray[np.generic]]:
     return out
 
 
-def _computations(n: int, loop: Loop) -> str:
+def _computations(n: int, loop: MeasuredLoop) -> str:
     state = f"(s32[], s32[], {', '.join(loop.shapes)})"
     metadata = f', metadata={{op_name="{loop.name}"}}'
     parts = [f"  %state{k} = {s} get-tuple-element(%p), index={k + 2}" for k, s in enumerate(loop.shapes)]

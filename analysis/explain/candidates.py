@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.explain.chains import Teller
+from shardc.analysis.explain.chains import CauseTracer
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AxisRef, DimSharding
@@ -23,14 +23,14 @@ from shardc.sharding.notations.partition_spec import dims_text
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.provenance.history import Provenance
 
-__all__ = ["Candidate", "Candidates", "Names", "merged", "pattern_of", "spec_text"]
+__all__ = ["AnnotatableNames", "AnnotationCandidate", "AnnotationCandidates", "merged", "pattern_of", "spec_text"]
 
 #: (name, spec) of an annotation.
 Spec = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class AnnotationCandidate:
     """Annotations to try together; lower ``rank`` first. ``before`` is how the values are annotated or lie now."""
 
     rank: int
@@ -51,7 +51,7 @@ def spec_text(dims: Sequence[DimSharding]) -> str:
     return dims_text(dims) or "None"
 
 
-class Names:
+class AnnotatableNames:
     """What values can be annotated by, and which of them are one value in several places."""
 
     def __init__(self, history: Provenance, module: Module) -> None:
@@ -159,17 +159,17 @@ class Names:
         return v
 
 
-class Candidates:
+class AnnotationCandidates:
     """What to try against a cause."""
 
-    def __init__(self, teller: Teller, names: Names) -> None:
-        self.teller = teller
-        self.history = teller.history
+    def __init__(self, tracer: CauseTracer, names: AnnotatableNames) -> None:
+        self.tracer = tracer
+        self.history = tracer.history
         self.names = names
 
-    def of(self, cause: Cause) -> list[Candidate]:
+    def of(self, cause: Cause) -> list[AnnotationCandidate]:
         """Candidates, the likeliest first, each once."""
-        found: dict[tuple[Spec, ...], Candidate] = {}
+        found: dict[tuple[Spec, ...], AnnotationCandidate] = {}
         for value, edit in self._edits(cause):
             for number, members in enumerate(self._together(value)):
                 candidate = self._candidate(replace(edit, rank=edit.rank + 10 * number), members)
@@ -177,16 +177,16 @@ class Candidates:
                     found[candidate.specs] = candidate
         return sorted(found.values(), key=lambda c: c.rank)
 
-    def taking_on(self, value: int, axis: AxisRef) -> list[Candidate]:
+    def taking_on(self, value: int, axis: AxisRef) -> list[AnnotationCandidate]:
         """An argument, and all alike, split over an axis that it lacks: a candidate per dimension."""
         made = (self._candidate(edit, self.names.kin(v)) for v, edit in self._taking_on(value, (axis,), 0))
         return [c for c in made if c is not None]
 
-    def arguments_over(self, axis: AxisRef) -> list[Candidate]:
+    def arguments_over(self, axis: AxisRef) -> list[AnnotationCandidate]:
         """Arguments split over an axis, the largest first, dimension by dimension."""
         graph = self.history.graph
         values = sorted(self.names.arguments_values(), key=lambda v: -math.prod(graph.dims[v]))
-        found: dict[tuple[Spec, ...], Candidate] = {}
+        found: dict[tuple[Spec, ...], AnnotationCandidate] = {}
         for v in values:
             for c in self.taking_on(v, axis):
                 found.setdefault(c.specs, c)
@@ -205,7 +205,7 @@ class Candidates:
         if len(family) > 1 and not any(self.history.graph.origin[v][0].opcode == "tuple" for v in family):
             yield [value]
 
-    def _candidate(self, edit: _Edit, members: Sequence[int]) -> Candidate | None:
+    def _candidate(self, edit: _Edit, members: Sequence[int]) -> AnnotationCandidate | None:
         specs: dict[str, Spec] = {}
         before = spec_text(self._present(members[0]))
         for v in members:
@@ -216,7 +216,7 @@ class Candidates:
         more = f", and {len(specs) - 1} more alike" if len(specs) > 1 else ""
         origin = self.history.graph.origin[members[0]][0]
         more += f" (the constraint at {origin.source})" if origin.source and is_constraint(origin) else ""
-        return Candidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
+        return AnnotationCandidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
 
     def _present(self, value: int) -> tuple[DimSharding, ...]:
         """How a value is annotated, or else lies."""
@@ -229,9 +229,9 @@ class Candidates:
 
     def _edits(self, cause: Cause) -> Iterator[tuple[int, _Edit]]:
         axes = self._axes(cause)
-        for place in self.teller.places(cause):
+        for place in self.tracer.places(cause):
             for axis in place.axes:
-                root = self.teller.root(place, axis)
+                root = self.tracer.root(place, axis)
                 if root is not None:
                     yield from self._at_root(self.history.annotation_source(root[0]), root[1], (axis,), place.role)
             if not place.axes:
@@ -276,7 +276,7 @@ class Candidates:
 
     def _of_value(self, cause: Cause, axes: tuple[AxisRef, ...]) -> Iterator[tuple[int, _Edit]]:
         """The moved value itself laid out as it is wanted, or a partial one split where it is made."""
-        value, table = self.teller.moved(cause), cause.table
+        value, table = self.tracer.moved(cause), cause.table
         if value is None:
             return
         name = self.names.of(value)
@@ -295,7 +295,7 @@ class Candidates:
 
     def _wanting(self, cause: Cause) -> int | None:
         """The result, constraint or carry that wants the value otherwise."""
-        against = [p for p in self.teller.places(cause) if p.role == "against"]
+        against = [p for p in self.tracer.places(cause) if p.role == "against"]
         return against[0].value if cause.asked is None and against else None
 
     def _arguments_near(self, cause: Cause) -> Iterator[int]:
@@ -304,8 +304,8 @@ class Candidates:
         by_label = {n: graph.values[i][0] for i, n in self.history.labels.items() if len(graph.values[i]) == 1}
         for decided in (cause.asked, cause.made):
             for operand in decided.op.operands if decided is not None else ():
-                value = self.teller.number(operand.name)
-                argument = self.teller.argument_behind(value) if value is not None else None
+                value = self.tracer.number(operand.name)
+                argument = self.tracer.argument_behind(value) if value is not None else None
                 if argument is not None and argument in by_label:
                     yield by_label[argument]
 
@@ -336,10 +336,10 @@ class Candidates:
         return (*dims[:at], more, *dims[at + 1 :])
 
 
-def merged(members: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+def merged(members: Sequence[Sequence[AnnotationCandidate]]) -> list[AnnotationCandidate]:
     """Candidates of equal collectives, made into one for all of them: the first with the first, and so on."""
     first, *others = members
-    out: dict[tuple[Spec, ...], Candidate] = {}
+    out: dict[tuple[Spec, ...], AnnotationCandidate] = {}
     for n, candidate in enumerate(first):
         same = [c[n] for c in others if n < len(c) and c[n].rank == candidate.rank]
         specs = tuple(dict.fromkeys(spec for c in (candidate, *same) for spec in c.specs))

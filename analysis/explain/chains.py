@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from shardc.analysis.explain.explanation import Alternative, Choice, Link, Party
+from shardc.analysis.explain.explanation import Alternative, FactorChoice, Link, Party
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
@@ -16,14 +16,14 @@ from shardc.sharding.propagation.graph import Equation
 from shardc.sharding.provenance.history import Provenance, Reason
 from shardc.sharding.rules.factor_rule import FactorKind, factor_name
 
-__all__ = ["Place", "Teller", "layout_text"]
+__all__ = ["AxisPlace", "CauseTracer", "layout_text"]
 
 #: Alternatives that are told.
 _OTHERS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AxisPlace:
     """A dimension of a propagated value (its number in the graph) with the axes that are of interest."""
 
     role: str
@@ -38,7 +38,7 @@ def layout_text(table: AxisTable, layout: AxisLayout) -> str:
     return str(table.to_sharding(layout).as_layout)
 
 
-class Teller:
+class CauseTracer:
     """Looks causes up in the history of the propagation."""
 
     def __init__(self, history: Provenance) -> None:
@@ -97,7 +97,7 @@ class Teller:
 
     # -- who has a say ---------------------------------------------------------------------------------------
 
-    def places(self, cause: Cause) -> list[Place]:
+    def places(self, cause: Cause) -> list[AxisPlace]:
         """Where the axes of a cause lie: on the moved value, on what stands against it, on what was contracted."""
         out = list(self._moved_places(cause))
         if cause.before.unreduced and cause.made is not None:
@@ -108,16 +108,16 @@ class Teller:
             out += self._readers(cause, cause.reader)
         return list(dict.fromkeys(out))
 
-    def _moved_places(self, cause: Cause) -> Iterator[Place]:
+    def _moved_places(self, cause: Cause) -> Iterator[AxisPlace]:
         value, table = self.moved(cause), cause.table
         if value is None:
             return
         for dim, (old, new) in enumerate(zip(cause.before.dims, cause.after.dims, strict=True)):
             gone = tuple(a for a in old if a not in new)
             if gone or (old and old != new):
-                yield Place("moved", value, dim, table.axes(gone or old))
+                yield AxisPlace("moved", value, dim, table.axes(gone or old))
 
-    def _reduced(self, cause: Cause, made: SplitDecision) -> Iterator[Place]:
+    def _reduced(self, cause: Cause, made: SplitDecision) -> Iterator[AxisPlace]:
         """The operands whose contracted dimension is split."""
         rule, table = made.problem.rule, cause.table
         for f in rule.of_kind(FactorKind.REDUCTION):
@@ -128,9 +128,9 @@ class Teller:
                 if tensor < len(made.op.operands):
                     value = self.number(made.op.operands[tensor].name)
                     if value is not None:
-                        yield Place("reduced", value, dim, table.axes(atoms), factor_name(f))
+                        yield AxisPlace("reduced", value, dim, table.axes(atoms), factor_name(f))
 
-    def _against(self, cause: Cause, asked: SplitDecision) -> Iterator[Place]:
+    def _against(self, cause: Cause, asked: SplitDecision) -> Iterator[AxisPlace]:
         """Tensors of the reader that have the moved axes on another factor, or those that leave the value's whole."""
         table, rule = cause.table, asked.problem.rule
         tensors = self._tensors(asked)
@@ -146,7 +146,7 @@ class Teller:
                     assert value is not None
                     held = self._held(value, dim, table.axes(atoms)) if holders else ()
                     if held or not holders:
-                        yield Place("against", value, dim, held, factor_name(f))
+                        yield AxisPlace("against", value, dim, held, factor_name(f))
 
     def _tensors(self, decided: SplitDecision) -> list[int | None]:
         """Operands and results of an operation as propagated values."""
@@ -160,7 +160,7 @@ class Teller:
             return ()
         return tuple(a for a in sharding.dims[dim].axes if any(overlaps(a, b, sharding.mesh) for b in axes))
 
-    def _readers(self, cause: Cause, reader: Instruction) -> Iterator[Place]:
+    def _readers(self, cause: Cause, reader: Instruction) -> Iterator[AxisPlace]:
         """What a result, a loop's carry or a constraint wants."""
         instruction = self.history.names.get(reader.name)
         leaves = self.history.graph.values.get(instruction, ()) if instruction is not None else ()
@@ -171,7 +171,7 @@ class Teller:
             if self.history.shardings[value].as_layout.dims == wanted:
                 for dim, (old, new) in enumerate(zip(cause.before.dims, cause.after.dims, strict=True)):
                     if old != new:
-                        yield Place("against", value, dim, cause.table.axes(new))
+                        yield AxisPlace("against", value, dim, cause.table.axes(new))
                 return
 
     @staticmethod
@@ -187,7 +187,7 @@ class Teller:
         told = (self._party(place, axis) for place in self.places(cause) for axis in place.axes or (None,))
         return tuple(dict.fromkeys(told))
 
-    def _party(self, place: Place, axis: AxisRef | None) -> Party:
+    def _party(self, place: AxisPlace, axis: AxisRef | None) -> Party:
         history = self.history
         story = self.story(place, axis)
         chain = tuple(_link(r) for r in reversed(story))
@@ -199,7 +199,7 @@ class Teller:
         axes = () if axis is None else (str(axis),)
         return Party(place.role, history.name(place.value), place.dimension, axes, place.factor, annotation, chain)
 
-    def story(self, place: Place, axis: AxisRef | None) -> list[Reason]:
+    def story(self, place: AxisPlace, axis: AxisRef | None) -> list[Reason]:
         """How an axis came to a place, back to the annotation; where it was taken for its cost, through the operation
         that makes the value, whose operand has it."""
         history = self.history
@@ -230,7 +230,7 @@ class Teller:
                         return e, f, (e.tensors[t], d, held[0])
         return None
 
-    def root(self, place: Place, axis: AxisRef) -> tuple[int, int] | None:
+    def root(self, place: AxisPlace, axis: AxisRef) -> tuple[int, int] | None:
         """The value and dimension that are annotated with the axis of a place."""
         before = None
         if not self._held(place.value, place.dimension, (axis,)):
@@ -238,7 +238,7 @@ class Teller:
         found = self.history.root(before[2] if before is not None else (place.value, place.dimension, axis))
         return None if found is None else found[:2]
 
-    def choice(self, decided: SplitDecision) -> Choice:
+    def choice(self, decided: SplitDecision) -> FactorChoice:
         """A decision with what else was considered."""
         table, rule = decided.resharder.table, decided.problem.rule
         cost, _ = decided.cost()
@@ -252,7 +252,7 @@ class Teller:
         others = tuple(a for text, a in told.items() if text != taken)[:_OTHERS]
         op = decided.op
         regional = "" if decided.regional is None else str(decided.regional)
-        return Choice(f"%{op.name}", op.opcode, op.source, str(rule), taken, cost, decided.unit, others, regional)
+        return FactorChoice(f"%{op.name}", op.opcode, op.source, str(rule), taken, cost, decided.unit, others, regional)
 
     def conflict(self, cause: Cause) -> str:
         """In a sentence: what does not go together."""

@@ -16,14 +16,14 @@ from shardc.partitioner.strategy.cause import Cause, causes_of
 if TYPE_CHECKING:
     from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["Group", "collected", "key_of", "local_bytes"]
+__all__ = ["CollectiveGroup", "collect_collectives", "key_of", "local_bytes"]
 
 #: Prices one execution of a collective in seconds.
 Price = Callable[[Instruction], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CollectiveGroup:
     """Equal collectives: their rows of the report, the instructions, and the causes of each, the largest first."""
 
     rows: tuple[Mapping[str, Any], ...]
@@ -42,7 +42,7 @@ class Group:
         return (self.seconds if self.seconds is not None else self.wire_bytes, self.wire_bytes)
 
 
-def collected(partitioned: PartitionedProgram, price: Price | None = None) -> list[Group]:
+def collect_collectives(partitioned: PartitionedProgram, price: Price | None = None) -> list[CollectiveGroup]:
     """All collectives, the most costly first; ``price`` gives the seconds of one execution."""
     module = partitioned.module
     runs = count_executions(module).count
@@ -55,7 +55,7 @@ def collected(partitioned: PartitionedProgram, price: Price | None = None) -> li
     for members in alike.values():
         rows, instructions, causes_ = zip(*members, strict=True)
         seconds = None if price is None else sum(price(i) * r["count"] for r, i, _ in members)
-        groups.append(Group(rows, instructions, causes_, seconds))
+        groups.append(CollectiveGroup(rows, instructions, causes_, seconds))
     return sorted(groups, key=lambda g: (-g.cost[0], -g.cost[1], g.rows[0]["name"]))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shardc.analysis.explain.chains import Teller
-from shardc.analysis.explain.collect import collected
+from shardc.analysis.explain.chains import CauseTracer
+from shardc.analysis.explain.collect import collect_collectives
+from shardc.analysis.explain.compare_programs import ProgramComparer
 from shardc.analysis.explain.explanation import Difference
-from shardc.analysis.explain.judge import Judge
 from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["difference"]
@@ -19,25 +19,25 @@ def difference(before: PartitionedProgram, after: PartitionedProgram, machine: s
 
     Comparing the other way round gives the same rows, before and after exchanged.
     """
-    judge = Judge(before, machine)
+    comparer = ProgramComparer(before, machine)
     rows: dict[str, _Row] = {}
     for side, partitioned in enumerate((before, after)):
         _count(partitioned, rows, side)
     changed = [(what, r[0], r[2], int(r[1]), int(r[3])) for what, r in rows.items() if r[:2] != r[2:]]
     changed.sort(key=lambda row: (-abs(row[1] - row[2]), row[0]))
     shardings = _shardings(before, after)
-    return Difference(judge.totals(before), judge.totals(after), tuple(changed), shardings)
+    return Difference(comparer.totals(before), comparer.totals(after), tuple(changed), shardings)
 
 
 def _count(partitioned: PartitionedProgram, rows: dict[str, _Row], side: int) -> None:
     """Collectives by what they move for whom; combined ones by their largest part."""
     history = partitioned.propagated.provenance
-    teller = None if history is None else Teller(history)
-    for group in collected(partitioned):
+    tracer = None if history is None else CauseTracer(history)
+    for group in collect_collectives(partitioned):
         for row, causes in zip(group.rows, group.causes, strict=True):
             value = row["value"]
             if causes:
-                value = f"%{causes[0].value}" if teller is None else teller.name(causes[0])
+                value = f"%{causes[0].value}" if tracer is None else tracer.name(causes[0])
             what = f"{row['op']} of {value} over {'+'.join(row['axes']) or 'all'}"
             what += f" at {row['source']}" if row["source"] else ""
             found = rows.setdefault(what, [0.0, 0, 0.0, 0])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardc.analysis.explain.candidates import Candidates, Names
-from shardc.analysis.explain.chains import Teller, layout_text
-from shardc.analysis.explain.collect import Group, collected
+from shardc.analysis.explain.candidates import AnnotatableNames, AnnotationCandidates
+from shardc.analysis.explain.chains import CauseTracer, layout_text
+from shardc.analysis.explain.collect import CollectiveGroup, collect_collectives
+from shardc.analysis.explain.compare_programs import ProgramComparer
 from shardc.analysis.explain.diagnostics.find import warnings
 from shardc.analysis.explain.diagnostics.survey import Survey, Thresholds
-from shardc.analysis.explain.explanation import CollectiveReason, Explanation, Warned
-from shardc.analysis.explain.judge import Judge
-from shardc.analysis.explain.remedies import Limits, Remedies, Tried
+from shardc.analysis.explain.explanation import CollectiveReason, Diagnostic, Explanation
+from shardc.analysis.explain.remedies import RemedySearch, SearchLimits, Tried
 from shardc.hlo.progress import stage
 from shardc.partitioner.program import PartitionedProgram
 from shardc.partitioner.strategy.cause import Cause
@@ -24,53 +24,55 @@ __all__ = ["explain"]
 def explain(
     partitioned: PartitionedProgram,
     machine: str | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     thresholds: Thresholds | None = None,
 ) -> Explanation:
     """Why each collective is there, the most costly first, and warnings from ``thresholds`` on.
 
     Remedies are looked for as far as ``limits`` go (default: none).
     """
-    return _Explainer(partitioned, machine, limits or Limits(), thresholds or Thresholds()).explanation()
+    return _Explainer(partitioned, machine, limits or SearchLimits(), thresholds or Thresholds()).explanation()
 
 
 class _Explainer:
     def __init__(
-        self, partitioned: PartitionedProgram, machine: str | None, limits: Limits, thresholds: Thresholds
+        self, partitioned: PartitionedProgram, machine: str | None, limits: SearchLimits, thresholds: Thresholds
     ) -> None:
         self.thresholds = thresholds
         self.partitioned = partitioned
         self.machine = machine
         self.limits = limits
-        self.judge = Judge(partitioned, machine)
+        self.comparer = ProgramComparer(partitioned, machine)
         history = partitioned.propagated.provenance
-        self.teller = None if history is None else Teller(history)
-        self.remedies: Remedies | None = None
-        self.names = None if self.teller is None else Names(self.teller.history, partitioned.program.module)
-        if self.teller is not None and self.names is not None and limits.groups > 0:
-            self.remedies = Remedies(self.judge, Candidates(self.teller, self.names), limits)
+        self.tracer = None if history is None else CauseTracer(history)
+        self.remedies: RemedySearch | None = None
+        self.names = None if self.tracer is None else AnnotatableNames(self.tracer.history, partitioned.program.module)
+        if self.tracer is not None and self.names is not None and limits.groups > 0:
+            self.remedies = RemedySearch(self.comparer, AnnotationCandidates(self.tracer, self.names), limits)
 
     def explanation(self) -> Explanation:
         partitioned = self.partitioned
         report = partitioned.report()
-        groups = collected(partitioned, self.judge.price())
+        groups = collect_collectives(partitioned, self.comparer.price())
         reasons = tuple(self._reason(group, n) for n, group in enumerate(groups))
         return Explanation(
             partitioned.module.name,
             report["devices"],
             report["mesh"],
             self.machine or "",
-            self.judge.totals(partitioned),
+            self.comparer.totals(partitioned),
             reasons,
             self._warnings(groups),
         )
 
-    def _warnings(self, groups: Sequence[Group]) -> tuple[Warned, ...]:
-        candidates = None if self.names is None or self.teller is None else Candidates(self.teller, self.names)
-        survey = Survey(self.partitioned, groups, self.judge, self.thresholds, candidates, self.remedies)
+    def _warnings(self, groups: Sequence[CollectiveGroup]) -> tuple[Diagnostic, ...]:
+        candidates = (
+            None if self.names is None or self.tracer is None else AnnotationCandidates(self.tracer, self.names)
+        )
+        survey = Survey(self.partitioned, groups, self.comparer, self.thresholds, candidates, self.remedies)
         return warnings(survey)
 
-    def _reason(self, group: Group, number: int) -> CollectiveReason:
+    def _reason(self, group: CollectiveGroup, number: int) -> CollectiveReason:
         row, causes = group.rows[0], group.causes[0]
         cause = causes[0] if causes else None
         told = self._told(cause)
@@ -107,21 +109,21 @@ class _Explainer:
         told["shape"] = str(cause.shape)
         told["before"], told["after"] = (layout_text(cause.table, x) for x in (cause.before, cause.after))
         told["value"] = f"%{cause.value}"
-        if self.teller is None:
+        if self.tracer is None:
             return told
         decided = cause.made if cause.before.unreduced and cause.made is not None else cause.asked
-        told["value"] = self.teller.name(cause)
-        told["conflict"] = self.teller.conflict(cause)
-        told["parties"] = self.teller.parties(cause)
-        told["choice"] = None if decided is None else self.teller.choice(decided)
+        told["value"] = self.tracer.name(cause)
+        told["conflict"] = self.tracer.conflict(cause)
+        told["parties"] = self.tracer.parties(cause)
+        told["choice"] = None if decided is None else self.tracer.choice(decided)
         return told
 
     def _why_none(self, cause: Cause | None, tried: Tried) -> str:
         """Why there is no remedy."""
         unit = "time" if self.machine else "bytes"
         text = f"none of {tried.tried} other annotations that were tried costs less {unit} without repeating work"
-        if cause is not None and cause.before.unreduced and cause.made is not None and self.teller is not None:
-            roots = [p.annotation for p in self.teller.parties(cause) if p.role == "reduced" and p.annotation]
+        if cause is not None and cause.before.unreduced and cause.made is not None and self.tracer is not None:
+            roots = [p.annotation for p in self.tracer.parties(cause) if p.role == "reduced" and p.annotation]
             split = f" ({'; '.join(dict.fromkeys(roots))})" if roots else ""
             text = (
                 f"the sum goes over a dimension that is split{split}, so that each device has a part of it to add:"

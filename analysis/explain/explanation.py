@@ -16,23 +16,23 @@ from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, f
 __all__ = [
     "Alternative",
     "Change",
-    "Choice",
     "CollectiveReason",
+    "Diagnostic",
     "Difference",
     "Explanation",
+    "FactorChoice",
     "Link",
     "Party",
+    "ProgramTotals",
     "Remedy",
-    "Totals",
-    "Warned",
-    "WayOut",
+    "Suggestion",
 ]
 
 _WARNED = "border-left:4px solid #d98a00;padding:2px 8px;margin:4px 0"
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ProgramTotals:
     """A whole program: what a device sends, computes and needs, and the modelled time of a step (None: no machine)."""
 
     wire_bytes: float
@@ -90,7 +90,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FactorChoice:
     """How the operation that meets two shardings is split, and what else was considered.
 
     ``cost`` is what it sends for this operation alone. ``regional`` tells of a decision for several operations at once.
@@ -132,8 +132,8 @@ class Remedy:
 
     what: str
     changes: tuple[Change, ...]
-    before: Totals
-    after: Totals
+    before: ProgramTotals
+    after: ProgramTotals
     removes: bool
     costs: str = ""
 
@@ -178,7 +178,7 @@ class CollectiveReason:
     reason: str
     conflict: str
     parties: tuple[Party, ...]
-    choice: Choice | None
+    choice: FactorChoice | None
     remedies: tuple[Remedy, ...] = ()
     tried: int = 0
     why_none: str = ""
@@ -188,7 +188,7 @@ class CollectiveReason:
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class Suggestion:
     """What can be done about a warning: in words, and as a verified remedy where there is one."""
 
     text: str
@@ -196,7 +196,7 @@ class WayOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Diagnostic:
     """Something that people know by pain. ``kind`` is one of
 
     ``replicated-parameter``, ``full-gather``, ``padding``, ``unused-axis``, ``redundant-compute``, ``back-and-forth``,
@@ -208,7 +208,7 @@ class Warned:
     subject: str
     line: str
     numbers: dict[str, float]
-    way_out: WayOut
+    way_out: Suggestion
     collectives: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,9 +225,9 @@ class Explanation:
     devices: int
     mesh: dict[str, int]
     machine: str
-    totals: Totals
+    totals: ProgramTotals
     collectives: tuple[CollectiveReason, ...]
-    warnings: tuple[Warned, ...]
+    warnings: tuple[Diagnostic, ...]
 
     def of(self, name: str) -> CollectiveReason:
         """The reason of a collective by its name in the partitioned module."""
@@ -276,8 +276,8 @@ class Difference:
     (value, before, after) for those that differ.
     """
 
-    before: Totals
-    after: Totals
+    before: ProgramTotals
+    after: ProgramTotals
     collectives: tuple[tuple[str, float, float, int, int], ...]
     shardings: tuple[tuple[str, str, str], ...]
 

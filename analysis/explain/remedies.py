@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.analysis.explain.candidates import Candidate, Candidates, merged
-from shardc.analysis.explain.collect import Group, collected, key_of
-from shardc.analysis.explain.explanation import Change, Remedy, Totals
-from shardc.analysis.explain.judge import Judge
+from shardc.analysis.explain.candidates import AnnotationCandidate, AnnotationCandidates, merged
+from shardc.analysis.explain.collect import CollectiveGroup, collect_collectives, key_of
+from shardc.analysis.explain.compare_programs import ProgramComparer
+from shardc.analysis.explain.explanation import Change, ProgramTotals, Remedy
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["Limits", "Remedies", "Tried"]
+__all__ = ["RemedySearch", "SearchLimits", "Tried"]
 
 
 #: A remedy makes a collective at least so much cheaper.
@@ -22,7 +22,7 @@ _CHEAPER = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """How much to look: for remedies of the ``groups`` most costly collectives, ``tries`` programs for each, no new
     try after ``seconds``; at most ``shown`` remedies each."""
 
@@ -42,22 +42,22 @@ class Tried:
 
 
 @dataclass(slots=True)
-class Remedies:
+class RemedySearch:
     """Looks for remedies; time counts from when it was made."""
 
-    judge: Judge
-    candidates: Candidates
-    limits: Limits
+    comparer: ProgramComparer
+    candidates: AnnotationCandidates
+    limits: SearchLimits
     began: float = field(default_factory=time.monotonic)
 
-    def for_group(self, group: Group) -> Tried:
+    def for_group(self, group: CollectiveGroup) -> Tried:
         """Remedies for equal collectives."""
         found = [self.candidates.of(causes[0]) for causes in group.causes if causes]
         if not found:
             return Tried()
         return self.tried(merged(found), group)
 
-    def tried(self, candidates: Sequence[Candidate], group: Group | None = None) -> Tried:
+    def tried(self, candidates: Sequence[AnnotationCandidate], group: CollectiveGroup | None = None) -> Tried:
         """Those candidates that make the program cheaper; of a ``group``, if given, too."""
         good: list[Remedy] = []
         count = left = 0
@@ -73,27 +73,30 @@ class Remedies:
         return Tried(tuple(_distinct(good)[: self.limits.shown]), count, left)
 
     def best(
-        self, candidates: Sequence[Candidate], accept: Callable[[Totals], bool], worth: Callable[[Totals], object]
+        self,
+        candidates: Sequence[AnnotationCandidate],
+        accept: Callable[[ProgramTotals], bool],
+        worth: Callable[[ProgramTotals], object],
     ) -> Remedy | None:
         """Of the candidates whose totals ``accept`` takes the one with the least ``worth``; the first of equals."""
-        base = self.judge.base
-        before = self.judge.totals(base)
+        base = self.comparer.base
+        before = self.comparer.totals(base)
         found: list[tuple[Any, int, Remedy]] = []
         for number, candidate in enumerate(candidates[: self.limits.tries]):
             if time.monotonic() - self.began > self.limits.seconds:
                 break
-            partitioned = self.judge.with_annotations(base.program, candidate.specs)
-            after = None if partitioned is None else self.judge.totals(partitioned)
+            partitioned = self.comparer.with_annotations(base.program, candidate.specs)
+            after = None if partitioned is None else self.comparer.totals(partitioned)
             if after is not None and accept(after):
                 remedy = Remedy(candidate.what, _changes(candidate), before, after, True, _costs(before, after))
                 found.append((worth(after), number, remedy))
         return min(found, key=lambda entry: entry[:2])[2] if found else None
 
-    def attempt(self, candidate: Candidate, group: Group | None) -> Remedy | None:
+    def attempt(self, candidate: AnnotationCandidate, group: CollectiveGroup | None) -> Remedy | None:
         """The program with a candidate's annotations; None where it is no better."""
-        base = self.judge.base
-        after = self.judge.with_annotations(base.program, candidate.specs)
-        if after is None or not self.judge.better(after):
+        base = self.comparer.base
+        after = self.comparer.with_annotations(base.program, candidate.specs)
+        if after is None or not self.comparer.better(after):
             return None
         removes = False
         if group is not None:
@@ -101,25 +104,25 @@ class Remedies:
             if new > _CHEAPER * old:
                 return None
             removes = new == 0
-        totals = (self.judge.totals(base), self.judge.totals(after))
+        totals = (self.comparer.totals(base), self.comparer.totals(after))
         return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
 
-    def _about(self, partitioned: PartitionedProgram, group: Group) -> float:
+    def _about(self, partitioned: PartitionedProgram, group: CollectiveGroup) -> float:
         """What a program spends (seconds, else bytes) on that which the collectives of ``group`` are about."""
         keys = {key_of(row, c) for row, causes in zip(group.rows, group.causes, strict=True) for c in causes[:1]}
         total = 0.0
-        for other in collected(partitioned, self.judge.price()):
+        for other in collect_collectives(partitioned, self.comparer.price()):
             for row, causes in zip(other.rows, other.causes, strict=True):
                 if any(key_of(row, c) in keys for c in causes):
                     total += row["wire_bytes"] if other.seconds is None else other.seconds / len(other.rows)
         return total
 
 
-def _changes(candidate: Candidate) -> tuple[Change, ...]:
+def _changes(candidate: AnnotationCandidate) -> tuple[Change, ...]:
     return tuple(Change(name, spec, candidate.before) for name, spec in candidate.specs)
 
 
-def _costs(before: Totals, after: Totals) -> str:
+def _costs(before: ProgramTotals, after: ProgramTotals) -> str:
     """What grows."""
     told = []
     if after.peak_bytes > before.peak_bytes * 1.001:
@@ -141,7 +144,7 @@ def _worth(remedy: Remedy) -> tuple[object, ...]:
 
 def _distinct(remedies: Sequence[Remedy]) -> list[Remedy]:
     """Of those with the same outcome the one with the fewest changes."""
-    found: dict[Totals, Remedy] = {}
+    found: dict[ProgramTotals, Remedy] = {}
     for r in remedies:
         found.setdefault(r.after, r)
     return list(found.values())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardc.analysis.explain.explanation import (
-    Choice,
     CollectiveReason,
+    Diagnostic,
     Difference,
     Explanation,
+    FactorChoice,
     Link,
     Party,
+    ProgramTotals,
     Remedy,
-    Totals,
-    Warned,
 )
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
@@ -44,7 +44,7 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
     return "\n".join(lines)
 
 
-def _totals(t: Totals) -> str:
+def _totals(t: ProgramTotals) -> str:
     text = f"{t.collectives} collectives a step, {bytes_text(t.wire_bytes)} on the wire per device"
     text += f", {flops_text(t.flops)}, {bytes_text(t.peak_bytes)} of memory"
     return text + (f", {seconds_text(t.seconds)}" if t.seconds is not None else "")
@@ -105,7 +105,7 @@ def _link(link: Link) -> str:
     )
 
 
-def _choice(choice: Choice, verbose: bool) -> Iterator[str]:
+def _choice(choice: FactorChoice, verbose: bool) -> Iterator[str]:
     split = choice.factors or "nothing"
     yield f"   chosen for {choice.opcode} {choice.operation}: {split}, {_cost(choice.cost, choice.unit)} by itself"
     if choice.regional:
@@ -145,7 +145,7 @@ def _gain(remedy: Remedy) -> str:
     return text
 
 
-def _warning(w: Warned) -> Iterator[str]:
+def _warning(w: Diagnostic) -> Iterator[str]:
     yield f"warning ({w.kind}): {w.text}" + (f" ({w.line})" if w.line else "")
     if w.way_out.text:
         yield f"   way out: {w.way_out.text}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.leaves import Around, Leaf, leaves_of_module, leaves_of_simulation, loops_of_module
-from shardc.analysis.report.structure import Node, structure
+from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
 from shardc.hlo.units import bytes_text
@@ -187,7 +187,7 @@ def _tree(partitioned: PartitionedProgram, simulation: Simulation | None, string
         leaves = leaves_of_simulation(simulation)
         loops = {x.name: Around(x.op_name, x.source, x.trips if x.known else None) for x in simulation.loops}
     out: list[list[Any]] = []
-    waiting: list[tuple[int, Node]] = [(-1, structure(leaves, loops))]
+    waiting: list[tuple[int, StructureNode]] = [(-1, structure(leaves, loops))]
     while waiting:
         parent, node = waiting.pop()
         number = len(out)
@@ -196,7 +196,7 @@ def _tree(partitioned: PartitionedProgram, simulation: Simulation | None, string
     return out
 
 
-def _more(node: Node, strings: Callable[[str], int]) -> list[Any]:
+def _more(node: StructureNode, strings: Callable[[str], int]) -> list[Any]:
     if node.loop is not None:
         return [node.loop.trips, strings(node.loop.source)]
     if node.leaf is None:

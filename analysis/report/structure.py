@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from shardc.analysis.report.leaves import Around, Leaf
 
-__all__ = ["Node", "scopes_of", "structure"]
+__all__ = ["StructureNode", "scopes_of", "structure"]
 
 #: For names that begin in a function that the program calls, nobody knows from where.
 _CALLED = "(called functions)"
@@ -18,31 +18,31 @@ _PARTS = frozenset({"body", "cond"})
 
 
 @dataclass(slots=True)
-class Node:
+class StructureNode:
     """``kind`` is ``scope``, ``loop`` or ``leaf``; children stand in program order."""
 
     kind: str
     label: str
     leaf: Leaf | None = None
     loop: Around | None = None
-    children: list[Node] = field(default_factory=list)
-    inner: dict[tuple[str, str], Node] = field(default_factory=dict)
+    children: list[StructureNode] = field(default_factory=list)
+    inner: dict[tuple[str, str], StructureNode] = field(default_factory=dict)
 
-    def child(self, kind: str, label: str) -> Node:
+    def child(self, kind: str, label: str) -> StructureNode:
         """The inner node of that kind and label, new where there is none."""
         found = self.inner.get((kind, label))
         if found is None:
-            found = self.inner[kind, label] = Node(kind, label)
+            found = self.inner[kind, label] = StructureNode(kind, label)
             self.children.append(found)
         return found
 
 
-def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> Node:
+def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> StructureNode:
     """The tree of ``leaves``. A loop stands where its ``op_name`` says, the work in it below it.
 
     What a scope inside a loop repeats of the loop's own scope is left out.
     """
-    root = Node("scope", "")
+    root = StructureNode("scope", "")
     main = _main_scope(leaves)
     places = _Places(root, main, loops)
     for leaf in leaves:
@@ -51,7 +51,7 @@ def structure(leaves: Sequence[Leaf], loops: Mapping[str, Around]) -> Node:
         *scopes, title = scopes_of(leaf.op_name) or [_file_of(leaf.source), ""]
         for scope in _inside(scopes, around) if leaf.loops or not leaf.op_name else _from(main, scopes):
             node = node.child("scope", scope)
-        node.children.append(Node("leaf", title, leaf))
+        node.children.append(StructureNode("leaf", title, leaf))
     return root
 
 
@@ -71,12 +71,12 @@ def _file_of(source: str) -> str:
 class _Places:
     """The nodes of loops by the names of the loops around and themselves."""
 
-    root: Node
+    root: StructureNode
     main: str
     loops: Mapping[str, Around]
-    made: dict[tuple[str, ...], Node] = field(default_factory=dict)
+    made: dict[tuple[str, ...], StructureNode] = field(default_factory=dict)
 
-    def node(self, path: tuple[str, ...]) -> Node:
+    def node(self, path: tuple[str, ...]) -> StructureNode:
         """The node of the innermost loop of ``path``, made where it is missing."""
         if not path or path in self.made:
             return self.made[path] if path else self.root

@@ -8,13 +8,13 @@ from typing import Any
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.launcher.drawings.layout_picture import Cut, Limits, Panel, Part, make_picture
+from shardc.launcher.drawings.layout_picture import Cut, DimensionPart, Panel, PictureLimits, make_picture
 
 __all__ = ["layout_data", "tensor_rows"]
 
 #: Values in the middle of a program that are listed, the largest first.
 _MOST = 4000
-_LIMITS = Limits(parts=8, panels=6, devices=6)
+_LIMITS = PictureLimits(parts=8, panels=6, devices=6)
 #: Instructions whose value is another's, or nobody's.
 _NAMES = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call"))
 
@@ -105,7 +105,7 @@ def _cut(cut: Cut | None) -> list[Any] | None:
     return None if cut is None else [f"dimension {cut.dim}", [None if p is None else _part(p) for p in cut.parts]]
 
 
-def _part(part: Part) -> list[Any]:
+def _part(part: DimensionPart) -> list[Any]:
     whole = part.stop - part.start + part.padding
     return [part.span, part.axes, round(part.padding / whole, 4) if whole else 0]
 

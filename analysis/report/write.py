@@ -46,7 +46,7 @@ def report_page(
     """The text of the page that `write_report` writes; ``simulation`` is that on the ``machine``, where there is one
     already."""
     from shardc.analysis.explain.explain import explain
-    from shardc.analysis.explain.remedies import Limits
+    from shardc.analysis.explain.remedies import SearchLimits
     from shardc.analysis.report.gather import report_data
     from shardc.analysis.report.page import page
     from shardc.analysis.simulate.simulate_program import simulate_partitioned
@@ -54,7 +54,7 @@ def report_page(
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
         raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
-    limits = Limits(remedies, seconds=seconds)
+    limits = SearchLimits(remedies, seconds=seconds)
     told: dict[str, Any] = {"explanation": explain(partitioned, None if machine is None else str(machine), limits)}
     if machine is None:
         told["memory"] = _memory(partitioned)

@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.simplify.rules.control import branches_of
 from shardc.sharding.prepare.markers import enters_manual, leaves_manual, manual_axes
 
-__all__ = ["Done", "model_products", "products_in"]
+__all__ = ["ProductFlops", "model_products", "products_in"]
 
 #: What JAX calls the part of a name stack in which a checkpoint's values are computed again.
 _AGAIN = "rematted_computation"
@@ -23,7 +23,7 @@ _CALLED = ("to_apply", "calls")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ProductFlops:
     """Operations of one product, by the peak that holds for it; ``again`` if they are rematerialisation's."""
 
     rate: str
@@ -31,12 +31,12 @@ class Done:
     again: bool
 
 
-def products_in(i: Instruction) -> Iterator[Done]:
+def products_in(i: Instruction) -> Iterator[ProductFlops]:
     """The products in a kernel: itself, or those that are fused in it."""
     for op in i.attrs["calls"] if i.opcode == "fusion" else (i,):
         again = op.metadata is not None and _AGAIN in op.metadata.op_name
         for product in products_of(op):
-            yield Done(product.rate, product.flops, again)
+            yield ProductFlops(product.rate, product.flops, again)
 
 
 def model_products(module: Module) -> Mapping[str, int]:

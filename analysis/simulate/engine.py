@@ -1,6 +1,6 @@
 """The simulator's clock: one processor does a program in order, transfers go on beside it.
 
-Devices of a program are alike, so one is simulated. A loop is walked until an iteration leaves under way exactly what
+Devices of a program do the same, so one is simulated. A loop is walked until an iteration leaves under way exactly what
 was under way when it began: the ones behind it take the same time, however many they are, until one of those
 transfers lands. So the cost of simulating depends on neither trips nor devices.
 """
@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardc.analysis.simulate.links import Flight, Links
-from shardc.analysis.simulate.simulated_step import Event, PathStep, Skipped
-from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.links import BusyLinks, Flight
+from shardc.analysis.simulate.simulated_step import PathStep, SimulatedEvent, Skipped
+from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 
-__all__ = ["Clock", "Tally", "run_clock"]
+__all__ = ["StepClock", "Tally", "run_clock"]
 
 #: A part of the critical path: what, of which work, in which loops.
 _Part = tuple[str, int, tuple[str, ...]]
@@ -51,7 +51,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class _Block:
+class _TimedBlock:
     """What a block's steps did, for the way back from its end: (path, transfer that was waited for)."""
 
     acts: list[tuple[_Path, Flight | None]] = field(default_factory=list)
@@ -60,13 +60,13 @@ class _Block:
 
 
 @dataclass(slots=True)
-class Clock:
+class StepClock:
     """The state of a run. ``marks`` are (seconds, position) of every step in the iterations that ``events`` lists."""
 
     now: float = 0.0
-    links: Links = field(default_factory=Links)
+    links: BusyLinks = field(default_factory=BusyLinks)
     tally: Tally = field(default_factory=Tally)
-    events: list[Event] = field(default_factory=list)
+    events: list[SimulatedEvent] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     marks: list[tuple[float, int]] = field(default_factory=list)
     loops: tuple[tuple[str, int], ...] = ()
@@ -79,23 +79,23 @@ class Clock:
 
     def block(self, steps: Sequence[Timed]) -> _Path:
         """Run ``steps``; returns their critical path."""
-        done = _Block()
+        done = _TimedBlock()
         for step in steps:
-            if isinstance(step, Task):
+            if isinstance(step, TimedWork):
                 self._task(step, done)
-            elif isinstance(step, Start):
+            elif isinstance(step, TimedStart):
                 self._start(step, done)
-            elif isinstance(step, Done):
+            elif isinstance(step, TimedDone):
                 self.marks.append((self.now, step.position))
                 self._wait(self.newest.pop(step.work), done)
                 self._overhead(step.work, step.overhead, done)
-            elif isinstance(step, Repeat):
+            elif isinstance(step, TimedLoop):
                 done.acts.append((self._repeat(step), None))
             else:
                 done.acts.append((self._choice(step), None))
         return _way_back(done)
 
-    def _task(self, task: Task, done: _Block) -> None:
+    def _task(self, task: TimedWork, done: _TimedBlock) -> None:
         self.marks.append((self.now, task.position))
         self.tally.count[task.work] = self.tally.count.get(task.work, 0) + 1
         if not task.seconds:
@@ -105,7 +105,7 @@ class Clock:
         self.tally.overlapped += self._pass(task.seconds)
         done.acts.append((self._part(task.kind, task.work, task.seconds), None))
 
-    def _start(self, start: Start, done: _Block) -> None:
+    def _start(self, start: TimedStart, done: _TimedBlock) -> None:
         self.marks.append((self.now, start.position))
         self.tally.count[start.work] = self.tally.count.get(start.work, 0) + 1
         self._overhead(start.work, start.overhead, done)
@@ -121,7 +121,7 @@ class Clock:
         else:
             self.newest[start.work] = flight
 
-    def _wait(self, flight: Flight, done: _Block) -> None:
+    def _wait(self, flight: Flight, done: _TimedBlock) -> None:
         """The processor does nothing until ``flight`` has landed."""
         begin = self.now
         while flight not in self.landed:
@@ -135,13 +135,13 @@ class Clock:
             self._event("compute", "wait", flight.work, begin, waited, self.loops)
             done.acts.append((self._part("transfer", flight.work, self.now - flight.begin), flight))
 
-    def _overhead(self, work: int, seconds: float, done: _Block) -> None:
+    def _overhead(self, work: int, seconds: float, done: _TimedBlock) -> None:
         if seconds:
             self.tally.idle += seconds
             self._pass(seconds)
             done.acts.append((self._part("overhead", work, seconds), None))
 
-    def _choice(self, choice: Choice) -> _Path:
+    def _choice(self, choice: TimedBranches) -> _Path:
         """The branch that takes longest, from where the clock stands."""
         begin, outer = _Moment.of(self), self.tally
         best: tuple[_Moment, Tally, _Path, _Lists] | None = None
@@ -164,7 +164,7 @@ class Clock:
 
     # -- loops ------------------------------------------------------------------------------------------------
 
-    def _repeat(self, loop: Repeat) -> _Path:
+    def _repeat(self, loop: TimedLoop) -> _Path:
         outer, outer_tally = self.loops, self.tally
         path: _Path = {}
         left, iteration = loop.trips, 0
@@ -174,7 +174,7 @@ class Clock:
             before, begin = {f: f.left for f in self.links.flying}, self.now
             once = self.block((*loop.condition, *loop.body))
             left, iteration, seconds = left - 1, iteration + 1, self.now - begin
-            same = self._alike(before, left)
+            same = self._repeated_iterations(before, left)
             if same:
                 self.skipped.append(
                     Skipped(loop.name, iteration, iteration + same - 1, self.now, same * seconds, outer)
@@ -190,7 +190,7 @@ class Clock:
         self.loops = outer
         return path
 
-    def _alike(self, before: dict[Flight, float], most: int) -> int:
+    def _repeated_iterations(self, before: dict[Flight, float], most: int) -> int:
         """How many more iterations, ``most`` at most, go like the last one, at whose beginning ``before`` was under
         way: until the first of those lands."""
         flying = self.links.flying
@@ -229,13 +229,13 @@ class Clock:
     def _event(
         self, engine: str, kind: str, work: int, begin: float, seconds: float, loops: tuple[tuple[str, int], ...]
     ) -> None:
-        self.events.append(Event(engine, kind, work, begin, seconds, loops))
+        self.events.append(SimulatedEvent(engine, kind, work, begin, seconds, loops))
 
     def _part(self, kind: str, work: int, seconds: float) -> _Path:
         return {(kind, work, tuple(name for name, _ in self.loops)): (seconds, 1)}
 
 
-_Lists = tuple[list[Event], list[Skipped], list[tuple[float, int]]]
+_Lists = tuple[list[SimulatedEvent], list[Skipped], list[tuple[float, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,15 +250,15 @@ class _Moment:
     lengths: tuple[int, int, int]
 
     @classmethod
-    def of(cls, clock: Clock) -> _Moment:
+    def of(cls, clock: StepClock) -> _Moment:
         lengths = (len(clock.events), len(clock.skipped), len(clock.marks))
         return cls(clock.now, clock.links.saved(), dict(clock.newest), set(clock.landed), lengths)
 
-    def written_since(self, clock: Clock) -> _Lists:
+    def written_since(self, clock: StepClock) -> _Lists:
         events, skipped, marks = self.lengths
         return clock.events[events:], clock.skipped[skipped:], clock.marks[marks:]
 
-    def put(self, clock: Clock) -> None:
+    def put(self, clock: StepClock) -> None:
         """Set the clock back to this moment; what it wrote since is gone."""
         clock.now = self.now
         clock.links.restore(self.flying)
@@ -267,12 +267,12 @@ class _Moment:
         del clock.events[events:], clock.skipped[skipped:], clock.marks[marks:]
 
 
-def run_clock(steps: Sequence[Timed]) -> Clock:
+def run_clock(steps: Sequence[Timed]) -> StepClock:
     """Run a program from its beginning until the processor has nothing more to do.
 
     Example: ``run_clock([Start(0, 2.0, {"nvlink": 2.0}), Task(1, 1.5), Done(0)]).now`` is 2.0.
     """
-    clock = Clock()
+    clock = StepClock()
     path = clock.block(steps)
     clock.critical_path = tuple(
         PathStep(work, kind, seconds, count, loops) for (kind, work, loops), (seconds, count) in path.items()
@@ -280,7 +280,7 @@ def run_clock(steps: Sequence[Timed]) -> Clock:
     return clock
 
 
-def _way_back(done: _Block) -> _Path:
+def _way_back(done: _TimedBlock) -> _Path:
     """From the end of a block to its beginning: what waited leads to the transfer, and that to where it began."""
     parts: list[_Path] = []
     at = len(done.acts)

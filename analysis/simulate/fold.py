@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardc.analysis.simulate.simulated_step import SimulatedStep, Skipped
 
-__all__ = ["Fold", "fold_time"]
+__all__ = ["FoldedTime", "fold_time"]
 
 #: Share of the axis that a block of skipped iterations gets at most, and all of them together; and the share of the
 #: time from which on a block is folded at all.
@@ -18,7 +18,7 @@ _BLOCK, _BLOCKS, _LONG = 0.1, 0.4, 0.02
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldedTime:
     """Piecewise linear from ``seconds`` (ascending) to ``places`` between 0 and 1; ``skipped`` are all blocks of
     skipped iterations, ``folded`` those that the axis cuts short."""
 
@@ -36,7 +36,7 @@ class Fold:
         return np.asarray(np.interp(np.asarray(place, np.float64), self.places, self.seconds), np.float64)
 
 
-def fold_time(simulation: SimulatedStep) -> Fold:
+def fold_time(simulation: SimulatedStep) -> FoldedTime:
     """The axis of a simulated step; skips within a skip count as one block."""
     end = max(simulation.step_seconds, *(e.begin + e.seconds for e in simulation.events), 0.0) or 1.0
     skipped = _outermost(simulation.skipped)
@@ -56,7 +56,7 @@ def fold_time(simulation: SimulatedStep) -> Fold:
         add(block.begin, places[-1] + (block.begin - seconds[-1]) * scale)
         add(block.begin + block.seconds, places[-1] + width)
     add(end, 1.0)
-    return Fold(tuple(seconds), tuple(places), tuple(skipped), tuple(blocks))
+    return FoldedTime(tuple(seconds), tuple(places), tuple(skipped), tuple(blocks))
 
 
 def _outermost(skipped: Sequence[Skipped]) -> list[Skipped]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Flight", "Links", "fair_rates"]
+__all__ = ["BusyLinks", "Flight", "fair_rates"]
 
 #: Of a transfer's time, what counts as rounding.
 _NOTHING = 1e-12
@@ -33,7 +33,7 @@ class Flight:
 
 
 @dataclass(slots=True)
-class Links:
+class BusyLinks:
     """What is under way, in the order in which it began."""
 
     flying: list[Flight] = field(default_factory=list)

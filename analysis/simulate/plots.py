@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.analysis.simulate.fold import Fold
-from shardc.analysis.simulate.simulated_step import Event, SimulatedStep, Work
+from shardc.analysis.simulate.fold import FoldedTime
+from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork
 from shardc.analysis.simulate.trace import lanes
 from shardc.analysis.simulate.traffic_matrix import traffic_matrix
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
@@ -50,7 +50,7 @@ _FAINTEST = 1e-4
 _EDGED = 0.004
 
 
-def colour_of(kind: str, work: Work) -> str:
+def colour_of(kind: str, work: SimulatedWork) -> str:
     """The key in `COLOURS` of what is done for ``work`` by an event of this ``kind``."""
     if kind in ("wait", "copy"):
         return kind
@@ -60,7 +60,7 @@ def colour_of(kind: str, work: Work) -> str:
     return work.limit if work.limit == "measured" else f"limited by {work.limit or 'compute'}"
 
 
-def draw_timeline(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
+def draw_timeline(axes: Any, simulation: SimulatedStep, fold: FoldedTime) -> None:
     """A row per engine, lanes within it where transfers overlap; skipped iterations are hatched blocks."""
     engines = ["compute", *sorted({e.engine for e in simulation.events} - {"compute"})]
     used: set[str] = set()
@@ -69,7 +69,7 @@ def draw_timeline(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
         number = max(1, min(len(split), _LANES))
         for n, lane in enumerate(split):
             place = (row - _ROW / 2 + _ROW * (n % number) / number, _ROW / number)
-            events = [e for e in lane if isinstance(e, Event)]
+            events = [e for e in lane if isinstance(e, SimulatedEvent)]
             used |= _bars(axes, simulation, fold, events, place)
     for skip in fold.skipped:
         low, high = fold.place([skip.begin, skip.begin + skip.seconds])
@@ -90,7 +90,7 @@ def draw_timeline(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
 
 
 def _bars(
-    axes: Any, simulation: SimulatedStep, fold: Fold, events: Sequence[Event], place: tuple[float, float]
+    axes: Any, simulation: SimulatedStep, fold: FoldedTime, events: Sequence[SimulatedEvent], place: tuple[float, float]
 ) -> set[str]:
     """One lane; names in the bars that are wide enough. Returns what is in it."""
     inches = axes.get_figure().get_size_inches()[0] * axes.get_position().width
@@ -132,7 +132,7 @@ def _ink(colour: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 135 else _DARK
 
 
-def _title(work: Work) -> str:
+def _title(work: SimulatedWork) -> str:
     """The end of what the program calls it, or the instruction's name; of a collective what moves how."""
     title = work.op_name.rpartition("/")[2] or work.name
     return f"{work.opcode} {work.value or title}" if work.kind == "collective" else title
@@ -144,7 +144,7 @@ def _patch(box: Mapping[str, Any], **style: Any) -> Any:
     return Rectangle(**box, **style)
 
 
-def _time_axis(axes: Any, fold: Fold) -> None:
+def _time_axis(axes: Any, fold: FoldedTime) -> None:
     """Times at equal distances, none within blocks of skipped iterations."""
     blocks = [fold.place([s.begin, s.begin + s.seconds]) for s in fold.folded]
     places = [p for p in np.linspace(0, 1, 9) if not any(low + 1e-9 < p < high - 1e-9 for low, high in blocks)]
@@ -172,7 +172,7 @@ def _legend(axes: Any, names: Sequence[str]) -> None:
         axes.legend(handles=handles, fontsize=8, handlelength=1.1, columnspacing=1.1, borderaxespad=0.2, **box)
 
 
-def draw_memory(axes: Any, simulation: SimulatedStep, fold: Fold) -> None:
+def draw_memory(axes: Any, simulation: SimulatedStep, fold: FoldedTime) -> None:
     """Bytes in use over time, the peak with its size, and the capacity where it is near."""
     from matplotlib.ticker import MaxNLocator
 
@@ -345,7 +345,7 @@ def draw_work(axes: Any, simulation: SimulatedStep, most: int = 10) -> None:
 
 def _longest(simulation: SimulatedStep) -> Iterator[tuple[str, float, str, str]]:
     """Title, seconds, colour and facts, longest first; the same operation in the same place once."""
-    groups: dict[tuple[str, str, str], list[Work]] = {}
+    groups: dict[tuple[str, str, str], list[SimulatedWork]] = {}
     for work in simulation.work:
         groups.setdefault((work.kind, work.opcode, work.op_name or work.name), []).append(work)
     added = [(sum(w.seconds * w.count for w in works), n, works) for n, works in enumerate(groups.values())]

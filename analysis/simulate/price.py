@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shardc.analysis.simulate.simulated_step import LoopInfo, Work
-from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.simulated_step import LoopInfo, SimulatedWork
+from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 from shardc.compiler.describe import describe_instruction
 from shardc.compiler.lower.lowered import (
     AwaitStep,
@@ -41,7 +41,7 @@ class Priced:
     """
 
     steps: tuple[Timed, ...] = ()
-    work: list[Work] = field(default_factory=list)
+    work: list[SimulatedWork] = field(default_factory=list)
     leaves: list[Step | None] = field(default_factory=list)
     groups: list[_Groups | None] = field(default_factory=list)
     loops: list[LoopInfo] = field(default_factory=list)
@@ -80,18 +80,18 @@ class _Pricing:
     def block(self, steps: Sequence[Step]) -> tuple[Timed, ...]:
         return tuple(t for step in steps if (t := self._step(step)) is not None)
 
-    def call(self) -> tuple[Task, ...]:
+    def call(self) -> tuple[TimedWork, ...]:
         """Of a calibrated computer, what a call of the step takes around all that is in it."""
         known = self.placement.machine.measured
         if known is None:
             return ()
         seconds = known.step_seconds(self.placement.devices, len(self.lowered.parameters) + len(self.lowered.results))
         self.out.work.append(
-            Work("copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0)
+            SimulatedWork("copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0)
         )
         self.out.leaves.append(None)
         self.out.groups.append(None)
-        return (Task(len(self.out.work) - 1, seconds, "copy", max(self.positions.values(), default=0)),)
+        return (TimedWork(len(self.out.work) - 1, seconds, "copy", max(self.positions.values(), default=0)),)
 
     def _step(self, step: Step) -> Timed | None:
         if isinstance(step, PredicateCheck):
@@ -100,37 +100,37 @@ class _Pricing:
         if isinstance(step, KernelStep | BufferCopy):
             number = self._number(step, self._computed(step))
             work = self.out.work[number]
-            return Task(number, work.seconds, work.kind, at)
+            return TimedWork(number, work.seconds, work.kind, at)
         if isinstance(step, Collective):
             return self._collective(step, at)
         if isinstance(step, AwaitStep):
-            return Done(self._started[step.collective], self.start_seconds, at)
+            return TimedDone(self._started[step.collective], self.start_seconds, at)
         if isinstance(step, BranchStep):
             self.out.branches.append(step.instruction.name)
-            return Choice(tuple(self.block(branch) for branch in step.branches))
+            return TimedBranches(tuple(self.block(branch) for branch in step.branches))
         return self._loop(step)
 
-    def _loop(self, step: WhileStep) -> Repeat:
+    def _loop(self, step: WhileStep) -> TimedLoop:
         i, outer = step.instruction, self._loops
         trips = trip_count(i)
         known = trips is not None
         op_name = i.metadata.op_name if i.metadata else ""
         self.out.loops.append(LoopInfo(i.name, op_name, i.source, trips if trips is not None else 1, known))
         self._loops = (*outer, i.name)
-        made = Repeat(i.name, 1 if trips is None else trips, self.block(step.condition), self.block(step.body))
+        made = TimedLoop(i.name, 1 if trips is None else trips, self.block(step.condition), self.block(step.body))
         self._loops = outer
         return made
 
-    def _number(self, step: Step, work: Work, groups: _Groups | None = None) -> int:
+    def _number(self, step: Step, work: SimulatedWork, groups: _Groups | None = None) -> int:
         self.out.work.append(work)
         self.out.leaves.append(step)
         self.out.groups.append(groups)
         return len(self.out.work) - 1
 
-    def _computed(self, step: KernelStep | BufferCopy) -> Work:
+    def _computed(self, step: KernelStep | BufferCopy) -> SimulatedWork:
         done, time = work_of(step, self.lowered.plan), self.times[step]
         row = (
-            Work("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
+            SimulatedWork("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
             if isinstance(step, BufferCopy)
             else _kernel(step.instruction, done.dtype)
         )
@@ -144,7 +144,7 @@ class _Pricing:
         given = i.origin.value if i.origin else ""
         return ", ".join(self.names.get(name, name) for name in given.split(", "))
 
-    def _collective(self, step: Collective, at: int) -> Start:
+    def _collective(self, step: Collective, at: int) -> TimedStart:
         i = step.instruction
         devices = self.lowered.module.num_partitions * self.lowered.module.replica_count
         groups = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
@@ -153,7 +153,7 @@ class _Pricing:
         seconds = self.measured.get(i.name, cost.seconds)
         sent = wire_bytes(i, devices)
         axes = tuple(str(a) for a in groups.axes) if isinstance(groups, AxisGroups | AxisPairs) else ()
-        row = Work(
+        row = SimulatedWork(
             "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=seconds,
             axes=axes, group_size=group_size(i, devices), algorithm=cost.algorithm, payload_bytes=nbytes,
             wire_bytes=round(sent), link_bytes=cost.link_bytes,
@@ -164,7 +164,7 @@ class _Pricing:
         share = seconds / cost.seconds if cost.seconds else 1.0
         loads = {load.resource: load.seconds * share for load in cost.loads}
         waits = not step.asynchronous
-        return Start(number, seconds, loads, 0.0 if waits else self.start_seconds, waits, at)
+        return TimedStart(number, seconds, loads, 0.0 if waits else self.start_seconds, waits, at)
 
 
 def _arguments(module: Module) -> dict[str, str]:
@@ -172,8 +172,8 @@ def _arguments(module: Module) -> dict[str, str]:
     return {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
 
 
-def _kernel(i: Instruction, dtype: str) -> Work:
-    return Work("kernel", i.name, i.opcode, *_where(i), describe_instruction(i), dtype)
+def _kernel(i: Instruction, dtype: str) -> SimulatedWork:
+    return SimulatedWork("kernel", i.name, i.opcode, *_where(i), describe_instruction(i), dtype)
 
 
 def _where(i: Instruction) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from shardc.analysis.simulate.count_flops import model_products, products_in
 from shardc.analysis.simulate.engine import Tally, run_clock
 from shardc.analysis.simulate.price import Priced, price
-from shardc.analysis.simulate.simulated_step import Work
+from shardc.analysis.simulate.simulated_step import SimulatedWork
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.buffers.liveness import live_ranges
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
@@ -118,7 +118,7 @@ def need_memory(simulation: Simulation) -> None:
     )
 
 
-def _executed(priced: Priced, tally: Tally) -> tuple[Work, ...]:
+def _executed(priced: Priced, tally: Tally) -> tuple[SimulatedWork, ...]:
     return tuple(
         replace(
             work,
@@ -152,7 +152,7 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _link_bytes(work: Sequence[Work]) -> dict[str, float]:
+def _link_bytes(work: Sequence[SimulatedWork]) -> dict[str, float]:
     out: dict[str, float] = {}
     for w in work:
         for level, nbytes in w.link_bytes.items():

@@ -1,6 +1,6 @@
 """A simulated step as plain data: what ran when, what it cost, what waited for what, and the memory in use.
 
-Times are seconds, sizes bytes, operations counts, all of one device in one step: devices of one program are alike.
+Times are seconds, sizes bytes, operations counts, all of one device in one step: devices of one program do the same.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
 from shardc.hlo.ir.groups import Pairs, ReplicaGroups
 
-__all__ = ["Event", "LoopInfo", "PathStep", "SimulatedStep", "Skipped", "Work"]
+__all__ = ["LoopInfo", "PathStep", "SimulatedEvent", "SimulatedStep", "SimulatedWork", "Skipped"]
 
 #: How many of the largest values at the peak `SimulatedStep.to_dict` names.
 _LARGEST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SimulatedEvent:
     """What one ``engine`` did from ``begin`` for ``seconds``: ``compute``, or a kind of links such as ``nvlink``.
 
     ``kind`` is ``kernel``, ``copy``, ``transfer`` (links carry a collective) or ``wait`` (compute waits for it);
@@ -50,7 +50,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SimulatedWork:
     """A leaf step of the lowered program and its costs.
 
     ``kind`` is ``kernel``, ``copy`` or ``collective``; ``holds`` lists what a fused kernel computes; ``count`` are the
@@ -153,8 +153,8 @@ class SimulatedStep:
     link_bytes: Mapping[str, float]
     peak_bytes: int
     capacity_bytes: int
-    work: tuple[Work, ...]
-    events: tuple[Event, ...]
+    work: tuple[SimulatedWork, ...]
+    events: tuple[SimulatedEvent, ...]
     skipped: tuple[Skipped, ...]
     critical_path: tuple[PathStep, ...]
     memory: MemoryTimeline

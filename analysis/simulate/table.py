@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
-    from shardc.analysis.simulate.simulated_step import PathStep, SimulatedStep, Work
+    from shardc.analysis.simulate.simulated_step import PathStep, SimulatedStep, SimulatedWork
 
 __all__ = ["COSTLY_COLUMNS", "PATH_COLUMNS", "costly_rows", "facts", "path_rows", "table"]
 
@@ -56,14 +56,14 @@ def facts(simulation: SimulatedStep) -> list[str]:
 def costly_rows(simulation: SimulatedStep, most: int = 10) -> list[tuple[str, ...]]:
     """The works that take most of the step, all executions and equal ones (of many layers) together; transfers by what
     was waited for them."""
-    groups: dict[tuple[object, ...], list[Work]] = {}
+    groups: dict[tuple[object, ...], list[SimulatedWork]] = {}
     for w in simulation.work:
         if w.count and w.seconds:
-            groups.setdefault((w.kind, round(w.seconds, 9), _alike(w)), []).append(w)
+            groups.setdefault((w.kind, round(w.seconds, 9), _kind_key(w)), []).append(w)
     ranked = sorted(
-        groups.values(), key=lambda alike: (-sum(map(_spent, alike)), -sum(w.count * w.seconds for w in alike))
+        groups.values(), key=lambda group: (-sum(map(_spent, group)), -sum(w.count * w.seconds for w in group))
     )
-    return [_costly(alike, simulation.step_seconds) for alike in ranked[:most]]
+    return [_costly(group, simulation.step_seconds) for group in ranked[:most]]
 
 
 def path_rows(simulation: SimulatedStep, most: int = 8) -> list[tuple[str, ...]]:
@@ -71,10 +71,10 @@ def path_rows(simulation: SimulatedStep, most: int = 8) -> list[tuple[str, ...]]
     s = simulation
     groups: dict[tuple[str, str], list[PathStep]] = {}
     for p in s.critical_path:
-        groups.setdefault((p.kind, _alike(s.work[p.work])), []).append(p)
-    ranked = sorted(groups.values(), key=lambda alike: -sum(p.seconds for p in alike))
-    rows = [_on_path(alike, s) for alike in ranked[:most]]
-    rest = [p for alike in ranked[most:] for p in alike]
+        groups.setdefault((p.kind, _kind_key(s.work[p.work])), []).append(p)
+    ranked = sorted(groups.values(), key=lambda group: -sum(p.seconds for p in group))
+    rows = [_on_path(group, s) for group in ranked[:most]]
+    rest = [p for group in ranked[most:] for p in group]
     if rest:
         seconds = sum(p.seconds for p in rest)
         rows.append((f"{len(rest)} others", "", seconds_text(seconds), _percent(seconds, s.step_seconds), ""))
@@ -107,24 +107,24 @@ def _memory(s: SimulatedStep) -> str:
     return text if s.fits else text + "  LARGER THAN MEMORY"
 
 
-def _spent(w: Work) -> float:
+def _spent(w: SimulatedWork) -> float:
     return w.exposed_seconds if w.kind == "collective" else w.count * w.seconds
 
 
-def _costly(alike: Sequence[Work], step: float) -> tuple[str, ...]:
-    w = alike[0]
+def _costly(group: Sequence[SimulatedWork], step: float) -> tuple[str, ...]:
+    w = group[0]
     waited, limit = "", f"{w.limit} {100 * w.efficiency:.0f}%" if w.limit else ""
     if w.kind == "collective":
-        waited, limit = seconds_text(sum(x.exposed_seconds for x in alike)), w.algorithm
+        waited, limit = seconds_text(sum(x.exposed_seconds for x in group)), w.algorithm
     return (
-        _names(w.name, len(alike)),
-        str(sum(x.count for x in alike)),
+        _names(w.name, len(group)),
+        str(sum(x.count for x in group)),
         seconds_text(w.seconds),
-        seconds_text(sum(x.count * x.seconds for x in alike)),
-        _percent(sum(map(_spent, alike)), step),
+        seconds_text(sum(x.count * x.seconds for x in group)),
+        _percent(sum(map(_spent, group)), step),
         waited,
         limit,
-        _what(alike),
+        _what(group),
     )
 
 
@@ -132,19 +132,19 @@ def _names(first: str, count: int) -> str:
     return first if count == 1 else f"{first} +{count - 1}"
 
 
-def _alike(w: Work) -> str:
+def _kind_key(w: SimulatedWork) -> str:
     """The same for works that differ in their number only, such as those of equal layers."""
     return _described(w, _NUMBER.sub("*", w.value))
 
 
-def _what(alike: Sequence[Work]) -> str:
-    """What one work does, or several that are alike."""
-    w = alike[0]
-    same = all(x.value == w.value for x in alike)
+def _what(group: Sequence[SimulatedWork]) -> str:
+    """What one work does, or several of one kind."""
+    w = group[0]
+    same = all(x.value == w.value for x in group)
     return _described(w, w.value if same else _NUMBER.sub("*", w.value))
 
 
-def _described(w: Work, value: str) -> str:
+def _described(w: SimulatedWork, value: str) -> str:
     if w.kind == "collective":
         text = f"{w.opcode} {bytes_text(w.payload_bytes)} over {'+'.join(w.axes) or f'{w.group_size} devices'}"
         text += f" for {value}" if value else ""
@@ -155,12 +155,12 @@ def _described(w: Work, value: str) -> str:
     return (text if len(text) <= widest else text[: widest - 3] + "...") + where
 
 
-def _on_path(alike: Sequence[PathStep], s: SimulatedStep) -> tuple[str, ...]:
-    w, seconds = s.work[alike[0].work], sum(p.seconds for p in alike)
-    name = _names(w.name, len({p.work for p in alike}))
-    name = name if alike[0].kind != "overhead" else f"starting {name}"
-    count = str(sum(p.count for p in alike))
-    what = _what([s.work[p.work] for p in alike])
+def _on_path(group: Sequence[PathStep], s: SimulatedStep) -> tuple[str, ...]:
+    w, seconds = s.work[group[0].work], sum(p.seconds for p in group)
+    name = _names(w.name, len({p.work for p in group}))
+    name = name if group[0].kind != "overhead" else f"starting {name}"
+    count = str(sum(p.count for p in group))
+    what = _what([s.work[p.work] for p in group])
     return (name, count, seconds_text(seconds), _percent(seconds, s.step_seconds), what)
 
 

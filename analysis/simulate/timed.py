@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Choice", "Done", "Repeat", "Start", "Task", "Timed"]
+__all__ = ["Timed", "TimedBranches", "TimedDone", "TimedLoop", "TimedStart", "TimedWork"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TimedWork:
     """The processor does ``work`` for so many ``seconds``; ``position`` numbers leaf steps for the memory curve."""
 
     work: int
@@ -19,7 +19,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class TimedStart:
     """A transfer begins, which takes ``seconds`` alone; ``loads`` are the seconds that it keeps each kind of links
     busy. ``overhead`` are the processor's seconds to start it. The processor waits for it if ``waits``."""
 
@@ -32,7 +32,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TimedDone:
     """The processor waits until the newest transfer of ``work`` has landed."""
 
     work: int
@@ -41,7 +41,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class TimedLoop:
     """``condition``, ``body``, ``condition``, ... with ``trips`` bodies. Whatever starts in a body is done in it."""
 
     name: str
@@ -51,10 +51,10 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TimedBranches:
     """One of the branches runs; the clock takes the one that takes longest."""
 
     branches: Sequence[Sequence[Timed]]
 
 
-Timed = Task | Start | Done | Repeat | Choice
+Timed = TimedWork | TimedStart | TimedDone | TimedLoop | TimedBranches

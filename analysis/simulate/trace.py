@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.simulate.simulated_step import Event, SimulatedStep, Skipped, Work
+from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork, Skipped
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["lanes", "trace_events", "write_trace"]
@@ -66,7 +66,7 @@ class _Track:
     number: int
     name: str
     slices: list[dict[str, Any]] = field(default_factory=list)
-    at: dict[Event, Span] = field(default_factory=dict)
+    at: dict[SimulatedEvent, Span] = field(default_factory=dict)
 
 
 def _tracks(simulation: SimulatedStep) -> list[_Track]:
@@ -86,15 +86,15 @@ def _tracks(simulation: SimulatedStep) -> list[_Track]:
         for n, lane in enumerate(split):
             number += 1
             track = _Track(number, engine if len(split) == 1 else f"{engine} ({n + 1})")
-            events = [x for x in lane if isinstance(x, Event)]
+            events = [x for x in lane if isinstance(x, SimulatedEvent)]
             _fill(track, events, [x for x in lane if isinstance(x, Skipped)], simulation)
             tracks.append(track)
     return tracks
 
 
-def lanes(items: Sequence[Event | Skipped]) -> list[list[Event | Skipped]]:
+def lanes(items: Sequence[SimulatedEvent | Skipped]) -> list[list[SimulatedEvent | Skipped]]:
     """``items`` split so that those of one lane never overlap; the lowest lane that is free takes the next one."""
-    out: list[list[Event | Skipped]] = []
+    out: list[list[SimulatedEvent | Skipped]] = []
     ends: list[int] = []
     for item in sorted(items, key=lambda x: (x.begin, isinstance(x, Skipped), x.seconds)):
         begin, end = _span(item)
@@ -107,7 +107,7 @@ def lanes(items: Sequence[Event | Skipped]) -> list[list[Event | Skipped]]:
     return out
 
 
-def _fill(track: _Track, events: Sequence[Event], skips: Sequence[Skipped], simulation: SimulatedStep) -> None:
+def _fill(track: _Track, events: Sequence[SimulatedEvent], skips: Sequence[Skipped], simulation: SimulatedStep) -> None:
     for event in events:
         begin, end = track.at[event] = _span(event)
         work = simulation.work[event.work]
@@ -126,7 +126,7 @@ def _skips(simulation: SimulatedStep, engine: str) -> list[Skipped]:
     return [s for s in simulation.skipped if s.loop in busy]
 
 
-def _facts(work: Work) -> dict[str, Any]:
+def _facts(work: SimulatedWork) -> dict[str, Any]:
     """What is known of a kernel or a collective, without what does not apply."""
     names: tuple[str, ...] = ("opcode", "op_name", "source", "holds", "dtype", "count")
     if work.kind == "collective":
@@ -202,7 +202,7 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _span(item: Event | Skipped) -> Span:
+def _span(item: SimulatedEvent | Skipped) -> Span:
     """Both ends rounded alike, so that slices which touch still touch."""
     return _ns(item.begin), _ns(item.begin + item.seconds)
 

@@ -18,11 +18,11 @@ from shardc.partitioner.program import SourceProgram
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
 
-__all__ = ["Candidate", "Outcome", "SweepSettings", "assess"]
+__all__ = ["Outcome", "SweepCandidate", "SweepSettings", "assess"]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SweepCandidate:
     """A mesh, by axis, and a set of annotations, by its ``name``; ``source`` counts the sweep's programs."""
 
     devices: int
@@ -94,7 +94,7 @@ class Outcome:
         return {name: out[name] for name in known}
 
 
-def assess(program: SourceProgram, candidate: Candidate, settings: SweepSettings) -> Outcome:
+def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSettings) -> Outcome:
     """The candidate's outcome; errors of ours become its reason."""
     name = candidate.name
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)

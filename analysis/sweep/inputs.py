@@ -6,46 +6,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.sweep.plan import Seen
-from shardc.analysis.sweep.workers import Source, over_a_mesh
+from shardc.analysis.sweep.plan import SweepFacts
+from shardc.analysis.sweep.workers import ProgramSource, over_a_mesh
 from shardc.frontends.load import read_file
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.resize_mesh import manual_border
 
-__all__ = ["Given"]
+__all__ = ["SweepProgram"]
 
 
 @dataclass(frozen=True)
-class Given:
+class SweepProgram:
     """A program, and what other processes read it from (None: it cannot leave this one)."""
 
     program: SourceProgram
-    source: Source | None
+    source: ProgramSource | None
 
     @staticmethod
-    def of(given: Any, mesh: Mesh | None) -> Given:
+    def of(given: Any, mesh: Mesh | None) -> SweepProgram:
         """From a `Program` or the path of a file, over ``mesh`` if there is one. Raises `InputError` for others."""
         if isinstance(given, str | Path):
-            source = Source(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
-            return Given(source.read(), source)
+            source = ProgramSource(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
+            return SweepProgram(source.read(), source)
         if not isinstance(given, SourceProgram):
             fix = "shardc.load, from_jax or trace make one"
             raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
         program = over_a_mesh(given, mesh)
         if program.config.custom_calls:
-            return Given(program, None)
+            return SweepProgram(program, None)
         try:
-            return Given(program, Source(program.as_stablehlo().encode(), "the program"))
+            return SweepProgram(program, ProgramSource(program.as_stablehlo().encode(), "the program"))
         except UnsupportedError:
-            return Given(program, None)
+            return SweepProgram(program, None)
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SweepFacts:
         """What a sweep knows of it."""
         module = self.program.module
         mesh, manual = module.mesh, manual_border(module)
         place = "" if manual is None else f"%{manual.name}" + (f" ({manual.source})" if manual.source else "")
         digest = "" if self.source is None else self.source.digest
-        return Seen(module.name, None if mesh is None else mesh.shape, place, digest)
+        return SweepFacts(module.name, None if mesh is None else mesh.shape, place, digest)

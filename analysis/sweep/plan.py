@@ -9,22 +9,22 @@ from typing import Any
 from shardc.analysis.sweep.assess import Outcome, SweepSettings
 from shardc.analysis.sweep.meshes import Limit, Sizes, factorisations, parse_limit
 from shardc.analysis.sweep.result import SweepResult
-from shardc.analysis.sweep.result_cache import KeptOutcomes
-from shardc.analysis.sweep.search_rounds import Group, Progress, Rounds
+from shardc.analysis.sweep.result_cache import OutcomeCache
+from shardc.analysis.sweep.search_rounds import Group, Progress, SearchRounds
 from shardc.analysis.sweep.sets import SetFile
 from shardc.analysis.sweep.workers import Assessor
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.sharding.notations.partition_spec import spec_text
 
-__all__ = ["Plan", "Seen", "in_words", "plan"]
+__all__ = ["SweepFacts", "SweepPlan", "plan", "with_text_specs"]
 
 #: Candidates that are worth a process of their own, which takes a second to start.
 _PER_PROCESS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SweepFacts:
     """What a sweep knows of a program: its ``name``, its own ``mesh`` if it has one, where its first manual computation
     (`shard_map`) is (empty: it has none), and ``digest``, that of what other processes read it from (empty: it cannot
     leave this one)."""
@@ -36,7 +36,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep before its candidates are assessed, for one use. ``sets`` are their names in the order in which they were
     given, ``counts`` how many numbers of devices there are."""
 
@@ -54,7 +54,7 @@ class Plan:
         return sum(g.search.most for g in self.groups) + self.refine * self.counts
 
     @property
-    def in_words(self) -> bool:
+    def has_text_specs(self) -> bool:
         """Do other processes understand all annotations?"""
         return all(isinstance(spec, str) for g in self.groups for spec in g.set.specs.values())
 
@@ -62,15 +62,15 @@ class Plan:
         """How many of ``most`` there is enough to do for."""
         return min(most, max(1, self.work // _PER_PROCESS))
 
-    def find(self, assessor: Assessor, kept: KeptOutcomes, progress: Progress) -> SweepResult:
+    def find(self, assessor: Assessor, kept: OutcomeCache, progress: Progress) -> SweepResult:
         """Assess the candidates, and rank them."""
-        outcomes = Rounds(assessor, kept, self.groups, self.settings, progress, self.refine, self.work).run()
+        outcomes = SearchRounds(assessor, kept, self.groups, self.settings, progress, self.refine, self.work).run()
         order = {name: k for k, name in enumerate(self.sets)}
         return SweepResult(self.name, self.settings.machine, self.weak, tuple(sorted(outcomes, key=_rank(order))))
 
 
 def plan(
-    programs: Sequence[Seen],
+    programs: Sequence[SweepFacts],
     *,
     counts: Sequence[int],
     weak: bool,
@@ -80,7 +80,7 @@ def plan(
     meshes: bool,
     limit: int,
     refine: int,
-) -> Plan:
+) -> SweepPlan:
     """The plan of `shardc.analysis.sweep.run.sweep`, of one program or (``weak`` scaling) one for each of ``counts``.
 
     Raises `InputError` for unknown axes and impossible numbers of devices, `UnsupportedError` for programs that cannot
@@ -99,10 +99,10 @@ def plan(
         for s in sets.sets
     )
     _need_candidates(groups, names)
-    return Plan(programs[0].name, weak, settings, groups, tuple(s.name for s in sets.sets), refine, len(counts))
+    return SweepPlan(programs[0].name, weak, settings, groups, tuple(s.name for s in sets.sets), refine, len(counts))
 
 
-def in_words(given: SetFile) -> SetFile:
+def with_text_specs(given: SetFile) -> SetFile:
     """The sets with specs as text, which every worker understands, where text has words for all of them."""
     try:
         sets = [replace(s, specs={name: spec_text(spec) for name, spec in s.specs.items()}) for s in given.sets]
@@ -117,7 +117,7 @@ def _rank(order: Mapping[str, int]) -> Callable[[Outcome], Any]:
 
 
 def _axes(
-    axes: Mapping[str, Any] | Sequence[str] | None, found: SetFile, program: Seen, meshes: bool
+    axes: Mapping[str, Any] | Sequence[str] | None, found: SetFile, program: SweepFacts, meshes: bool
 ) -> tuple[tuple[str, ...], dict[str, Limit]]:
     """The axes of meshes and the limits that hold for all sets."""
     own = None if program.mesh is None else Mesh(program.mesh)
@@ -143,7 +143,7 @@ def _axes(
 
 
 def _meshes(
-    program: Seen, devices: int, names: Sequence[str], limits: Mapping[str, Limit], free: bool
+    program: SweepFacts, devices: int, names: Sequence[str], limits: Mapping[str, Limit], free: bool
 ) -> tuple[Sizes, ...]:
     if free:
         return tuple(factorisations(devices, names, limits))

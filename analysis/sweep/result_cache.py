@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shardc.analysis.sweep.assess import Outcome
-from shardc.analysis.sweep.workers import Task
+from shardc.analysis.sweep.workers import Assessment
 from shardc.compiler.cache.cache import bypasses_cache, code_settings, content_key
 from shardc.compiler.cache.evict import mark_used
 from shardc.costs.machines.machine import load_machine
@@ -17,10 +17,10 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 
-__all__ = ["KeptOutcomes"]
+__all__ = ["OutcomeCache"]
 
 
-class KeptOutcomes:
+class OutcomeCache:
     """Outcomes by the program's content, candidate, settings, the machine's description and shardc's own sources.
 
     Without a ``config`` that uses the cache, and for programs that cannot be written down, nothing is kept.
@@ -30,17 +30,17 @@ class KeptOutcomes:
         self._folder = None if bypasses_cache(config) else config.cache_dir / "sweeps"
         self._settings = (repr(load_machine(machine)), code_settings(config))
 
-    def find(self, tasks: Sequence[Task]) -> list[Outcome | None]:
+    def find(self, tasks: Sequence[Assessment]) -> list[Outcome | None]:
         """What is known of each task."""
         return [self._read(task) for task in tasks]
 
-    def keep(self, task: Task, outcome: Outcome) -> None:
+    def keep(self, task: Assessment, outcome: Outcome) -> None:
         path = self._path(task)
         if path is not None:
             with suppress(OSError):  # what cannot be kept is assessed again
                 write_atomically(path, plain.to_json(outcome).encode())
 
-    def _read(self, task: Task) -> Outcome | None:
+    def _read(self, task: Assessment) -> Outcome | None:
         path = self._path(task)
         if path is None:
             return None
@@ -51,7 +51,7 @@ class KeptOutcomes:
         mark_used(path)
         return found
 
-    def _path(self, task: Task) -> Path | None:
+    def _path(self, task: Assessment) -> Path | None:
         if self._folder is None or not task.digest:
             return None
         c = task.candidate

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from shardc.analysis.sweep.assess import SweepSettings
-from shardc.analysis.sweep.inputs import Given
+from shardc.analysis.sweep.inputs import SweepProgram
 from shardc.analysis.sweep.meshes import device_counts
-from shardc.analysis.sweep.plan import in_words, plan
+from shardc.analysis.sweep.plan import plan, with_text_specs
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.search_rounds import Progress
 from shardc.analysis.sweep.sets import SetFile, sets_of
@@ -83,7 +83,7 @@ def sweep(
         counts=counts,
         weak=weak,
         settings=SweepSettings(str(machine), mapping, uneven, ignore_memory),
-        sets=in_words(sets if isinstance(sets, SetFile) else sets_of(sets)),
+        sets=with_text_specs(sets if isinstance(sets, SetFile) else sets_of(sets)),
         axes=axes,
         meshes=meshes,
         limit=limit,
@@ -96,9 +96,9 @@ def _quiet(done: int, most: int) -> None:
     pass
 
 
-def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[bool, list[Given]]:
+def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[bool, list[SweepProgram]]:
     """One program, or one per number of devices; is it the latter?"""
     if isinstance(program, SourceProgram | str | Path):
-        return False, [Given.of(program, mesh)]
+        return False, [SweepProgram.of(program, mesh)]
     made = [program(n) for n in counts] if callable(program) else program
-    return True, [Given.of(p, mesh) for p in made]
+    return True, [SweepProgram.of(p, mesh) for p in made]

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings
+from shardc.analysis.sweep.assess import Outcome, SweepCandidate, SweepSettings
 from shardc.analysis.sweep.meshes import MeshSearch, Sizes
-from shardc.analysis.sweep.result_cache import KeptOutcomes
+from shardc.analysis.sweep.result_cache import OutcomeCache
 from shardc.analysis.sweep.sets import AnnotationSet
-from shardc.analysis.sweep.workers import Assessor, Task
+from shardc.analysis.sweep.workers import Assessment, Assessor
 from shardc.hlo.errors import RunError
 
-__all__ = ["Group", "Progress", "Rounds"]
+__all__ = ["Group", "Progress", "SearchRounds"]
 
 #: What has been done, and how much that is of how much at most.
 Progress = Callable[[int, int], None]
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 class Group:
     """The meshes of one set and one number of devices, and what has been found of them. ``program`` is the digest in
-    its candidates' `Task`."""
+    its candidates' `Assessment`."""
 
     def __init__(
         self,
@@ -43,17 +43,17 @@ class Group:
             return self.search.first()
         return self.search.following({m: o.step_seconds if o.runs else math.inf for m, o in self.found.items()})
 
-    def candidate(self, mesh: Sizes) -> Candidate:
+    def candidate(self, mesh: Sizes) -> SweepCandidate:
         sizes = dict(zip(self.axes, mesh, strict=True))
-        return Candidate(self.devices, sizes, self.set.name, self.set.specs, self.source)
+        return SweepCandidate(self.devices, sizes, self.set.name, self.set.specs, self.source)
 
 
 @dataclass
-class Rounds:
+class SearchRounds:
     """Rounds of candidates until every group's search is over, then the best ones once more; of ``most`` in all."""
 
     assessor: Assessor
-    kept: KeptOutcomes
+    kept: OutcomeCache
     groups: Sequence[Group]
     settings: SweepSettings
     progress: Progress
@@ -83,7 +83,7 @@ class Rounds:
         return [(g, mesh) for rows in every.values() for _, _, mesh, g in sorted(rows, key=_order)[: self.refine]]
 
     def _assess(self, wave: Sequence[tuple[Group, Sizes]], settings: SweepSettings) -> None:
-        tasks = [Task(g.program, g.candidate(mesh), settings) for g, mesh in wave]
+        tasks = [Assessment(g.program, g.candidate(mesh), settings) for g, mesh in wave]
         new = []
         for number, outcome in enumerate(self.kept.find(tasks)):
             if outcome is None:
@@ -103,7 +103,7 @@ class Rounds:
         self.done += 1
         self.progress(self.done, max(self.most, self.done))
 
-    def _made(self, task: Task, found: Outcome | RunError) -> Outcome:
+    def _made(self, task: Assessment, found: Outcome | RunError) -> Outcome:
         """A new outcome; that of a candidate whose worker failed is not kept, another time it may not."""
         if isinstance(found, Outcome):
             self.kept.keep(task, found)

@@ -1,6 +1,7 @@
 """What an outcome depends on besides its candidate: settings of the process that asks, and files that they name.
 
-Workers are elsewhere, without these settings and files: both travel with the candidate, files as their content.
+Workers run on other hosts or in other processes, without these settings and files: both travel with the candidate,
+files as their content.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from shardc.costs.machines.machine import machine_file, machine_names
 from shardc.hlo.config import CodeSettings, Config
 from shardc.hlo.errors import InputError
 
-__all__ = ["Described", "Surroundings"]
+__all__ = ["PortableMachine", "WorkerSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class PortableMachine:
     """A machine as `shardc.costs.machines.machine.load_machine` takes it: by ``name``, or where its description is a
     file
     of the user's with the ``text`` of that."""
@@ -26,18 +27,18 @@ class Described:
     text: str = ""
 
     @staticmethod
-    def of(machine: str | Path, elsewhere: bool) -> Described:
-        """Raises `InputError` for machines that are unknown, and for this computer where workers are ``elsewhere``."""
+    def of(machine: str | Path, off_host: bool) -> PortableMachine:
+        """Raises `InputError` for machines that are unknown, and for this computer where workers are ``off_host``."""
         path, counts = machine_file(machine)
         name = str(machine).removesuffix(f":{counts}")
         if name in machine_names():
-            return Described(name, counts)
+            return PortableMachine(name, counts)
         if name not in ("this", "this-virtual"):
-            return Described(path.stem, counts, path.read_text(encoding="utf-8"))
-        if elsewhere:
+            return PortableMachine(path.stem, counts, path.read_text(encoding="utf-8"))
+        if off_host:
             what = f"{name!r} is another computer on every worker"
             raise InputError(what, fix=f"name its description: --machine {path}")
-        return Described(name, counts)
+        return PortableMachine(name, counts)
 
     def here(self, folder: Path) -> str:
         """What `load_machine` takes in this process, whose ``folder`` has a copy of the text."""
@@ -50,26 +51,26 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerSettings:
     """``machine`` is the one that candidates are simulated on; the rest is what else of a `Config` counts."""
 
-    machine: Described
+    machine: PortableMachine
     settings: CodeSettings = field(default_factory=CodeSettings)
-    partitioned_for: Described | None = None
+    partitioned_for: PortableMachine | None = None
     measured: str = ""
 
     @staticmethod
-    def of(machine: str | Path, config: Config, *, elsewhere: bool) -> Surroundings:
-        """Those of this process; ``elsewhere``: workers are on other computers. Raises `InputError` for what cannot be
+    def of(machine: str | Path, config: Config, *, off_host: bool) -> WorkerSettings:
+        """Those of this process; ``off_host``: workers are on other computers. Raises `InputError` for what cannot be
         read."""
         try:
             measured = "" if config.profile is None else config.profile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as e:
             raise InputError(f"the measured times cannot be read: {e}", where=str(config.profile)) from None
-        return Surroundings(
-            Described.of(machine, elsewhere),
+        return WorkerSettings(
+            PortableMachine.of(machine, off_host),
             CodeSettings.of(config),
-            partitioned_for=Described.of(config.machine, elsewhere) if config.machine else None,
+            partitioned_for=PortableMachine.of(config.machine, off_host) if config.machine else None,
             measured=measured,
         )
 

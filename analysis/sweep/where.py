@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.analysis.sweep.assess import assess
-from shardc.analysis.sweep.inputs import Given
-from shardc.analysis.sweep.plan import Plan
+from shardc.analysis.sweep.inputs import SweepProgram
+from shardc.analysis.sweep.plan import SweepPlan
 from shardc.analysis.sweep.result import SweepResult
-from shardc.analysis.sweep.result_cache import KeptOutcomes
+from shardc.analysis.sweep.result_cache import OutcomeCache
 from shardc.analysis.sweep.search_rounds import Progress
-from shardc.analysis.sweep.settings import Surroundings
-from shardc.analysis.sweep.workers import Assessor, Done, Task, assessor_on
+from shardc.analysis.sweep.settings import WorkerSettings
+from shardc.analysis.sweep.workers import Assessment, Assessor, Done, assessor_on
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
 from shardc.launcher.executors.open_executor import Workers, open_executor
@@ -33,27 +33,27 @@ class Where:
     mpi: bool = False
 
     @property
-    def elsewhere(self) -> bool:
+    def off_host(self) -> bool:
         """Perhaps on other computers?"""
         return bool(self.dask) or self.mpi
 
 
-def run_on(where: Where, programs: Sequence[Given], planned: Plan, progress: Progress) -> SweepResult:
+def run_on(where: Where, programs: Sequence[SweepProgram], planned: SweepPlan, progress: Progress) -> SweepResult:
     """The sweep that is ``planned`` with workers, or in this process where there is little to do or its candidates
-    cannot leave it, which is an `UnsupportedError` for workers elsewhere."""
-    portable = planned.in_words and all(p.source is not None for p in programs)
-    if where.elsewhere and not portable:
+    cannot leave it, which is an `UnsupportedError` for workers on other hosts."""
+    portable = planned.has_text_specs and all(p.source is not None for p in programs)
+    if where.off_host and not portable:
         what = "programs with custom calls of their own, or that StableHLO has no words for, cannot leave this process"
         raise UnsupportedError(what, fix="leave out --dask, or the MPI launcher; annotate with text or P(...)")
     config, settings = programs[0].program.config, planned.settings
-    kept = KeptOutcomes(config, settings.machine)
+    kept = OutcomeCache(config, settings.machine)
     wanted = planned.workers(where.jobs or len(processors_here()))
-    if not where.elsewhere and (wanted == 1 or not portable):
+    if not where.off_host and (wanted == 1 or not portable):
         return planned.find(assessor_here([p.program for p in programs]), kept, progress)
-    surroundings = Surroundings.of(settings.machine, config, elsewhere=where.elsewhere)
+    worker_settings = WorkerSettings.of(settings.machine, config, off_host=where.off_host)
 
     def sweep(workers: Workers) -> SweepResult:
-        return planned.find(assessor_on(workers, surroundings, [p.source for p in programs]), kept, progress)
+        return planned.find(assessor_on(workers, worker_settings, [p.source for p in programs]), kept, progress)
 
     if where.mpi:
         return _with_ranks(sweep)
@@ -65,7 +65,7 @@ def run_on(where: Where, programs: Sequence[Given], planned: Plan, progress: Pro
 def assessor_here(programs: Sequence[SourceProgram]) -> Assessor:
     """Assesses candidates of ``programs`` in this process, one after the other."""
 
-    def assess_here(tasks: Sequence[Task], done: Done) -> None:
+    def assess_here(tasks: Sequence[Assessment], done: Done) -> None:
         for number, task in enumerate(tasks):
             done(number, assess(programs[task.candidate.source], task.candidate, task.settings))
 

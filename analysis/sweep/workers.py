@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings, assess
-from shardc.analysis.sweep.settings import Surroundings
+from shardc.analysis.sweep.assess import Outcome, SweepCandidate, SweepSettings, assess
+from shardc.analysis.sweep.settings import WorkerSettings
 from shardc.frontends.load import load_program
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
@@ -29,7 +29,7 @@ from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 
-__all__ = ["Assessor", "Done", "Source", "Task", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
+__all__ = ["Assessment", "Assessor", "Done", "ProgramSource", "assess_task", "assessor_on", "over_a_mesh", "read_again"]
 
 #: A candidate takes as long as it takes; its outcome is small.
 _LIMITS = TaskLimits(seconds=7 * 24 * 3600.0, answer_bytes=1 << 20)
@@ -38,7 +38,7 @@ _LOOK = 0.2
 
 
 @dataclass(frozen=True)
-class Source:
+class ProgramSource:
     """The content of a program's file, which errors call ``name``, and the mesh that it is read over, if any."""
 
     data: bytes
@@ -64,11 +64,11 @@ def over_a_mesh(program: SourceProgram, mesh: Mesh | None) -> SourceProgram:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A candidate of the program whose `Source` has that ``digest`` (empty: it cannot leave its process)."""
+class Assessment:
+    """A candidate of the program whose `ProgramSource` has that ``digest`` (empty: it cannot leave its process)."""
 
     digest: str
-    candidate: Candidate
+    candidate: SweepCandidate
     settings: SweepSettings
 
 
@@ -76,7 +76,7 @@ class Task:
 Done = Callable[[int, Outcome | RunError], None]
 
 #: Assesses tasks until all are done.
-Assessor = Callable[[Sequence[Task], Done], None]
+Assessor = Callable[[Sequence[Assessment], Done], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +85,23 @@ class _Asked:
 
     name: str
     mesh: tuple[tuple[str, int], ...]
-    candidate: Candidate
+    candidate: SweepCandidate
     settings: SweepSettings
-    surroundings: Surroundings
+    worker_settings: WorkerSettings
 
 
-def assessor_on(workers: Workers, surroundings: Surroundings, sources: Sequence[Source | None]) -> Assessor:
+def assessor_on(workers: Workers, worker_settings: WorkerSettings, sources: Sequence[ProgramSource | None]) -> Assessor:
     """Assesses candidates of the programs in ``sources`` on ``workers``; no more tasks wait there than keep them
     busy."""
 
-    def submit(task: Task) -> Future[bytes]:
+    def submit(task: Assessment) -> Future[bytes]:
         source = sources[task.candidate.source]
         assert source is not None
-        asked = _Asked(source.name, source.mesh, task.candidate, task.settings, surroundings)
+        asked = _Asked(source.name, source.mesh, task.candidate, task.settings, worker_settings)
         payload = b"".join(to_bytes(plain.to_plain(asked), source.data))
         return workers.submit("assess", payload, _LIMITS).future
 
-    def run(tasks: Sequence[Task], done: Done) -> None:
+    def run(tasks: Sequence[Assessment], done: Done) -> None:
         waiting, going = list(enumerate(tasks))[::-1], dict[Future[bytes], int]()
         while waiting or going:
             while waiting and len(going) < 2 * workers.count:
@@ -126,13 +126,13 @@ def assess_task(payload: bytes, progress: Progress) -> bytes:
     if frame is None:
         raise InputError("a candidate is cut off")
     asked: _Asked = plain.from_plain(_Asked, frame.header, "candidate")
-    program = read_again(Source(frame.body, asked.name, asked.mesh))
-    machine, config = asked.surroundings.here(Path.cwd())
+    program = read_again(ProgramSource(frame.body, asked.name, asked.mesh))
+    machine, config = asked.worker_settings.here(Path.cwd())
     settings = replace(asked.settings, machine=machine)
     return plain.to_json(assess(replace(program, config=config), asked.candidate, settings)).encode()
 
 
 @lru_cache(maxsize=1)
-def read_again(source: Source) -> SourceProgram:
-    """`Source.read`, for processes that assess candidates: the next one is most often the same program's."""
+def read_again(source: ProgramSource) -> SourceProgram:
+    """`ProgramSource.read`, for processes that assess candidates: the next one is most often the same program's."""
     return source.read()

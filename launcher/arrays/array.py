@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import Block, ShardedArray
 
 __all__ = ["Array"]
@@ -29,7 +29,7 @@ class Array(ShardedArray):
         moved: Array = reshard(self, sharding, mesh=mesh)
         return moved
 
-    def blocks_under(self, target: Layout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
+    def blocks_under(self, target: ArrayLayout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
         from shardc.launcher.arrays.reshard import blocks_under
 
         return blocks_under(self, target, devices, take)

@@ -9,8 +9,8 @@ import numpy as np
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
-from shardc.launcher.arrays.layout import Layout, Region
-from shardc.launcher.arrays.pieces import Piece, Source, copy_into, inside, overlap, region_text, volume
+from shardc.launcher.arrays.layout import ArrayLayout, Region
+from shardc.launcher.arrays.pieces import Piece, PieceSource, copy_into, inside, overlap, region_text, volume
 from shardc.launcher.arrays.sharded_array import Block, ShardedArray
 
 __all__ = ["assemble", "block_of", "shard_text"]
@@ -21,7 +21,9 @@ _ALIGNMENT = 16
 A = TypeVar("A", bound=ShardedArray)
 
 
-def assemble(kind: type[A], layout: Layout, source: Source, transport: Transport, *, copy: bool | None = None) -> A:
+def assemble(
+    kind: type[A], layout: ArrayLayout, source: PieceSource, transport: Transport, *, copy: bool | None = None
+) -> A:
     """An array whose shards on this process are read from ``source``; the same shard is read once."""
     if layout.num_devices < transport.process_count:
         name = layout.name or f"{layout.dtype}{list(layout.dims)}"
@@ -42,9 +44,9 @@ def assemble(kind: type[A], layout: Layout, source: Source, transport: Transport
 
 
 def block_of(
-    layout: Layout,
+    layout: ArrayLayout,
     position: tuple[int, ...],
-    source: Source,
+    source: PieceSource,
     empty: Callable[[int], Block],
     copy: bool | None = None,
 ) -> tuple[Block, bool]:
@@ -70,7 +72,7 @@ def block_of(
     return block, False
 
 
-def _as_it_lies(layout: Layout, region: Region, pieces: Sequence[Piece]) -> Block | None:
+def _as_it_lies(layout: ArrayLayout, region: Region, pieces: Sequence[Piece]) -> Block | None:
     """The memory of the one piece that has the region as compiled programs read it."""
     if volume(region) != np.prod(layout.local_dims, dtype=np.int64) or len(pieces) != 1:
         return None
@@ -84,6 +86,6 @@ def _as_it_lies(layout: Layout, region: Region, pieces: Sequence[Piece]) -> Bloc
     return data.reshape(-1).view(np.uint8)
 
 
-def shard_text(layout: Layout, region: Region) -> str:
+def shard_text(layout: ArrayLayout, region: Region) -> str:
     name = f" of {layout.name}" if layout.name else ""
     return f"the shard {region_text(region)}{name} ({layout.dtype}{list(layout.dims)})"

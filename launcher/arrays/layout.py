@@ -15,7 +15,7 @@ from shardc.hlo.ir.groups import groups_grid
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DType
 
-__all__ = ["Layout", "Region", "shard_positions"]
+__all__ = ["ArrayLayout", "Region", "shard_positions"]
 
 Region = tuple[slice, ...]
 
@@ -36,7 +36,7 @@ def shard_positions(sharding: Sharding | None, num_devices: int, rank: int) -> t
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """A global array of ``dims`` and ``dtype`` on ``num_devices`` devices under ``sharding`` (None: replicated)."""
 
     name: str
@@ -47,9 +47,9 @@ class Layout:
     num_devices: int
 
     @staticmethod
-    def of(spec: ArraySpec, num_devices: int) -> Layout:
+    def of(spec: ArraySpec, num_devices: int) -> ArrayLayout:
         whole, local = spec.global_shape, spec.local_shape
-        return Layout(spec.name, whole.dims, local.dims, whole.dtype, spec.sharding, num_devices)
+        return ArrayLayout(spec.name, whole.dims, local.dims, whole.dtype, spec.sharding, num_devices)
 
     @cached_property
     def local_bytes(self) -> int:
@@ -90,7 +90,7 @@ class Layout:
     def _data(self) -> tuple[object, ...]:
         return self.dims, self.local_dims, self.dtype, self.positions
 
-    def same_data(self, other: Layout) -> bool:
+    def same_data(self, other: ArrayLayout) -> bool:
         """Do shards made under ``other`` fit this layout as they are?"""
         return self is other or self._data == other._data
 

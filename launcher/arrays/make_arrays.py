@@ -1,6 +1,6 @@
 """Making a `shardc.Array`: from a value, from what a callback says of each shard, from each process's own data.
 
-None of it communicates. Every process says what its own devices hold, from a `Source` that has at least that much.
+None of it communicates. Every process says what its own devices hold, from a `PieceSource` that has at least that much.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.types import DType
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble
-from shardc.launcher.arrays.layout import Layout, Region
-from shardc.launcher.arrays.pieces import Piece, Source, Whole, overlap, region_text
+from shardc.launcher.arrays.layout import ArrayLayout, Region
+from shardc.launcher.arrays.pieces import Piece, PieceSource, Whole, overlap, region_text
 from shardc.launcher.arrays.placement import as_dtype, as_sharding, is_sharding, layout_of
 from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.launcher.driver.compiled import job_config
@@ -104,7 +104,7 @@ def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, 
     return array_of(layout, _Shards(tuple(_given_piece(layout, d, a) for d, a in arrays.items())))
 
 
-def _given_piece(layout: Layout, device: int, data: NDArray[Any]) -> Piece:
+def _given_piece(layout: ArrayLayout, device: int, data: NDArray[Any]) -> Piece:
     where = f"the shard of device {device}"
     if not 0 <= device < layout.num_devices:
         raise InputError(
@@ -156,7 +156,9 @@ def array_from_process_local_data(
     return array_of(layout, _Shards((Piece(part, data),)))
 
 
-def array_of(layout: Layout, source: Source, *, copy: bool | None = None, transport: Transport | None = None) -> Array:
+def array_of(
+    layout: ArrayLayout, source: PieceSource, *, copy: bool | None = None, transport: Transport | None = None
+) -> Array:
     """An `Array` whose shards on this process are read from ``source``; the same shard is read once."""
     return assemble(Array, layout, source, transport or job_transport(job_config()), copy=copy)
 
@@ -198,7 +200,7 @@ class _Called:
         return (Piece(region, data),)
 
 
-def _source_of(value: Any, dtype: Any) -> tuple[Source, tuple[int, ...], DType]:
+def _source_of(value: Any, dtype: Any) -> tuple[PieceSource, tuple[int, ...], DType]:
     """Where ``value`` can be read, its shape and element type (``dtype`` if given, converted)."""
     wanted = None if dtype is None else as_dtype(dtype)
     if "key<" in str(getattr(value, "dtype", "")):

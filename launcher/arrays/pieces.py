@@ -1,7 +1,7 @@
 """Parts of a global array that lie somewhere, and putting them together to the part that somebody needs.
 
-Everything that gives an array its contents is a `Source`: a NumPy array, the shards of an array in another layout, a
-file. Nobody ever needs the whole.
+Everything that gives an array its contents is a `PieceSource`: a NumPy array, the shards of an array in another
+layout, a file. Nobody ever needs the whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardc.launcher.arrays.layout import Region
 
-__all__ = ["Piece", "Source", "Whole", "copy_into", "inside", "overlap", "region_text", "volume", "whole_region"]
+__all__ = ["Piece", "PieceSource", "Whole", "copy_into", "inside", "overlap", "region_text", "volume", "whole_region"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Piece:
     data: NDArray[Any]
 
 
-class Source(Protocol):
+class PieceSource(Protocol):
     """Where the elements of a global array can be read."""
 
     def pieces(self, region: Region) -> Iterable[Piece]:

@@ -11,7 +11,7 @@ from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType, dtype_of
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
@@ -119,16 +119,16 @@ def as_dtype(given: Any, where: str = "") -> DType:
     )
 
 
-def layout_of(dims: Sequence[int], dtype: DType, sharding: Sharding | None, name: str = "") -> Layout:
+def layout_of(dims: Sequence[int], dtype: DType, sharding: Sharding | None, name: str = "") -> ArrayLayout:
     """Where the shards of such an array lie."""
     whole = tuple(int(n) for n in dims)
     if any(n < 0 for n in whole):
         raise InputError(f"{list(whole)} is not a shape", fix="dimensions are at least 0")
     if sharding is None:
-        return Layout(name, whole, whole, dtype, None, 1)
+        return ArrayLayout(name, whole, whole, dtype, None, 1)
     if sharding.mesh.is_maximal:
         raise InputError(
             f"{sharding} puts the array on one device of a mesh that it does not name",
             fix='replicate it: (mesh, P()), or name the mesh\'s axes: (mesh, P("data"))',
         )
-    return Layout(name, whole, sharding.local_dims(whole), dtype, sharding, sharding.mesh.size)
+    return ArrayLayout(name, whole, sharding.local_dims(whole), dtype, sharding, sharding.mesh.size)

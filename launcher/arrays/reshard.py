@@ -24,7 +24,7 @@ from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DType, array_shape
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble, block_of
-from shardc.launcher.arrays.layout import Layout, Region
+from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.pieces import Piece, overlap
 from shardc.launcher.arrays.placement import as_sharding, is_sharding, is_spec, layout_of
 from shardc.launcher.arrays.trees import map_with_prefix
@@ -63,7 +63,7 @@ def reshard_array(array: Array, sharding: Sharding | None, copy: bool | None = N
     return reshard_to(array, target, copy)
 
 
-def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
+def reshard_to(array: Array, target: ArrayLayout, copy: bool | None = None) -> Array:
     """``array`` in the layout ``target``, which has its dimensions and element type."""
     array._live()
     source, transport = array._layout, array._transport
@@ -81,7 +81,9 @@ def reshard_to(array: Array, target: Layout, copy: bool | None = None) -> Array:
     return _travelled(array, target)
 
 
-def blocks_under(array: Array, target: Layout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
+def blocks_under(
+    array: Array, target: ArrayLayout, devices: Sequence[int], take: Callable[[int], Block]
+) -> list[Block]:
     """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard."""
     log.debug("%r goes to a program that wants %s: it is resharded", array, target.sharding)
     if _is_at_hand(array._layout, target, array._transport):
@@ -112,7 +114,7 @@ class Held:
         return (piece for piece in found if piece is not None)
 
 
-def _positions(layout: Layout, region: Region) -> Iterator[tuple[int, ...]]:
+def _positions(layout: ArrayLayout, region: Region) -> Iterator[tuple[int, ...]]:
     """The shards that overlap ``region``."""
     lines = [
         range(s.start // max(c, 1), -(-s.stop // max(c, 1))) for s, c in zip(region, layout.local_dims, strict=True)
@@ -121,7 +123,9 @@ def _positions(layout: Layout, region: Region) -> Iterator[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=4096)
-def _covered(source: Layout, target: Layout, count: int, owners: tuple[int, ...], targets: tuple[int, ...]) -> bool:
+def _covered(
+    source: ArrayLayout, target: ArrayLayout, count: int, owners: tuple[int, ...], targets: tuple[int, ...]
+) -> bool:
     """Has each of ``count`` processes all that its devices need? ``owners`` and ``targets`` say who has which."""
     held: list[set[tuple[int, ...]]] = [set() for _ in range(count)]
     for position, owner in zip(source.positions, owners, strict=True):
@@ -132,7 +136,7 @@ def _covered(source: Layout, target: Layout, count: int, owners: tuple[int, ...]
     return all(found[position] <= held[owner] for owner, position in needed)
 
 
-def _is_at_hand(source: Layout, target: Layout, transport: Transport) -> bool:
+def _is_at_hand(source: ArrayLayout, target: ArrayLayout, transport: Transport) -> bool:
     if transport.process_count == 1:
         return True
     if source.maximal:
@@ -141,7 +145,7 @@ def _is_at_hand(source: Layout, target: Layout, transport: Transport) -> bool:
     return _covered(source, target, transport.process_count, *tables)
 
 
-def _travelled(array: Array, target: Layout) -> Array:
+def _travelled(array: Array, target: ArrayLayout) -> Array:
     """Through programs with collectives, one after another."""
     source = array._layout
     if source.num_devices != target.num_devices or source.sharding is None or target.sharding is None:
@@ -155,7 +159,7 @@ def _travelled(array: Array, target: Layout) -> Array:
 
 
 @lru_cache(maxsize=1024)
-def _hops(source: Layout, target: Layout) -> tuple[_Identity | _Permutation, ...]:
+def _hops(source: ArrayLayout, target: ArrayLayout) -> tuple[_Identity | _Permutation, ...]:
     """Programs that lead from one layout to the other; found once for both."""
     assert source.sharding is not None
     assert target.sharding is not None
@@ -179,7 +183,7 @@ def _hops(source: Layout, target: Layout) -> tuple[_Identity | _Permutation, ...
     return tuple(hops)
 
 
-def _spread(layout: Layout, dimension: int) -> Layout:
+def _spread(layout: ArrayLayout, dimension: int) -> ArrayLayout:
     assert layout.sharding is not None
     mesh = layout.sharding.mesh
     axes = DimSharding(tuple(AxisRef(n) for n in mesh.axis_names))
@@ -211,8 +215,8 @@ def _on_one_mesh(a: Sharding, b: Sharding) -> tuple[Sharding, Sharding] | None:
 class _Identity:
     """The program that returns its parameter, which comes as ``before``, as ``after``, both over one mesh."""
 
-    source: Layout
-    target: Layout
+    source: ArrayLayout
+    target: ArrayLayout
     before: Sharding
     after: Sharding
 
@@ -241,8 +245,8 @@ def _identity(dims: tuple[int, ...], dtype: DType, before: Sharding, after: Shar
 class _Permutation:
     """The program that hands whole shards from device to device: ``before`` and ``after`` differ in who holds which."""
 
-    before: Layout
-    after: Layout
+    before: ArrayLayout
+    after: ArrayLayout
 
     def __call__(self, array: Array) -> Array:
         holder = {position: device for device, position in enumerate(self.before.positions)}
@@ -285,7 +289,7 @@ def _moved(compiled: Any, array: Array, name: str) -> Array:
 
 def _relabelled(array: Array, spec: Any, name: str) -> Array:
     """The same shards as what the program takes for its argument."""
-    layout = replace(Layout.of(spec, array._layout.num_devices), name=name)
+    layout = replace(ArrayLayout.of(spec, array._layout.num_devices), name=name)
     if layout.local_bytes != array._layout.local_bytes:
         raise AssertionError(f"{array!r} as {layout}")
     return Array(layout, array._live_shards(), array._transport)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.sharding import Sharding
-from shardc.launcher.arrays.layout import Layout, Region
+from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.placement import as_dtype
 from shardc.launcher.arrays.shards import Shards
 
@@ -44,7 +44,7 @@ class ShardedArray(NDArrayOperatorsMixin, ABC):
 
     __slots__ = ("_gone", "_layout", "_shards", "_shared", "_transport")
 
-    def __init__(self, layout: Layout, blocks: Mapping[int, Block] | Shards, transport: Transport) -> None:
+    def __init__(self, layout: ArrayLayout, blocks: Mapping[int, Block] | Shards, transport: Transport) -> None:
         self._layout = layout
         self._shards = blocks if isinstance(blocks, Shards) else Shards.of(blocks)
         self._transport = transport
@@ -183,7 +183,7 @@ class ShardedArray(NDArrayOperatorsMixin, ABC):
         return CPU
 
     @abstractmethod
-    def blocks_under(self, target: Layout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
+    def blocks_under(self, target: ArrayLayout, devices: Sequence[int], take: Callable[[int], Block]) -> list[Block]:
         """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard; in a job
         all processes call it. ``take`` gives memory."""
 

@@ -12,10 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.driver.buffer_pool import Lease
 
-__all__ = ["Arrangement", "DeviceContext", "Piece", "Shards"]
+__all__ = ["Arrangement", "DeviceContext", "MemoryPiece", "Shards"]
 
 Block = NDArray[np.uint8]
 _ALIGNMENT = 64
@@ -35,7 +35,7 @@ class Arrangement:
     nbytes: int
 
     @staticmethod
-    def of(layout: Layout, devices: Sequence[int]) -> Arrangement:
+    def of(layout: ArrayLayout, devices: Sequence[int]) -> Arrangement:
         places: dict[tuple[int, ...], int] = {}
         slots = []
         for device in devices:
@@ -47,7 +47,7 @@ class Arrangement:
         return Arrangement(tuple(devices), firsts, offsets, layout.local_bytes, stride * len(places))
 
 
-class Piece(Protocol):
+class MemoryPiece(Protocol):
     """Memory of a device that is free again when neither this nor shards in it are left."""
 
     @property
@@ -78,7 +78,7 @@ class Shards:
         addresses: NDArray[np.int64],
         firsts: NDArray[np.bool_],
         blocks: dict[int, Block] | None,
-        lease: Lease | Piece | None = None,
+        lease: Lease | MemoryPiece | None = None,
         shard_bytes: int = 0,
         context: DeviceContext | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Shards:
 
     @staticmethod
     def on_device(
-        arrangement: Arrangement, addresses: NDArray[np.int64], piece: Piece, context: DeviceContext
+        arrangement: Arrangement, addresses: NDArray[np.int64], piece: MemoryPiece, context: DeviceContext
     ) -> Shards:
         """The same in memory of ``context``."""
         firsts, nbytes = arrangement.firsts, arrangement.shard_bytes

@@ -9,11 +9,11 @@ from typing import Any
 
 from shardc.hlo.errors import AnnotationError
 
-__all__ = ["Node", "children", "map_with_prefix"]
+__all__ = ["TreeLevel", "children", "map_with_prefix"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class TreeLevel:
     """One level of a pytree: its ``kind``, what its children are called, and how it is made again of others."""
 
     kind: str
@@ -22,7 +22,7 @@ class Node:
     rebuild: Callable[[list[Any]], Any]
 
 
-def children(value: Any) -> Node | None:
+def children(value: Any) -> TreeLevel | None:
     """What ``value`` is made of; None for a leaf. None is a leaf, too, as is all with shape and dtype."""
     if value is None or _has_dtype(value):
         return None
@@ -30,31 +30,31 @@ def children(value: Any) -> Node | None:
         return _of_dict(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         names = tuple(type(value)._fields)
-        return Node("namedtuple", names, tuple(value), lambda v: type(value)(*v))
+        return TreeLevel("namedtuple", names, tuple(value), lambda v: type(value)(*v))
     if isinstance(value, list | tuple):
         kind = type(value)
-        return Node(kind.__name__, tuple(range(len(value))), tuple(value), kind)
+        return TreeLevel(kind.__name__, tuple(range(len(value))), tuple(value), kind)
     registered = _of_jax(value)
     if registered is not None:
         return registered
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = tuple(f.name for f in dataclasses.fields(value))
         values = tuple(getattr(value, n) for n in names)
-        return Node(
+        return TreeLevel(
             "dataclass", names, values, lambda v: dataclasses.replace(value, **dict(zip(names, v, strict=True)))
         )
     return None
 
 
-def _of_dict(value: dict[Any, Any]) -> Node:
+def _of_dict(value: dict[Any, Any]) -> TreeLevel:
     def rebuild(values: list[Any]) -> Any:
         pairs = zip(value, values, strict=True)
         return type(value)(pairs) if type(value) is not dict and not hasattr(value, "default_factory") else dict(pairs)
 
-    return Node("dict", tuple(value), tuple(value.values()), rebuild)
+    return TreeLevel("dict", tuple(value), tuple(value.values()), rebuild)
 
 
-def _of_jax(value: Any) -> Node | None:
+def _of_jax(value: Any) -> TreeLevel | None:
     """One level of a type that is registered with JAX."""
     jax = sys.modules.get("jax")
     if jax is None:
@@ -64,7 +64,7 @@ def _of_jax(value: Any) -> Node | None:
         return None
     names = tuple(_key_name(path[0]) for path, _ in leaves)
     kind = "dataclass" if dataclasses.is_dataclass(value) else "node"
-    return Node(kind, names, tuple(v for _, v in leaves), lambda v: jax.tree_util.tree_unflatten(tree, v))
+    return TreeLevel(kind, names, tuple(v for _, v in leaves), lambda v: jax.tree_util.tree_unflatten(tree, v))
 
 
 def _has_dtype(value: Any) -> bool:

@@ -31,11 +31,11 @@ from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.jobs.job import job_transport, threads_per_process
 from shardc.sharding.axes.sub_axes import check_axes
 
-__all__ = ["Loaded", "Reader", "load_checkpoint"]
+__all__ = ["LoadedCheckpoint", "Reader", "load_checkpoint"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCheckpoint:
     """What a checkpoint holds: its ``tree``, the ``step`` and ``metadata`` that it was saved with, where it is, and
     the bytes of tensors that this process read."""
 
@@ -53,7 +53,7 @@ def load_checkpoint(
     shardings: Any = None,
     mesh: Any = None,
     verify: bool = True,
-) -> Loaded:
+) -> LoadedCheckpoint:
     """What `save_checkpoint` wrote, on any mesh and number of ranks; each reads what its devices hold, no more.
 
     ``path`` is a checkpoint, or a folder of them, of which the latest is taken. The result's ``tree`` has the structure
@@ -78,7 +78,7 @@ def load_checkpoint(
     reader = Reader(place, index, verify, over, transport, threads)
     everybody = Together(transport, sum(index.files.values()))
     everybody.do("reading a checkpoint", lambda: made.append(reader.tree(like, shardings)))
-    return Loaded(made.pop(), index.step, index.metadata, place, reader.bytes_read)
+    return LoadedCheckpoint(made.pop(), index.step, index.metadata, place, reader.bytes_read)
 
 
 @dataclass

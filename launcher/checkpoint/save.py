@@ -16,7 +16,7 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import replacing
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.layout import Layout, Region
+from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.pieces import cut, inside, region_text, volume, whole_region
 from shardc.launcher.arrays.placement import as_dtype, layout_of
 from shardc.launcher.checkpoint import folders
@@ -55,9 +55,9 @@ def save_checkpoint(
     """
     transport = job_transport(job_config())
     target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))
-    made: list[_Plan] = []
+    made: list[_SavePlan] = []
     everybody = Together(transport)
-    everybody.do("preparing a checkpoint", lambda: made.append(_Plan.of(tree, transport)))
+    everybody.do("preparing a checkpoint", lambda: made.append(_SavePlan.of(tree, transport)))
     plan = made.pop()
     _need_equal(transport.exchange_objects(plan.digest))
     everybody = Together(transport, plan.most_bytes)
@@ -87,17 +87,17 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _SavePlan:
     flat: Flat
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, ArrayLayout]
     parts: tuple[_Part, ...]
     rank: int
 
     @staticmethod
-    def of(tree: Any, transport: Transport) -> _Plan:
+    def of(tree: Any, transport: Transport) -> _SavePlan:
         safetensors()
         flat = flatten(tree)
-        layouts: dict[str, Layout] = {}
+        layouts: dict[str, ArrayLayout] = {}
         parts: list[_Part] = []
         for name, value in flat.arrays.items():
             if isinstance(value, Array):
@@ -107,7 +107,7 @@ class _Plan:
                 layouts[name] = layout_of(value.shape, as_dtype(value.dtype, name), None, name)
                 mine = value if transport.process_index == 0 else None
                 parts.append(_Part(name, name, whole_region(value.shape), 0, mine))
-        return _Plan(flat, layouts, tuple(parts), transport.process_index)
+        return _SavePlan(flat, layouts, tuple(parts), transport.process_index)
 
     @property
     def digest(self) -> str:
@@ -202,7 +202,7 @@ def _file_name(transport: Transport, generation: int) -> str:
     return f"data-{transport.process_index:05d}-of-{transport.process_count:05d}{again}.safetensors"
 
 
-def _write(place: Path, name: str, plan: _Plan, step: int) -> _Written:
+def _write(place: Path, name: str, plan: _SavePlan, step: int) -> _Written:
     threads = threads_per_process(job_config())
     mine = [p for p in plan.parts if p.owner == plan.rank]
     if not mine:

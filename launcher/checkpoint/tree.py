@@ -16,7 +16,7 @@ import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.trees import Node, children
+from shardc.launcher.arrays.trees import TreeLevel, children
 
 __all__ = ["Flat", "flatten", "rebuild", "rebuild_like", "wrap_key"]
 
@@ -166,7 +166,7 @@ def _like(like: Any, tree: Any, path: tuple[Any, ...], found: Found, where: str)
     return node.rebuild(values)
 
 
-def _entries(node: Node) -> Iterator[tuple[Any, Any]]:
+def _entries(node: TreeLevel) -> Iterator[tuple[Any, Any]]:
     return zip(node.keys, node.values, strict=True)
 
 
@@ -176,7 +176,7 @@ def _inner(kind: str, content: Any) -> dict[Any, Any] | None:
     return dict(enumerate(content)) if kind in ("list", "tuple") else None
 
 
-def _entry(inner: dict[Any, Any], key: Any, node: Node, path: tuple[Any, ...], where: str) -> Any:
+def _entry(inner: dict[Any, Any], key: Any, node: TreeLevel, path: tuple[Any, ...], where: str) -> Any:
     if key in inner:
         return inner[key]
     if node.kind in ("list", "tuple", "namedtuple", "node") and isinstance(key, int):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.launcher.drawings.layout_picture import Cell, Cut, Panel, Part, Picture, make_picture
+from shardc.launcher.drawings.layout_picture import Cut, DimensionPart, Panel, Picture, ShardCell, make_picture
 
 __all__ = ["COLOURS", "picture_svg", "picture_table", "sharding_svg", "svg_text"]
 
@@ -91,7 +91,7 @@ def _panel(picture: Picture, panel: Panel | None, x: float, y: float, height: fl
         yield svg_text(left, top + height + 18, panel.label, 12, _DARK)
 
 
-def _parts(cut: Cut | None) -> Sequence[Part | None]:
+def _parts(cut: Cut | None) -> Sequence[DimensionPart | None]:
     return cut.parts if cut is not None else (None,)
 
 
@@ -109,7 +109,7 @@ def _extents(cut: Cut | None, pixels: float) -> list[tuple[float, float]]:
     return out
 
 
-def _label(x: float, y: float, part: Part | None, room: float, anchor: str) -> Iterator[str]:
+def _label(x: float, y: float, part: DimensionPart | None, room: float, anchor: str) -> Iterator[str]:
     """The elements of a part, and the positions along its axes."""
     if part is None:
         return
@@ -124,7 +124,7 @@ def _label(x: float, y: float, part: Part | None, room: float, anchor: str) -> I
 Box = tuple[float, float, float, float]
 
 
-def _cell(cell: Cell, box: Box, parts: tuple[Part | None, Part | None]) -> Iterator[str]:
+def _cell(cell: ShardCell, box: Box, parts: tuple[DimensionPart | None, DimensionPart | None]) -> Iterator[str]:
     x, y, width, height = box
     colour = COLOURS[cell.shard % len(COLOURS)]
     hint = html.escape(f"part {cell.shard} on devices {', '.join(map(str, cell.devices))}")
@@ -145,7 +145,7 @@ def _cell(cell: Cell, box: Box, parts: tuple[Part | None, Part | None]) -> Itera
         yield svg_text(x + width / 2, y + height / 2 + size / 3, text, size, colour, anchor="middle")
 
 
-def _fitting(cell: Cell, width: float) -> str:
+def _fitting(cell: ShardCell, width: float) -> str:
     """The devices, or the first one and how many more where there is no room."""
     if 5.5 * len(cell.text) <= width or len(cell.devices) <= 1:
         return cell.text
@@ -173,7 +173,7 @@ def picture_table(picture: Picture, panel: Panel) -> tuple[list[str], list[list[
     return titles, table
 
 
-def _title(part: Part | None) -> str:
+def _title(part: DimensionPart | None) -> str:
     if part is None:
         return "..."
     return part.span + (f" ({part.axes})" if part.axes else "")

@@ -8,7 +8,7 @@ from html import escape
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.launcher.drawings.draw_layout import COLOURS
-from shardc.launcher.drawings.layout_picture import Panel, Part, Picture, make_picture
+from shardc.launcher.drawings.layout_picture import DimensionPart, Panel, Picture, make_picture
 
 __all__ = [
     "COLLECTIVES",
@@ -90,7 +90,7 @@ def _panel(picture: Picture, panel: Panel | None, local: frozenset[int]) -> str:
 _PART = "padding:3px 9px;text-align:center;font-weight:normal"
 
 
-def _span(part: Part | None) -> str:
+def _span(part: DimensionPart | None) -> str:
     return "" if part is None else escape(part.span)
 
 

@@ -24,13 +24,13 @@ from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.notations.names import near_names
 
-__all__ = ["Cell", "Cut", "Limits", "Panel", "Part", "Picture", "layouts", "make_picture"]
+__all__ = ["Cut", "DimensionPart", "Panel", "Picture", "PictureLimits", "ShardCell", "layouts", "make_picture"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PictureLimits:
     """At most so many parts along a dimension, panels, and devices listed in a cell."""
 
     parts: int = 8
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DimensionPart:
     """Part ``index`` of a dimension: elements ``start`` to ``stop``, then ``padding``; ``axes`` as ``model=2``."""
 
     index: int
@@ -64,7 +64,7 @@ class Cut:
     size: int
     count: int
     axes: str
-    parts: tuple[Part | None, ...]
+    parts: tuple[DimensionPart | None, ...]
 
     def __str__(self) -> str:
         text = f"dimension {self.dim}: {self.size}, "
@@ -80,7 +80,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ShardCell:
     """One shard: its number among all shards, and the devices that hold it."""
 
     shard: int
@@ -100,7 +100,7 @@ class Panel:
     """Cells by row and column (None where parts are left out); ``label`` says which part of other dimensions."""
 
     label: str
-    cells: tuple[tuple[Cell | None, ...], ...]
+    cells: tuple[tuple[ShardCell | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def layouts(module: Module, value: str) -> list[tuple[str, Shape, Sharding]]:
     return [leaf for leaf in triples if leaf[1].is_array]
 
 
-def make_picture(name: str, shape: Shape, sharding: Sharding, limits: Limits = Limits()) -> Picture:
+def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLimits = PictureLimits()) -> Picture:
     """The picture of an array-shaped value.
 
     Example: ``make_picture("w1", array_shape("f32", 128, 512), Sharding.of(mesh, None, "model"))``.
@@ -170,13 +170,15 @@ def _cut(dim: int, size: int, sharding: Sharding, most: int) -> Cut:
     axes = sharding.dims[dim].axes
     count = sharding.dims[dim].extent(sharding.mesh)
     chunk = -(-size // count)
-    parts: list[Part | None] = []
+    parts: list[DimensionPart | None] = []
     for index in _elided(range(count), most):
         if index is None:
             parts.append(None)
             continue
         start, stop = min(index * chunk, size), min((index + 1) * chunk, size)
-        parts.append(Part(index, start, stop, chunk - (stop - start), _coordinates(index, axes, sharding.mesh)))
+        parts.append(
+            DimensionPart(index, start, stop, chunk - (stop - start), _coordinates(index, axes, sharding.mesh))
+        )
     return Cut(dim, size, count, ", ".join(map(str, axes)), tuple(parts))
 
 
@@ -209,12 +211,12 @@ def _panel(
     sharding: Sharding,
     dims: Sequence[int],
     holders: NDArray[np.int64],
-    limits: Limits,
+    limits: PictureLimits,
 ) -> Panel:
     counts = sharding.num_shards()
     rows, columns = shown
 
-    def cell(row: Part | None, column: Part | None) -> Cell | None:
+    def cell(row: DimensionPart | None, column: DimensionPart | None) -> ShardCell | None:
         if (rows is not None and row is None) or (columns is not None and column is None):
             return None
         place = dict(fixed)
@@ -224,7 +226,7 @@ def _panel(
         shard = 0
         for d in range(len(dims)):
             shard = shard * counts[d] + place.get(d, 0)
-        return Cell(shard, tuple(int(d) for d in holders[:, shard]), limits.devices)
+        return ShardCell(shard, tuple(int(d) for d in holders[:, shard]), limits.devices)
 
     row_parts = rows.parts if rows is not None else (None,)
     column_parts = columns.parts if columns is not None else (None,)

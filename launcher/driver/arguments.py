@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DType
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.buffer_pool import BufferPool
 
@@ -38,7 +38,7 @@ def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any
         raise InputError(f"{type(value).__name__} is not an array: {e}", where=where()) from None
 
 
-def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: Layout, where: Callable[[], str]) -> None:
+def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: ArrayLayout, where: Callable[[], str]) -> None:
     """Shape and element type must be exactly the parameter's."""
     if tuple(shape) != layout.dims:
         raise InputError(
@@ -55,7 +55,7 @@ def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: Layout, whe
 
 
 def place(
-    value: Any, layout: Layout, devices: Sequence[int], pool: BufferPool, where: Callable[[], str]
+    value: Any, layout: ArrayLayout, devices: Sequence[int], pool: BufferPool, where: Callable[[], str]
 ) -> tuple[list[Block], bool]:
     """One block per device of this process, and whether they came from ``pool``.
 
@@ -85,7 +85,7 @@ def place(
     return out, True
 
 
-def _as_it_lies(array: NDArray[Any], layout: Layout, devices: Sequence[int]) -> list[Block] | None:
+def _as_it_lies(array: NDArray[Any], layout: ArrayLayout, devices: Sequence[int]) -> list[Block] | None:
     """The array's own memory as the shards of ``devices``: whole, or full parts of the first dimension."""
     if not array.flags.c_contiguous:
         return None

@@ -20,7 +20,7 @@ from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Module
 from shardc.launcher.arrays.gather import gather
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.arguments import as_global, check_global
 from shardc.launcher.driver.executables import COMPILE_WAIT
@@ -119,7 +119,7 @@ class StepCheck:
         if isinstance(value, ShardedArray):
             return np.asarray(gather(value))
         array = as_global(value, spec.global_shape.dtype, title)
-        check_global(array.shape, array.dtype, Layout.of(spec, self.executable.num_devices), title)
+        check_global(array.shape, array.dtype, ArrayLayout.of(spec, self.executable.num_devices), title)
         return array
 
     def compare(self, arguments: Sequence[NDArray[Any]], results: Sequence[ShardedArray]) -> None:

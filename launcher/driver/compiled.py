@@ -21,7 +21,7 @@ from shardc.hlo.progress import stage
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.executables import (
     COMPILE_WAIT,
-    Compilation,
+    ProgramCompilation,
     RemoteCompilers,
     compilation_of,
     compilation_of_partitioned,
@@ -69,7 +69,7 @@ class Compiled:
 
     def __init__(
         self,
-        executable: Executable | Compilation,
+        executable: Executable | ProgramCompilation,
         jax: Any = None,
         config: Config | None = None,
         seconds: Mapping[str, float] | None = None,
@@ -81,8 +81,8 @@ class Compiled:
         self.config = config or job_config()
         self.seconds = dict(seconds or {})
         self._jax = jax
-        self._compilation = executable if isinstance(executable, Compilation) else None
-        self._executable = None if isinstance(executable, Compilation) else executable
+        self._compilation = executable if isinstance(executable, ProgramCompilation) else None
+        self._executable = None if isinstance(executable, ProgramCompilation) else executable
         if detect_launcher() is None:
             self.executable  # noqa: B018  (what goes wrong belongs here)
 

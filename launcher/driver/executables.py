@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILE_WAIT",
-    "Compilation",
+    "ProgramCompilation",
     "RemoteCompiler",
     "RemoteCompilers",
     "compilation_of",
@@ -68,7 +68,7 @@ class RemoteCompilers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compilation:
+class ProgramCompilation:
     """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one), or has it
     from ``remote``, if there is one. ``title`` is what the other ranks hear of it."""
 
@@ -85,7 +85,7 @@ def compilation_of(
     target: str = "cpu",
     title: Callable[[], str] | None = None,
     remote: RemoteCompiler | None = None,
-) -> Compilation:
+) -> ProgramCompilation:
     """Of a ``program``, which is not made when the cache knows its ``content``, or another rank does."""
 
     def build(machine: Target | None) -> Built:
@@ -115,7 +115,7 @@ def compilation_of(
             return _key(_module_to_compile(program(), config)[0], config, target)
         return f"{content} {code_settings(config)} {_device(target)}"
 
-    return Compilation(key, build, remote, title or (lambda: program().module.name))
+    return ProgramCompilation(key, build, remote, title or (lambda: program().module.name))
 
 
 def compilation_of_partitioned(
@@ -124,7 +124,7 @@ def compilation_of_partitioned(
     profile: bool = False,
     target: str = "cpu",
     remote: RemoteCompiler | None = None,
-) -> Compilation:
+) -> ProgramCompilation:
     """Of a per-device program; with ``profile`` its steps record what each kernel takes."""
     module, config = partitioned.compiled_module, partitioned.program.config
 
@@ -143,7 +143,7 @@ def compilation_of_partitioned(
     def key() -> str:
         return _key(module, config, target, profile)
 
-    return Compilation(key, build, remote, lambda: partitioned.module.name)
+    return ProgramCompilation(key, build, remote, lambda: partitioned.module.name)
 
 
 def _module_to_compile(program: SourceProgram, config: Config) -> tuple[Module, Mapping[str, float]]:
@@ -166,7 +166,7 @@ def _device(target: str) -> str:
     return str(find_target(target)) if is_gpu(target) else target
 
 
-def share_executable(compilation: Compilation, transport: Transport) -> Built:
+def share_executable(compilation: ProgramCompilation, transport: Transport) -> Built:
     """The executable of ``compilation`` for this rank of a job; all ranks call it together.
 
     One that rank 0 has from a compile service, every rank fetches there by its key, and takes rank 0's only where that
@@ -210,7 +210,7 @@ def _to_send(mine: Built | ShardcError | None) -> bytes | ShardcError | None:
     return to_bytes(mine[0]) if isinstance(mine, tuple) else mine
 
 
-def _fetch(compilation: Compilation, ticket: Any) -> Built | None:
+def _fetch(compilation: ProgramCompilation, ticket: Any) -> Built | None:
     """What rank 0's ``ticket`` is for, from where rank 0 had it; None where this rank cannot have it from there."""
     if compilation.remote is None:
         return None

@@ -20,7 +20,7 @@ from shardc.collectives.call.memory import NO_MEMORY, out_of_memory
 from shardc.collectives.call.stamp import digest_of
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
 from shardc.launcher.driver.arguments import as_global, place
@@ -57,7 +57,7 @@ class _Result:
     """
 
     def __init__(
-        self, layout: Layout, arrangement: Arrangement, idle: NDArray[np.bool_], source: int, shared: bool
+        self, layout: ArrayLayout, arrangement: Arrangement, idle: NDArray[np.bool_], source: int, shared: bool
     ) -> None:
         self.layout, self.arrangement, self.source = layout, arrangement, source
         #: Who has memory of its own that the others never see.
@@ -107,7 +107,7 @@ class StepTables:
     ) -> None:
         self._devices, self._transport, self._array_type = devices, transport, array_type
         self.pool = BufferPool(transport.empty)
-        self.layouts = [Layout.of(spec, executable.num_devices) for spec in executable.arguments]
+        self.layouts = [ArrayLayout.of(spec, executable.num_devices) for spec in executable.arguments]
         self.titles = [partial(self._title, n) for n in range(len(self.layouts))]
         self.arguments = _Table(len(devices), len(self.layouts))
         self.results = _Table(len(devices), len(executable.results))
@@ -123,7 +123,7 @@ class StepTables:
         self._sampled = [_sampled(layout) for layout in self.layouts] if transport.process_count > 1 else None
         self._results = []
         for k, spec in enumerate(executable.results):
-            layout = Layout.of(spec, executable.num_devices)
+            layout = ArrayLayout.of(spec, executable.num_devices)
             arrangement = Arrangement.of(layout, devices)
             group = executable.result_classes[k] if executable.result_classes else -1
             idle = np.array([group >= 0 and bool(mask >> group & 1) for mask in passed_by or [0] * len(devices)])
@@ -219,7 +219,7 @@ class StepTables:
                 value._donate(program)
         return [self._array_type(r.layout, s, self._transport) for r, s in zip(self._results, made, strict=True)]
 
-    def _same_data(self, k: int, layout: Layout) -> bool:
+    def _same_data(self, k: int, layout: ArrayLayout) -> bool:
         same = layout.same_data(self.layouts[k])
         if same:
             self._seen[k] = layout
@@ -261,7 +261,7 @@ class StepTables:
         return f"argument {number}" + (f" ({name})" if name else "")
 
 
-def _sampled(layout: Layout) -> NDArray[np.intp] | None:
+def _sampled(layout: ArrayLayout) -> NDArray[np.intp] | None:
     """Where to look in an argument of ``layout``, over all of its elements; None: it is small enough to be looked at
     whole."""
     size = math.prod(layout.dims)

@@ -23,7 +23,7 @@ _GRAPHS, _SEEN = 8, 64
 _Key = tuple[tuple[int, ...], bytes, bytes]
 
 
-class _Kept:
+class _CachedGraph:
     """What is known of a segment: the columns of the tables that it touches, its graphs, addresses seen."""
 
     def __init__(self, segment: Segment, streams: Streams) -> None:
@@ -40,7 +40,7 @@ class GraphCache:
 
     def __init__(self, streams: Streams, tables: GpuTables) -> None:
         self._streams, self._tables = streams, tables
-        self._kept: dict[Segment, _Kept] = {}
+        self._kept: dict[Segment, _CachedGraph] = {}
         #: Graphs captured, and collectives done by all that was run.
         self.captured = self.collectives = 0
 
@@ -48,7 +48,7 @@ class GraphCache:
         """Start the segment's work for ``devices``."""
         kept = self._kept.get(segment)
         if kept is None:
-            kept = self._kept[segment] = _Kept(segment, self._streams)
+            kept = self._kept[segment] = _CachedGraph(segment, self._streams)
         self.collectives += kept.collectives
         key = (devices, self._addresses(kept.arguments, results=False), self._addresses(kept.results, results=True))
         graph = kept.graphs.get(key)

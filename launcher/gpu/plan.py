@@ -23,7 +23,7 @@ from shardc.compiler.gpu_program import (
     leaf_steps,
 )
 
-__all__ = ["Branches", "Exchange", "Host", "Loop", "Node", "Segment", "cut"]
+__all__ = ["Branches", "ExchangeNode", "HostNode", "LoopNode", "Node", "Segment", "cut"]
 
 #: Steps that the turns of a loop may have to become part of a segment.
 _SHORT = 128
@@ -37,7 +37,7 @@ class Segment:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Loop:
+class LoopNode:
     """``body`` while ``predicate`` (None: ``trips`` times) behind ``condition``."""
 
     condition: tuple[Node, ...]
@@ -56,14 +56,14 @@ class Branches:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Host:
+class HostNode:
     """A kernel on the host."""
 
     step: HostStep
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Exchange:
+class ExchangeNode:
     """A collective through the host's memory: its start, or where its results are needed (``done``)."""
 
     step: StartCollective | AwaitCollective
@@ -77,7 +77,7 @@ class Exchange:
         return isinstance(self.step, AwaitCollective)
 
 
-Node = Segment | Loop | Branches | Host | Exchange
+Node = Segment | LoopNode | Branches | HostNode | ExchangeNode
 
 
 def cut(steps: Iterable[GpuStep], staged: Collection[int], asynchronous: Collection[int]) -> tuple[Node, ...]:
@@ -113,12 +113,12 @@ class _Cutter:
                 branches = tuple(cut(b, self.staged, self.asynchronous) for b in step.branches)
                 self._put(Branches(step.selector, step.logical, branches))
             case HostStep():
-                self._put(Host(step))
+                self._put(HostNode(step))
             case StartCollective() if step.index in self.staged:
-                self._put(Exchange(step))
+                self._put(ExchangeNode(step))
             case AwaitCollective() if step.index in self.staged:
                 if step.index in self.asynchronous:
-                    self._put(Exchange(step))
+                    self._put(ExchangeNode(step))
             case _:
                 self._run.append(step)
 
@@ -131,7 +131,7 @@ class _Cutter:
         condition = cut(step.condition, self.staged, self.asynchronous)
         body = cut(step.body, self.staged, self.asynchronous)
         if step.trips is None:
-            self._put(Loop(condition, step.predicate, body))
+            self._put(LoopNode(condition, step.predicate, body))
             return
         turn = (*condition, *body) if checked else body
         steps = [s for node in turn for s in (node.steps if isinstance(node, Segment) else ())]
@@ -139,6 +139,6 @@ class _Cutter:
         if plain and len(steps) * step.trips <= _SHORT:
             self._run.extend(steps * step.trips)
         else:
-            self._put(Loop((), None, turn, step.trips))
+            self._put(LoopNode((), None, turn, step.trips))
         if checked:
             self.add(step.condition)

@@ -20,7 +20,7 @@ from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.graphs import GraphCache
 from shardc.launcher.gpu.host_steps import HostSteps
 from shardc.launcher.gpu.memory import GpuContext
-from shardc.launcher.gpu.plan import Branches, Exchange, Host, Loop, Node, Segment
+from shardc.launcher.gpu.plan import Branches, ExchangeNode, HostNode, LoopNode, Node, Segment
 from shardc.launcher.gpu.staged import Staged
 from shardc.launcher.gpu.streams import diverged
 from shardc.launcher.gpu.timed import Timed
@@ -57,20 +57,20 @@ class Walk:
             match node:
                 case Segment():
                     self._graphs.run(node, devices)
-                case Loop():
+                case LoopNode():
                     yield from self._loop(node, devices)
                 case Branches():
                     for branch, taken in zip(node.branches, self._chosen(node, devices), strict=True):
                         if taken:
                             yield from self._run(branch, taken)
-                case Host():
+                case HostNode():
                     for d in devices:
                         with self._time(node.step, d):
                             self._hosts.run(node.step, d, self._places[d])
-                case Exchange():
+                case ExchangeNode():
                     yield from self._exchange(node, devices)
 
-    def _loop(self, loop: Loop, devices: _Devices) -> Iterator[int]:
+    def _loop(self, loop: LoopNode, devices: _Devices) -> Iterator[int]:
         if loop.predicate is None:
             for _ in range(loop.trips):
                 yield from self._run(loop.body, devices)
@@ -94,7 +94,7 @@ class Walk:
             taken[number].append(device)
         return [tuple(t) for t in taken]
 
-    def _exchange(self, node: Exchange, devices: _Devices) -> Iterator[int]:
+    def _exchange(self, node: ExchangeNode, devices: _Devices) -> Iterator[int]:
         assert self._staged is not None
         if devices != self._everybody:
             stayed = [d for d in self._everybody if d not in devices]

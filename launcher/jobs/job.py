@@ -40,9 +40,9 @@ def job_transport(config: Config) -> Transport:
     """
     launcher = detect_launcher()
     if launcher is None:
-        return LocalTransport(_Kept(config))
+        return LocalTransport(_CodeCache(config))
     _end_together(launcher.rank)
-    return _mpi_transport(_Settings(config.timeout, config.shared_memory, config.transfer_thread, _Kept(config)))
+    return _mpi_transport(_Settings(config.timeout, config.shared_memory, config.transfer_thread, _CodeCache(config)))
 
 
 def process_index() -> int:
@@ -71,7 +71,7 @@ def threads_per_process(config: Config) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CodeCache:
     """Keeps transports' code in the cache on disk."""
 
     config: Config
@@ -93,7 +93,7 @@ class _Settings:
     timeout: float
     shared_memory: bool
     transfer_thread: bool | None
-    keep: _Kept = field(compare=False)
+    keep: _CodeCache = field(compare=False)
 
 
 @cache

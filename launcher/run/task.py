@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from shardc.launcher.jobs.mpiexec import JobOptions
     from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["Outcome", "Task", "run_in_job", "run_task", "start_ranks"]
+__all__ = ["Outcome", "RunTask", "run_in_job", "run_task", "start_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RunTask:
     """What to do with an executable: ``steps`` 0 runs it once on its inputs, more times it.
 
     ``profile`` is for one that was compiled for profiling; ``trace`` names the file for the last step's events,
@@ -58,8 +58,8 @@ class Task:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def parse(text: str) -> Task:
-        return Task(**json.loads(text))
+    def parse(text: str) -> RunTask:
+        return RunTask(**json.loads(text))
 
 
 #: What rank 0 tells people and ``--json``: plain data.
@@ -67,7 +67,7 @@ Outcome = dict[str, Any]
 
 
 def run_task(
-    executable: Executable, task: Task, config: Config, source: Callable[[], PartitionedProgram] | None = None
+    executable: Executable, task: RunTask, config: Config, source: Callable[[], PartitionedProgram] | None = None
 ) -> Outcome:
     """Run on this job's devices (virtual ones without a job); the same outcome on every rank, rank 0 writes files.
 
@@ -110,7 +110,7 @@ def _completed(results: list[Any]) -> list[Any]:
     return results
 
 
-def _arguments(executable: Executable, task: Task) -> list[NDArray[Any]]:
+def _arguments(executable: Executable, task: RunTask) -> list[NDArray[Any]]:
     if task.inputs:
         return read_inputs(Path(task.inputs), executable.arguments)
     return random_arguments([a.global_shape for a in executable.arguments], task.seed)
@@ -128,7 +128,7 @@ def _summaries(executable: Executable, values: Sequence[NDArray[Any]]) -> list[d
 
 
 @stage("run")
-def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
+def _time_steps(compiled: Any, arguments: Sequence[Any], task: RunTask) -> Outcome:
     """Times of steps on the same inputs, which lie on the devices; donated ones are put there anew every time."""
     driver = compiled.driver
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
@@ -158,7 +158,7 @@ def _time_steps(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
     }
 
 
-def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
+def _profile(compiled: Any, arguments: Sequence[Any], task: RunTask) -> Outcome:
     """Times of steps, and of the kernels in them."""
     from shardc.launcher.run.profile import profile_steps
 
@@ -182,7 +182,7 @@ def _profile(compiled: Any, arguments: Sequence[Any], task: Task) -> Outcome:
 
 def start_ranks(
     executable: Executable,
-    task: Task,
+    task: RunTask,
     ranks: int,
     config: Config,
     flags: Sequence[str] = (),
@@ -231,7 +231,10 @@ def _shared_folder(config: Config) -> Path | None:
 
 
 def run_in_job(
-    make: Callable[[], Executable], task: Task, config: Config, source: Callable[[], PartitionedProgram] | None = None
+    make: Callable[[], Executable],
+    task: RunTask,
+    config: Config,
+    source: Callable[[], PartitionedProgram] | None = None,
 ) -> Outcome:
     """Inside a running job: rank 0 makes the executable and hands it to the others; so an error is told once.
 

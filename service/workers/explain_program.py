@@ -20,11 +20,11 @@ def explain_program(bench: Workbench, order: ExplainOrder) -> dict[str, bytes]:
         return _difference(bench, order)
     from shardc.analysis.explain.diagnostics.survey import thresholds_of
     from shardc.analysis.explain.explain import explain
-    from shardc.analysis.explain.remedies import Limits
+    from shardc.analysis.explain.remedies import SearchLimits
 
     partitioned = bench.partition()
     with bench.stage("explain"):
-        limits = Limits(order.remedies, order.tries, order.seconds)
+        limits = SearchLimits(order.remedies, order.tries, order.seconds)
         told = explain(partitioned, bench.machine() or None, limits, thresholds_of(order.thresholds))
     told = replace(told, machine=bench.shown_machine)
     return {**bench.partition_files(partitioned), "explanation.json": plain.to_json(told).encode()}

@@ -2,7 +2,7 @@
 
 Where there are several workers, each candidate is a piece of the order (`shardc.service.workers.pieces`). A sweep
 goes on as its outcomes say and nothing else, so the order's task is done from the beginning each time that it is asked,
-which takes no time: candidates that were found before are known, and what `Seen` says stands for the programs.
+which takes no time: candidates that were found before are known, and what `SweepFacts` says stands for the programs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.sweep.assess import Candidate, Outcome, SweepSettings, assess
-from shardc.analysis.sweep.inputs import Given
+from shardc.analysis.sweep.assess import Outcome, SweepCandidate, SweepSettings, assess
+from shardc.analysis.sweep.inputs import SweepProgram
 from shardc.analysis.sweep.meshes import device_counts, parse_limit
-from shardc.analysis.sweep.plan import Plan, Seen, in_words, plan
-from shardc.analysis.sweep.result_cache import KeptOutcomes
+from shardc.analysis.sweep.plan import SweepFacts, SweepPlan, plan, with_text_specs
+from shardc.analysis.sweep.result_cache import OutcomeCache
 from shardc.analysis.sweep.sets import AnnotationSet, SetFile, need_own_names, sets_of
 from shardc.analysis.sweep.where import assessor_here
-from shardc.analysis.sweep.workers import Assessor, Done, Source, Task, read_again
+from shardc.analysis.sweep.workers import Assessment, Assessor, Done, ProgramSource, read_again
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
@@ -45,7 +45,7 @@ class _Which:
     for_machine: bool
 
     @staticmethod
-    def of(task: Task) -> _Which:
+    def of(task: Assessment) -> _Which:
         c = task.candidate
         return _Which(c.source, c.devices, c.mesh, c.name, task.settings.for_machine)
 
@@ -53,7 +53,7 @@ class _Which:
 class _MissingOutcomes(Exception):
     """Candidates whose outcomes are not known: how a sweep is left that others have to help with."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[Assessment]) -> None:
         self.tasks = tasks
 
 
@@ -65,7 +65,7 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
         return {PIECE_FILE: plain.to_json(outcome).encode()}
     load_machine(bench.need_machine())  # wrong machines are told before anything else
     if part.notes:
-        programs, seen = [], plain.from_plain(tuple[Seen, ...], plain.read_json(part.notes))
+        programs, seen = [], plain.from_plain(tuple[SweepFacts, ...], plain.read_json(part.notes))
     else:
         programs = _read(bench, order)
         seen = tuple(p.seen for p in programs)
@@ -81,9 +81,9 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
 
     with bench.stage("sweep"):
         try:
-            found = planned.find(assessor, KeptOutcomes(bench.config(), planned.settings.machine), report)
+            found = planned.find(assessor, OutcomeCache(bench.config(), planned.settings.machine), report)
         except _MissingOutcomes as e:
-            digests, notes = _digests(order), plain.to_json(seen, tuple[Seen, ...])
+            digests, notes = _digests(order), plain.to_json(seen, tuple[SweepFacts, ...])
             wanted = (OrderPiece(digests[task.candidate.source], plain.to_json(_Which.of(task))) for task in e.tasks)
             return WantedPieces(tuple(wanted), notes, "sweep", done, most)
     return {"sweep.json": plain.to_json(replace(found, machine=bench.shown_machine)).encode()}
@@ -92,7 +92,7 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
 def _look_up_in(workers: Mapping[str, PieceResult]) -> Assessor:
     """Takes outcomes from what ``workers`` found; raises `_MissingOutcomes` when some are missing."""
 
-    def look_up(tasks: Sequence[Task], done: Done) -> None:
+    def look_up(tasks: Sequence[Assessment], done: Done) -> None:
         wanted = []
         for number, task in enumerate(tasks):
             found = workers.get(plain.to_json(_Which.of(task)))
@@ -117,16 +117,16 @@ def _assess(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
     """What comes of one candidate; kept here at once, so that little is lost with the server."""
     source = _source(bench, order, _digests(order)[which.source])
     specs = next(s.specs for s in _sets(order).sets if s.name == which.set)
-    candidate = Candidate(which.devices, which.mesh, which.set, specs, which.source)
+    candidate = SweepCandidate(which.devices, which.mesh, which.set, specs, which.source)
     settings = replace(_settings(bench, order), for_machine=which.for_machine)
     program = _program(bench, source)
     with bench.stage("sweep"):
         outcome = assess(program, candidate, settings)
-        KeptOutcomes(program.config, settings.machine).keep(Task(source.digest, candidate, settings), outcome)
+        OutcomeCache(program.config, settings.machine).keep(Assessment(source.digest, candidate, settings), outcome)
     return outcome
 
 
-def _plan(bench: Workbench, order: SweepOrder, seen: Sequence[Seen]) -> Plan:
+def _plan(bench: Workbench, order: SweepOrder, seen: Sequence[SweepFacts]) -> SweepPlan:
     own = order.mesh or seen[0].mesh
     if not order.devices and own is None:
         raise InputError("no number of devices", where="order.devices", fix="name some, or give a mesh")
@@ -159,24 +159,24 @@ def _sets(order: SweepOrder) -> SetFile:
         for s in order.sets
     ]
     sets = (replace(s, specs={**s.specs, **order.annotations}) for s in given or sets_of(None).sets)
-    return in_words(SetFile(tuple(sets), order.set_axes))
+    return with_text_specs(SetFile(tuple(sets), order.set_axes))
 
 
-def _read(bench: Workbench, order: SweepOrder) -> list[Given]:
+def _read(bench: Workbench, order: SweepOrder) -> list[SweepProgram]:
     if order.programs and order.programs[0] != order.program:
         fix = "programs of weak scaling are all of them, or none"
         raise InputError("the order's program is not the first of its programs", where="order.programs", fix=fix)
     sources = [_source(bench, order, digest) for digest in _digests(order)]
     read_again.cache_clear()  # what reading warns of, each order tells
-    return [Given(_program(bench, source), source) for source in sources]
+    return [SweepProgram(_program(bench, source), source) for source in sources]
 
 
-def _source(bench: Workbench, order: SweepOrder, digest: str) -> Source:
+def _source(bench: Workbench, order: SweepOrder, digest: str) -> ProgramSource:
     mesh = mesh_of(order.mesh)
-    return Source(bench.program_data(digest), order.name, () if mesh is None else mesh.axes)
+    return ProgramSource(bench.program_data(digest), order.name, () if mesh is None else mesh.axes)
 
 
-def _program(bench: Workbench, source: Source) -> SourceProgram:
+def _program(bench: Workbench, source: ProgramSource) -> SourceProgram:
     with bench.stage("read"):
         return replace(read_again(source), config=bench.config())
 

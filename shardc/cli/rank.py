@@ -10,7 +10,7 @@ from shardc.cli.commands.run import show_outcome
 from shardc.cli.view import View
 from shardc.compiler.cache.serialize import load_executable
 from shardc.hlo.config import Config
-from shardc.launcher.run.task import Task, run_task
+from shardc.launcher.run.task import RunTask, run_task
 
 __all__ = ["main"]
 
@@ -20,9 +20,9 @@ def main(arguments: list[str]) -> None:
     view = View("--json" in flags, "-v" in flags, "-q" in flags)
     # Whoever started the ranks has the program, and checks what they give.
     config = replace(Config.from_environment(), check=False)
-    outcome = run_task(load_executable(program), Task.parse(task), config)
+    outcome = run_task(load_executable(program), RunTask.parse(task), config)
     if "--silent" not in flags:
-        with redirect_stdout(sys.stderr) if Task.parse(task).outputs == "-" else nullcontext():
+        with redirect_stdout(sys.stderr) if RunTask.parse(task).outputs == "-" else nullcontext():
             show_outcome(view, outcome)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shardc.service.client.client import Client
     from shardc.service.jobs import Job
 
-__all__ = ["ServerOption", "Source", "source"]
+__all__ = ["ProgramOpener", "ServerOption", "source"]
 
 ServerOption = Annotated[
     str,
@@ -28,7 +28,7 @@ ServerOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProgramOpener:
     """Opens programs: those of the ``client`` of a service, or without one programs of this process."""
 
     client: Client | None = None
@@ -48,7 +48,7 @@ class Source:
 
 
 @contextmanager
-def source(view: View, server: str, *, asked: bool = True, status: bool = True) -> Iterator[Source]:
+def source(view: View, server: str, *, asked: bool = True, status: bool = True) -> Iterator[ProgramOpener]:
     """The source that ``--server`` names, or (if it is to be ``asked``) the environment: when that one is away, the
     work is done here. Without ``status`` somebody else draws on stderr.
 
@@ -59,7 +59,7 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
 
     config = Config.from_environment()
     if not server and not (asked and config.server):
-        yield Source()
+        yield ProgramOpener()
         return
     from shardc.service.client.client import connect
     from shardc.service.client.terms import watches
@@ -69,13 +69,13 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
             fix = "leave out the one or the other"
             raise UnsupportedError(f"a compile service is of no use: {reason}", where="--server", fix=fix)
         view.log(f"warning: {reason}; it is done here")
-        yield Source()
+        yield ProgramOpener()
         return
     with _telling(view, status) as hear, connect(server, hear=hear) as client:
         if not server and not _answers(client, view):
-            yield Source()
+            yield ProgramOpener()
         else:
-            yield Source(client)
+            yield ProgramOpener(client)
 
 
 def _answers(client: Client, view: View) -> bool:

@@ -23,7 +23,7 @@ from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.equivalence import Agreement, agree
 from shardc.stages.stages import Partitioned, Program
 
-__all__ = ["DRAWN", "Table", "run_demo", "show_with"]
+__all__ = ["DRAWN", "ComparisonTable", "run_demo", "show_with"]
 
 #: The parameter that the picture shows.
 DRAWN = "state['params']['layers'][0]['w1']"
@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ComparisonTable:
     """Something to show: ``rows`` of text under ``columns``."""
 
     title: str
@@ -41,7 +41,7 @@ class Table:
 
 
 def run_demo(
-    show: Callable[[str | Table], None],
+    show: Callable[[str | ComparisonTable], None],
     *,
     ranks: int = 4,
     seed: int = 0,
@@ -106,7 +106,7 @@ def _count(module: Module) -> int:
     return sum(1 for _ in module.instructions())
 
 
-def _collectives(report: dict[str, Any]) -> Table:
+def _collectives(report: dict[str, Any]) -> ComparisonTable:
     rows = tuple(
         (
             c["op"],
@@ -119,7 +119,9 @@ def _collectives(report: dict[str, Any]) -> Table:
         )
         for c in report["collectives"]
     )
-    return Table("Collectives that were inserted", ("op", "over", "group", "times", "data", "source", "because"), rows)
+    return ComparisonTable(
+        "Collectives that were inserted", ("op", "over", "group", "times", "data", "source", "because"), rows
+    )
 
 
 def _short(reason: str) -> str:
@@ -142,13 +144,13 @@ def _run(partitioned: Partitioned, arguments: Sequence[Array], ranks: int) -> li
     compiled = partitioned.compile()
     if not ranks:
         return [np.asarray(r) for r in compiled.run(list(arguments))]
-    from shardc.launcher.run.task import Task, start_ranks
+    from shardc.launcher.run.task import RunTask, start_ranks
 
     with tempfile.TemporaryDirectory(prefix="shardc-demo-") as folder:
         inputs, outputs = Path(folder) / "in.npz", Path(folder) / "out.npz"
         named: dict[str, Any] = {f"in{i}": a for i, a in enumerate(arguments)}
         np.savez(inputs, **named)
-        task = Task(inputs=str(inputs), outputs=str(outputs))
+        task = RunTask(inputs=str(inputs), outputs=str(outputs))
         code = start_ranks(compiled.executable, task, ranks, Config.from_environment(), ("--silent",))
         if code:
             raise RunError(f"the job on {ranks} ranks ended with exit code {code}")
@@ -162,7 +164,7 @@ def _compare(module: Module, arguments: Sequence[Array], got: Sequence[Array]) -
     return [agree(g, w, r) for g, w, r in zip(got, want, reference, strict=True)]
 
 
-def _agreement(module: Module, checks: Sequence[Agreement]) -> Table:
+def _agreement(module: Module, checks: Sequence[Agreement]) -> ComparisonTable:
     """Loss and parameters one by one, the moments together."""
     rows = []
     moments = []
@@ -174,7 +176,7 @@ def _agreement(module: Module, checks: Sequence[Agreement]) -> Table:
         rows.append((label, str(shape), *_cells([check])))
     rows.append((f"Adam's moments, {len(moments)} arrays", "", *_cells(moments)))
     columns = ("result", "shape", "error", "allowed", "agrees")
-    return Table(
+    return ComparisonTable(
         "Against the unpartitioned step (largest difference over largest value, float64 as the truth)",
         columns,
         tuple(rows),
@@ -186,10 +188,10 @@ def _cells(checks: Sequence[Agreement]) -> tuple[str, str, str]:
     return (f"{worst.error:.1e}", f"{worst.bound:.1e}", "yes" if all(c.ok for c in checks) else "NO")
 
 
-def show_with(view: Any) -> Callable[[str | Table], None]:
+def show_with(view: Any) -> Callable[[str | ComparisonTable], None]:
     """Show the demo's parts through a `shardc.cli.view.View`."""
 
-    def show(part: str | Table) -> None:
+    def show(part: str | ComparisonTable) -> None:
         if isinstance(part, str):
             view.text(part)
         else:

@@ -191,9 +191,9 @@ class Partitioned(PartitionedProgram, Reported):
         """
         from shardc.analysis.explain.diagnostics.survey import thresholds_of
         from shardc.analysis.explain.explain import explain
-        from shardc.analysis.explain.remedies import Limits
+        from shardc.analysis.explain.remedies import SearchLimits
 
-        limits = Limits(remedies, tries, seconds)
+        limits = SearchLimits(remedies, tries, seconds)
         return explain(self, None if machine is None else str(machine), limits, thresholds_of(thresholds or {}))
 
     def difference(self, other: Partitioned, machine: str | Path | None = None) -> Difference:

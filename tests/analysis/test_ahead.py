@@ -20,7 +20,7 @@ from shardc.analysis.ahead import compile_ahead, write_ahead
 from shardc.compiler.ahead.example import link
 from shardc.compiler.ahead.program import AheadProgram, identifier
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.native.llvm import blas
 from shardc.native.llvm.target import CPUS
 from tests.cli.programs import MLP, PLAIN
@@ -120,7 +120,7 @@ def random_arguments(compiled: Any) -> list[np.ndarray[Any, Any]]:
 def write_inputs(folder: Path, compiled: Any, arguments: list[np.ndarray[Any, Any]]) -> None:
     executable = compiled.executable
     for number, (value, spec) in enumerate(zip(arguments, executable.arguments, strict=True)):
-        layout = Layout.of(spec, executable.num_devices)
+        layout = ArrayLayout.of(spec, executable.num_devices)
         for device, position in enumerate(layout.positions):
             block = np.zeros(layout.local_bytes, np.uint8)
             layout.fill(block, value, position)
@@ -132,7 +132,7 @@ def check_outputs(folder: Path, compiled: Any, results: list[Any]) -> None:
     """Files and in-process results have the same bits on every device."""
     executable = compiled.executable
     for number, (result, spec) in enumerate(zip(results, executable.results, strict=True)):
-        layout = Layout.of(spec, executable.num_devices)
+        layout = ArrayLayout.of(spec, executable.num_devices)
         whole = np.asarray(result)
         for device, position in enumerate(layout.positions):
             name = f"out{number}.{device}.bin" if executable.num_devices > 1 else f"out{number}.bin"

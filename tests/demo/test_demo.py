@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shardc.demo import export as exporting
-from shardc.demo.run import DRAWN, Table, run_demo
+from shardc.demo.run import DRAWN, ComparisonTable, run_demo
 from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.sharding import Sharding
@@ -59,8 +59,8 @@ def test_the_bundle_is_up_to_date() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def collected(**options: Any) -> tuple[dict[str, Any], list[str | Table]]:
-    parts: list[str | Table] = []
+def collected(**options: Any) -> tuple[dict[str, Any], list[str | ComparisonTable]]:
+    parts: list[str | ComparisonTable] = []
     return run_demo(parts.append, **options), parts
 
 
@@ -69,7 +69,7 @@ def test_the_demo_on_virtual_devices(tmp_path: Path) -> None:
     outcome, parts = collected(ranks=0, picture=picture, use_jax=False)
     assert outcome["agrees"]
     assert all(r["agrees"] for r in outcome["results"])
-    collectives, agreement = (p for p in parts if isinstance(p, Table))
+    collectives, agreement = (p for p in parts if isinstance(p, ComparisonTable))
     assert {row[0] for row in collectives.rows} <= {
         "all-reduce",
         "all-gather",

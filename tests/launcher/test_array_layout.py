@@ -13,7 +13,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DTYPES
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.layout import Layout
+from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.placement import layout_of
 from shardc.launcher.driver.arguments import place
 from shardc.launcher.driver.buffer_pool import BufferPool
@@ -28,7 +28,7 @@ MESHES = [
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> Layout:
+def layouts(draw: st.DrawFn) -> ArrayLayout:
     mesh = draw(st.sampled_from(MESHES))
     axes = [AxisRef(n) for n, _ in mesh.axes]
     if mesh.axes[-1] == ("y", 4):
@@ -45,12 +45,12 @@ def layouts(draw: st.DrawFn) -> Layout:
     sharding = Sharding(mesh, tuple(DimSharding(tuple(d)) for d in dims))
     sizes = tuple(draw(st.integers(0, 9)) for _ in range(rank))
     dtype = DTYPES[draw(st.sampled_from(["f32", "bf16", "pred", "s4"]))]
-    return Layout("v", sizes, sharding.local_dims(sizes), dtype, sharding, mesh.size)
+    return ArrayLayout("v", sizes, sharding.local_dims(sizes), dtype, sharding, mesh.size)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(layouts(), st.integers(0, 1000))
-def test_arrays_are_cut_and_joined_as_the_partitioner_does(layout: Layout, seed: int) -> None:
+def test_arrays_are_cut_and_joined_as_the_partitioner_does(layout: ArrayLayout, seed: int) -> None:
     value = np.random.default_rng(seed).integers(0, 2, layout.dims).astype(layout.dtype.numpy)
     assert layout.sharding is not None
     devices = range(layout.num_devices)
@@ -64,14 +64,14 @@ def test_arrays_are_cut_and_joined_as_the_partitioner_does(layout: Layout, seed:
     assert sum(s.data.size for s in array.addressable_shards) == value.size * _replicas(layout)
 
 
-def _replicas(layout: Layout) -> int:
+def _replicas(layout: ArrayLayout) -> int:
     assert layout.sharding is not None
     return layout.num_devices // math.prod(layout.sharding.num_shards())
 
 
 def test_padding_is_zero_also_where_a_shard_is_as_large_as_the_whole() -> None:
     sharding = Sharding.of(Mesh({"x": 4}), "x")
-    layout = Layout("v", (1,), (1,), DTYPES["f32"], sharding, 4)
+    layout = ArrayLayout("v", (1,), (1,), DTYPES["f32"], sharding, 4)
     block = np.empty(4 + 64, np.uint8)
     start = -block.ctypes.data % 64
     value = block[start : start + 4].view(np.float32)
@@ -81,7 +81,7 @@ def test_padding_is_zero_also_where_a_shard_is_as_large_as_the_whole() -> None:
 
 
 def test_a_value_that_needs_no_copy_is_not_copied() -> None:
-    layout = Layout("v", (4,), (4,), DTYPES["f32"], None, 2)
+    layout = ArrayLayout("v", (4,), (4,), DTYPES["f32"], None, 2)
     block = np.empty(4 * 4 + 64, np.uint8)
     start = -block.ctypes.data % 64
     value = block[start : start + 16].view(np.float32)

@@ -21,7 +21,7 @@ from shardc.compiler.load.step import run_single
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError, UnsupportedError
 from shardc.launcher.driver import executables
-from shardc.launcher.driver.executables import Compilation, share_executable
+from shardc.launcher.driver.executables import ProgramCompilation, share_executable
 from shardc.native.llvm import target as targets
 from shardc.native.llvm.target import Target, common_target, host_target, named_target
 from tests.compiler.checking import program
@@ -79,7 +79,7 @@ def meet(
             return build(rank, machine), {"compile": 1.0}
 
         try:
-            return share_executable(Compilation(lambda: keys[rank], make), meeting.rank(rank))[0]
+            return share_executable(ProgramCompilation(lambda: keys[rank], make), meeting.rank(rank))[0]
         except ShardcError as e:
             return e
 

@@ -9,7 +9,7 @@ from shardc.analysis.explain.diagnostics.reductions import redundant_reductions
 from shardc.analysis.explain.diagnostics.repeated_work import repeated_work
 from shardc.analysis.explain.diagnostics.replicated import replicated
 from shardc.analysis.explain.diagnostics.survey import Survey
-from shardc.analysis.explain.explanation import Warned
+from shardc.analysis.explain.explanation import Diagnostic
 
 __all__ = ["KINDS", "warnings"]
 
@@ -17,6 +17,6 @@ __all__ = ["KINDS", "warnings"]
 KINDS = (repeated_work, replicated, full_gathers, flips, redundant_reductions, padding)
 
 
-def warnings(survey: Survey) -> tuple[Warned, ...]:
+def warnings(survey: Survey) -> tuple[Diagnostic, ...]:
     """Everything worth a warning."""
     return tuple(w for kind in KINDS for w in kind(survey))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardc.analysis.explain.chains import layout_text
-from shardc.analysis.explain.collect import Group
+from shardc.analysis.explain.collect import CollectiveGroup
 from shardc.analysis.explain.diagnostics.survey import Survey
-from shardc.analysis.explain.explanation import Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, Suggestion
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.units import bytes_text
@@ -19,7 +19,7 @@ __all__ = ["flips"]
 _LIGHT = frozenset(("copy", "custom-call", "reshape", "transpose", "optimization-barrier", "get-tuple-element"))
 
 
-def flips(survey: Survey) -> Iterator[Warned]:
+def flips(survey: Survey) -> Iterator[Diagnostic]:
     """One warning per way there, with the first way back."""
     moves = [(g, cs[0]) for g in survey.groups for cs in g.causes[:1] if cs and not cs[0].before.unreduced]
     module = survey.partitioned.propagated.module
@@ -38,9 +38,9 @@ def _returns(first: Cause, second: Cause) -> bool:
     return same and first.shape.dims == second.shape.dims
 
 
-def _warned(survey: Survey, there: tuple[Group, Cause], back: tuple[Group, Cause]) -> Warned:
+def _warned(survey: Survey, there: tuple[CollectiveGroup, Cause], back: tuple[CollectiveGroup, Cause]) -> Diagnostic:
     group, cause = there
-    name = f"%{cause.value}" if survey.candidates is None else survey.candidates.teller.name(cause)
+    name = f"%{cause.value}" if survey.candidates is None else survey.candidates.tracer.name(cause)
     both = group.wire_bytes + back[0].wire_bytes
     count = group.rows[0]["count"]
     loop = f", {count} times in a step" if count > 1 else ""
@@ -53,7 +53,7 @@ def _warned(survey: Survey, there: tuple[Group, Cause], back: tuple[Group, Cause
     numbers = {"wire_bytes": both, "times": float(count)}
     names = tuple(r["name"] for g in (group, back[0]) for r in g.rows)
     way = f"annotate what lies between like {name}, or drop the constraint there"
-    return Warned("back-and-forth", text, name, group.rows[0]["source"], numbers, WayOut(way, remedy), names)
+    return Diagnostic("back-and-forth", text, name, group.rows[0]["source"], numbers, Suggestion(way, remedy), names)
 
 
 class _Finder:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardc.analysis.explain.collect import Group
+from shardc.analysis.explain.collect import CollectiveGroup
 from shardc.analysis.explain.diagnostics.survey import PRODUCTS, Survey
-from shardc.analysis.explain.explanation import Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, Suggestion
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.units import bytes_text
 
@@ -22,7 +22,7 @@ _TAKES = frozenset(("slice", "dynamic-slice", "gather"))
 _PART = 0.5
 
 
-def full_gathers(survey: Survey) -> Iterator[Warned]:
+def full_gathers(survey: Survey) -> Iterator[Diagnostic]:
     """One warning for equal all-gathers."""
     for group in survey.groups:
         if group.rows[0]["op"] != "all-gather" or not survey.matters(group):
@@ -43,17 +43,17 @@ def full_gathers(survey: Survey) -> Iterator[Warned]:
                 break
 
 
-def _warned(survey: Survey, group: Group, what: str, read: int) -> Warned:
+def _warned(survey: Survey, group: CollectiveGroup, what: str, read: int) -> Diagnostic:
     row, cause = group.rows[0], group.causes[0][0] if group.causes[0] else None
     name = f"%{row['value']}"
     if cause is not None and survey.candidates is not None:
-        name = survey.candidates.teller.name(cause)
+        name = survey.candidates.tracer.name(cause)
     tried = survey.remedies.for_group(group) if survey.remedies is not None else None
     remedy = tried.remedies[0] if tried is not None and tried.remedies else None
     numbers = {"wire_bytes": group.wire_bytes, "gathered_bytes": float(row["payload_bytes"]), "read_bytes": float(read)}
     way = "split another dimension of it, or what it meets, so that no device needs it whole"
     names = tuple(r["name"] for r in group.rows)
-    return Warned("full-gather", f"{name} {what}", name, row["source"], numbers, WayOut(way, remedy), names)
+    return Diagnostic("full-gather", f"{name} {what}", name, row["source"], numbers, Suggestion(way, remedy), names)
 
 
 def _taken(survey: Survey, value: Instruction) -> int | None:

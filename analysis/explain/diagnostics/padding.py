@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardc.analysis.explain.diagnostics.survey import Survey
-from shardc.analysis.explain.explanation import Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, Suggestion
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
@@ -25,7 +25,7 @@ class _Wasted:
     values: int = 0
 
 
-def padding(survey: Survey) -> Iterator[Warned]:
+def padding(survey: Survey) -> Iterator[Diagnostic]:
     """One warning per size and number of shards, of values that are large enough to matter."""
     found: dict[tuple[int, int, str], _Wasted] = {}
     least = survey.thresholds.memory * survey.totals.peak_bytes
@@ -47,7 +47,7 @@ def padding(survey: Survey) -> Iterator[Warned]:
         yield _warning(survey, n, k, axes, wasted)
 
 
-def _warning(survey: Survey, n: int, k: int, axes: str, wasted: _Wasted) -> Warned:
+def _warning(survey: Survey, n: int, k: int, axes: str, wasted: _Wasted) -> Diagnostic:
     chunk = -(-n // k)
     share = chunk * k / n - 1
     idle = k - -(-n // chunk)
@@ -63,12 +63,12 @@ def _warning(survey: Survey, n: int, k: int, axes: str, wasted: _Wasted) -> Warn
     numbers["idle_devices"] = float(idle)
     sizes = " or ".join(str(m) for m in dict.fromkeys(near) if m)
     way = f"make the size {sizes}, or split another dimension over {axes}"
-    return Warned("padding", text, name, op.source, numbers, WayOut(way))
+    return Diagnostic("padding", text, name, op.source, numbers, Suggestion(way))
 
 
 def _name(survey: Survey, op: Instruction) -> str:
     candidates = survey.candidates
     if candidates is None:
         return f"%{op.name}"
-    value = candidates.teller.number(op.name)
+    value = candidates.tracer.number(op.name)
     return f"%{op.name}" if value is None else candidates.history.name(value)

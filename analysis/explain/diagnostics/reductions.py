@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from shardc.analysis.explain.collect import Group
+from shardc.analysis.explain.collect import CollectiveGroup
 from shardc.analysis.explain.diagnostics.survey import Survey
-from shardc.analysis.explain.explanation import Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, Suggestion
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.units import bytes_text
 
 __all__ = ["redundant_reductions"]
 
 
-def redundant_reductions(survey: Survey) -> Iterator[Warned]:
+def redundant_reductions(survey: Survey) -> Iterator[Diagnostic]:
     """One warning for equal reductions."""
     for group in survey.groups:
         row, op = group.rows[0], group.instructions[0]
@@ -36,7 +36,7 @@ def _differs(survey: Survey, value: Instruction) -> frozenset[str]:
     return survey.axes.get(value, frozenset(survey.sizes))
 
 
-def _warned(survey: Survey, group: Group, alike: list[str]) -> Warned:
+def _warned(survey: Survey, group: CollectiveGroup, alike: list[str]) -> Diagnostic:
     row = group.rows[0]
     factor = math.prod(survey.sizes[a] for a in alike)
     over = " and ".join(alike)
@@ -47,4 +47,4 @@ def _warned(survey: Survey, group: Group, alike: list[str]) -> Warned:
     way = f"split what is summed over {over}, or leave {over} out of the sum"
     numbers = {"wire_bytes": group.wire_bytes, "copies": float(factor)}
     names = tuple(r["name"] for r in group.rows)
-    return Warned("redundant-reduction", text, row["value"], row["source"], numbers, WayOut(way), names)
+    return Diagnostic("redundant-reduction", text, row["value"], row["source"], numbers, Suggestion(way), names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardc.analysis.explain.diagnostics.survey import Survey
-from shardc.analysis.explain.explanation import Remedy, Totals, Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, ProgramTotals, Remedy, Suggestion
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
 from shardc.hlo.units import flops_text
@@ -13,7 +13,7 @@ from shardc.hlo.units import flops_text
 __all__ = ["repeated_work"]
 
 
-def repeated_work(survey: Survey) -> Iterator[Warned]:
+def repeated_work(survey: Survey) -> Iterator[Diagnostic]:
     """One warning per axis."""
     total = sum(n for _, n in survey.products)
     used = frozenset().union(*survey.axes.values()) if survey.axes else frozenset()
@@ -27,14 +27,16 @@ def repeated_work(survey: Survey) -> Iterator[Warned]:
             yield _repeated(survey, axis, size, alike, share)
 
 
-def _unused(survey: Survey, axis: str, size: int, share: float) -> Warned:
+def _unused(survey: Survey, axis: str, size: int, share: float) -> Diagnostic:
     remedy = _remedy(survey, axis)
     text = f"nothing is split over the mesh axis {axis}: its {size} positions do the same work and hold the same data"
     way = f"annotate an argument over {axis} (a batch dimension costs least), or give a mesh without it"
-    return Warned("unused-axis", text, axis, "", {"size": float(size), "repeated_share": share}, WayOut(way, remedy))
+    return Diagnostic(
+        "unused-axis", text, axis, "", {"size": float(size), "repeated_share": share}, Suggestion(way, remedy)
+    )
 
 
-def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instruction, int]], share: float) -> Warned:
+def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instruction, int]], share: float) -> Diagnostic:
     largest, work = max(alike, key=lambda pair: pair[1])
     again = sum(n for _, n in alike)
     text = (
@@ -43,7 +45,7 @@ def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instructio
     )
     numbers = {"size": float(size), "repeated_share": share, "repeated_flops": float(again)}
     way = f"split an argument that this product reads over {axis}, so that every position has a part of the work"
-    return Warned("redundant-compute", text, axis, largest.source, numbers, WayOut(way, _remedy(survey, axis)))
+    return Diagnostic("redundant-compute", text, axis, largest.source, numbers, Suggestion(way, _remedy(survey, axis)))
 
 
 def _remedy(survey: Survey, axis: str) -> Remedy | None:
@@ -52,12 +54,12 @@ def _remedy(survey: Survey, axis: str) -> Remedy | None:
         return None
     before = survey.totals
 
-    def accept(after: Totals) -> bool:
+    def accept(after: ProgramTotals) -> bool:
         slower = before.seconds is not None and after.seconds is not None and after.seconds >= before.seconds
         less = after.flops < before.flops * (1 - survey.thresholds.work / 2)
         return less and not slower and after.peak_bytes <= before.peak_bytes
 
-    def worth(after: Totals) -> tuple[float, ...]:
+    def worth(after: ProgramTotals) -> tuple[float, ...]:
         return (round(after.flops / max(before.flops, 1), 2), after.wire_bytes, after.peak_bytes)
 
     return survey.best(survey.candidates.arguments_over(AxisRef(axis)), accept, worth)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardc.analysis.explain.candidates import Candidates, pattern_of
+from shardc.analysis.explain.candidates import AnnotationCandidates, pattern_of
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.diagnostics.weights import weights
-from shardc.analysis.explain.explanation import Remedy, Totals, Warned, WayOut
+from shardc.analysis.explain.explanation import Diagnostic, ProgramTotals, Remedy, Suggestion
 from shardc.hlo.ir.sharding import AxisRef
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.units import bytes_text
@@ -19,7 +19,7 @@ __all__ = ["replicated"]
 _ALIKE = 16
 
 
-def replicated(survey: Survey) -> Iterator[Warned]:
+def replicated(survey: Survey) -> Iterator[Diagnostic]:
     """One warning for parameters that are called alike but for numbers."""
     if survey.candidates is None:
         return
@@ -45,7 +45,9 @@ def _could_take(survey: Survey, rows: dict[str, Any], values: dict[str, int], na
     return any(axis in _axes(rows[o]) and _global_bytes(rows[o]) * _ALIKE >= mine for o in values if o != name)
 
 
-def _warning(survey: Survey, candidates: Candidates, names: Sequence[str], held: int, lacking: list[str]) -> Warned:
+def _warning(
+    survey: Survey, candidates: AnnotationCandidates, names: Sequence[str], held: int, lacking: list[str]
+) -> Diagnostic:
     factor = 1
     for axis in lacking:
         factor *= survey.sizes[axis]
@@ -58,10 +60,12 @@ def _warning(survey: Survey, candidates: Candidates, names: Sequence[str], held:
     numbers = {"bytes": float(held), "memory_share": share, "copies": float(factor)}
     way = f"split one of its dimensions over {' or '.join(lacking)}"
     remedy = _remedy(survey, candidates, names[0], lacking, held)
-    return Warned("replicated-parameter", text, names[0], "", numbers, WayOut(way, remedy))
+    return Diagnostic("replicated-parameter", text, names[0], "", numbers, Suggestion(way, remedy))
 
 
-def _remedy(survey: Survey, candidates: Candidates, name: str, lacking: list[str], held: int) -> Remedy | None:
+def _remedy(
+    survey: Survey, candidates: AnnotationCandidates, name: str, lacking: list[str], held: int
+) -> Remedy | None:
     """One that frees most of what could be freed, without more arithmetic, for the fewest bytes on the wire."""
     before = survey.totals
     value = candidates.names.argument(name)
@@ -69,7 +73,7 @@ def _remedy(survey: Survey, candidates: Candidates, name: str, lacking: list[str
         return None
     tried = [c for axis in lacking for c in candidates.taking_on(value, AxisRef(axis))]
 
-    def accept(after: Totals) -> bool:
+    def accept(after: ProgramTotals) -> bool:
         return after.peak_bytes < before.peak_bytes - held / 4 and after.flops <= before.flops * 1.02
 
     return survey.best(tried, accept, lambda after: (after.wire_bytes, after.peak_bytes))

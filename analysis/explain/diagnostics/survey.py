@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.explain.candidates import Candidate, Candidates
-from shardc.analysis.explain.collect import Group
-from shardc.analysis.explain.explanation import Remedy, Totals
-from shardc.analysis.explain.judge import Judge
-from shardc.analysis.explain.remedies import Remedies
+from shardc.analysis.explain.candidates import AnnotationCandidate, AnnotationCandidates
+from shardc.analysis.explain.collect import CollectiveGroup
+from shardc.analysis.explain.compare_programs import ProgramComparer
+from shardc.analysis.explain.explanation import ProgramTotals, Remedy
+from shardc.analysis.explain.remedies import RemedySearch
 from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
@@ -58,15 +58,15 @@ class Survey:
     """
 
     partitioned: PartitionedProgram
-    groups: Sequence[Group]
-    judge: Judge
+    groups: Sequence[CollectiveGroup]
+    comparer: ProgramComparer
     thresholds: Thresholds
-    candidates: Candidates | None
-    remedies: Remedies | None
+    candidates: AnnotationCandidates | None
+    remedies: RemedySearch | None
 
     @property
-    def totals(self) -> Totals:
-        return self.judge.totals(self.partitioned)
+    def totals(self) -> ProgramTotals:
+        return self.comparer.totals(self.partitioned)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -108,12 +108,12 @@ class Survey:
 
         On a machine small work is done again on purpose, where sending results would take longer.
         """
-        seconds, peak = self.totals.seconds, self.judge.peak_flops
+        seconds, peak = self.totals.seconds, self.comparer.peak_flops
         if seconds is not None and peak:
             return flops * (1 - 1 / positions) / peak / seconds
         return flops / max(sum(n for _, n in self.products), 1)
 
-    def matters(self, *groups: Group) -> bool:
+    def matters(self, *groups: CollectiveGroup) -> bool:
         """Do collectives take enough of the step's time, or without a machine of the bytes on the wire?"""
         if self.totals.seconds is not None:
             return sum(g.seconds or 0.0 for g in groups) >= self.thresholds.wire * self.totals.seconds
@@ -125,9 +125,12 @@ class Survey:
         return list(self.partitioned.report()["parameters"])
 
     def best(
-        self, candidates: Sequence[Candidate], accept: Callable[[Totals], bool], worth: Callable[[Totals], object]
+        self,
+        candidates: Sequence[AnnotationCandidate],
+        accept: Callable[[ProgramTotals], bool],
+        worth: Callable[[ProgramTotals], object],
     ) -> Remedy | None:
-        """See `Remedies.best`; None if none is wanted."""
+        """See `RemedySearch.best`; None if none is wanted."""
         if self.remedies is None:
             return None
         return self.remedies.best(candidates, accept, worth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardc.analysis.explain.candidates import Names
+from shardc.analysis.explain.candidates import AnnotatableNames
 from shardc.analysis.explain.diagnostics.survey import PRODUCTS
 from shardc.sharding.propagation.graph import PropagationGraph
 from shardc.sharding.rules.factor_rule import FactorKind
@@ -12,7 +12,7 @@ from shardc.sharding.rules.factor_rule import FactorKind
 __all__ = ["weights"]
 
 
-def weights(names: Names, arguments: Iterable[str]) -> dict[str, int]:
+def weights(names: AnnotatableNames, arguments: Iterable[str]) -> dict[str, int]:
     """Values of the weights, by the argument's name."""
     values = {n: v for n in arguments if (v := names.argument(n)) is not None}
     updated = {n: v for n, v in values.items() if names.is_returned(v)}

@@ -84,12 +84,12 @@ def bench(
     Example: shardc bench step.hlo --ranks 4 --steps 100, or shardc bench step.hlo --profile --trace step.json
     """
     from shardc.launcher.run.output_files import check_writable
-    from shardc.launcher.run.task import Task
+    from shardc.launcher.run.task import RunTask
 
     check_writable(memory_svg)
     check_writable(profile_out)
     profile = profile or trace is not None or profile_out is not None
-    task = Task(
+    task = RunTask(
         absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile, absolute(trace), absolute(profile_out)
     )
     program = (file, mesh, annotate, annotations)

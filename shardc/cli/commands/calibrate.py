@@ -32,7 +32,7 @@ def calibrate(
     Takes about a minute; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this computer,
     --machine this-virtual virtual devices of one process. Example: shardc calibrate
     """
-    from shardc.analysis.calibrate.calibrate import QUICK, Clock, Effort
+    from shardc.analysis.calibrate.calibrate import QUICK, CalibrationClock, Effort
     from shardc.analysis.calibrate.calibrate import calibrate as measure
     from shardc.analysis.calibrate.describe import machine_text
     from shardc.analysis.calibrate.keep import check_place, keep
@@ -44,7 +44,7 @@ def calibrate(
     path = this_machine_path() if output is None else output
     check_place(path)
     bar = _Bar(shown=sys.stderr.isatty() and not quiet)
-    measured = measure(QUICK if quick else Effort(), Clock(Config.from_environment()), bar)
+    measured = measure(QUICK if quick else Effort(), CalibrationClock(Config.from_environment()), bar)
     bar.close()
     aside = path == STANDARD_OUTPUT
     keep(path, machine_text(measured, "this" if output is None or aside else path.stem))

@@ -17,7 +17,7 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
-from shardc.cli.source import ServerOption, Source, source
+from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
 
@@ -113,7 +113,7 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
 
 
 def _compare(
-    view: View, here: Source, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str
+    view: View, here: ProgramOpener, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str
 ) -> None:
     file, mesh, annotate, annotations = program
     made = []

@@ -78,9 +78,9 @@ def run(
 
     Example: shardc run step.hlo --inputs in.npz --outputs out.npz --ranks 4
     """
-    from shardc.launcher.run.task import Task
+    from shardc.launcher.run.task import RunTask
 
-    task = Task(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
+    task = RunTask(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
     job = job_options(hosts, hostfile, bind, prefix, option)
     scheduling = Scheduling(machine, overlap, profile_in)
@@ -88,7 +88,7 @@ def run(
 
 
 def absolute(path: Path | None) -> str:
-    """The path as text for a `Task`, empty for None; ``-`` stays."""
+    """The path as text for a `RunTask`, empty for None; ``-`` stays."""
     return "" if path is None else "-" if str(path) == "-" else str(path.absolute())
 
 

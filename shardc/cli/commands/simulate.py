@@ -19,7 +19,7 @@ from shardc.cli.options import (
     given_annotations,
 )
 from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
-from shardc.cli.source import ServerOption, Source, source
+from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
 
@@ -104,7 +104,7 @@ def simulate(
 
 
 def _simulated(
-    here: Source, file: Path, scheduling: Scheduling, given: tuple[dict[str, str], Mesh | None], **options: Any
+    here: ProgramOpener, file: Path, scheduling: Scheduling, given: tuple[dict[str, str], Mesh | None], **options: Any
 ) -> Simulation:
     """The step of the program in ``file``; one that XLA has scheduled as it is, which a service sees by itself."""
     from shardc.compiler.lower.as_scheduled import is_scheduled

@@ -20,7 +20,7 @@ from shardc.cli.options import (
     parse_annotation,
     parse_mesh,
 )
-from shardc.cli.source import ServerOption, Source, source
+from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
 
 __all__ = ["sweep"]
@@ -114,7 +114,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _run(here: Source, files: Sequence[Path], **workers: Any) -> Callable[..., Any]:
+def _run(here: ProgramOpener, files: Sequence[Path], **workers: Any) -> Callable[..., Any]:
     """What sweeps: the service, or ``workers`` here."""
     from shardc.analysis.sweep.run import sweep as run
 
@@ -145,7 +145,7 @@ def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
     return "mesh" in words, SetFile(sets, found.axes)
 
 
-def _counts(here: Source, devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
+def _counts(here: ProgramOpener, devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:
     """The numbers of devices; without the option that of ``--mesh``, or of the program's own."""
     from shardc.analysis.sweep.meshes import parse_devices
     from shardc.hlo.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardc.analysis.calibrate.clock import Timing
-from shardc.analysis.calibrate.programs import Loop
+from shardc.analysis.calibrate.programs import MeasuredLoop
 
 CALL, PARALLEL = 3e-8, 2e-6
 #: Seconds per element.
@@ -20,12 +20,12 @@ _PARTNERS = ("maximum", "select", "xor", "add s32", "shift-right-logical")
 
 
 class SyntheticClock:
-    """Stands in for `shardc.analysis.calibrate.calibrate.Clock`; ``asked`` are the shares that were measured."""
+    """Stands in for `CalibrationClock`; ``asked`` are the shares that were measured."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def kernels(self, loops: Sequence[Loop], devices: int, threads: int, runs: int) -> Mapping[str, Timing]:
+    def kernels(self, loops: Sequence[MeasuredLoop], devices: int, threads: int, runs: int) -> Mapping[str, Timing]:
         self.asked.append((devices, threads))
         return {loop.name: Timing(CALL + _work(loop.name, threads), 0.01) for loop in loops}
 

@@ -16,14 +16,14 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.launcher.drawings.draw_layout import picture_svg, picture_table, sharding_svg
-from shardc.launcher.drawings.layout_picture import Limits, Picture, make_picture
+from shardc.launcher.drawings.layout_picture import Picture, PictureLimits, make_picture
 from shardc.partitioner.equivalence import shard_places
 
 MESH = Mesh({"data": 2, "model": 4})
 
 
 def picture(sharding: Sharding, *dims: int, **limits: int) -> Picture:
-    return make_picture("w", array_shape("f32", *dims), sharding, Limits(**limits))
+    return make_picture("w", array_shape("f32", *dims), sharding, PictureLimits(**limits))
 
 
 def svg_texts(svg: str) -> list[str]:

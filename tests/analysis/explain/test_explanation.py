@@ -11,8 +11,8 @@ import jax
 import pytest
 
 import shardc
-from shardc.analysis.explain.candidates import Names, pattern_of, spec_text
-from shardc.analysis.explain.collect import collected
+from shardc.analysis.explain.candidates import AnnotatableNames, pattern_of, spec_text
+from shardc.analysis.explain.collect import collect_collectives
 from shardc.analysis.explain.difference import difference
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation
 from shardc.partitioner.strategy.cause import causes_of
@@ -170,7 +170,7 @@ def test_a_difference_turns_around() -> None:
 
 def test_a_parameter_changes_with_its_update() -> None:
     propagated = programs.megatron().propagate()
-    names = Names(propagated.provenance, propagated.program.module)
+    names = AnnotatableNames(propagated.provenance, propagated.program.module)
     value = names.argument("params['w1']")
     assert value is not None and names.is_returned(value)
     assert {names.of(v) for v in names.family(value)} == {"params['w1']", "result[0]['w1']"}
@@ -202,7 +202,7 @@ def test_a_program_given_partitioned_is_explained_as_far_as_it_goes() -> None:
 def test_collectives_carry_their_causes_through_all_passes(make: Any) -> None:
     partitioned = make().partition(machine="h100-dgx", windowed_einsum="always", pipelined_loops="always")
     rows = partitioned.report()["collectives"]
-    found = [i for group in collected(partitioned) for i in group.instructions]
+    found = [i for group in collect_collectives(partitioned) for i in group.instructions]
     assert sorted(i.name for i in found) == sorted(row["name"] for row in rows)
     for i in found:
         assert causes_of(i.origin), f"%{i.name}: {i.origin}"

@@ -10,7 +10,7 @@ import pytest
 import shardc
 from shardc.analysis.explain.diagnostics.survey import Thresholds
 from shardc.analysis.explain.explain import explain
-from shardc.analysis.explain.explanation import Warned
+from shardc.analysis.explain.explanation import Diagnostic
 from shardc.hlo.errors import InputError
 from shardc.partitioner.partition import PIPELINE, Rewrite
 from shardc.stages.stages import Partitioned
@@ -20,7 +20,7 @@ from tests.analysis.explain.transformer import transformer
 Make = Callable[[], shardc.Program]
 
 
-def warned(make: Make, *, remedies: int = 0) -> dict[str, Warned]:
+def warned(make: Make, *, remedies: int = 0) -> dict[str, Diagnostic]:
     return {w.kind: w for w in make().partition().explanation(remedies=remedies, tries=3).warnings}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import shardc
-from shardc.analysis.explain.explanation import Change, Explanation, Remedy, Totals, Warned, WayOut
+from shardc.analysis.explain.explanation import Change, Diagnostic, Explanation, ProgramTotals, Remedy, Suggestion
 from shardc.analysis.report.gather import report_data
 from shardc.analysis.report.page import page
-from shardc.analysis.simulate.simulated_step import Event, Work
+from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedWork
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.stages.stages import Partitioned
 from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
@@ -38,11 +38,13 @@ def partitioned() -> Partitioned:
 
 def with_advice(explanation: Explanation) -> Explanation:
     """An explanation whose first collective has a remedy, and a warning that points to it."""
-    totals = Totals(1e6, 10, 10, 2)
+    totals = ProgramTotals(1e6, 10, 10, 2)
     change = Change("x*", "data,None", "replicated")
     remedy = Remedy("split x by data", (change,), totals, dataclasses.replace(totals, wire_bytes=1e5), True)
     first, *others = explanation.collectives
-    warned = Warned("full-gather", "x is gathered", "x", "m.py:3", {"bytes": 2048.0}, WayOut("do", remedy), first.names)
+    warned = Diagnostic(
+        "full-gather", "x is gathered", "x", "m.py:3", {"bytes": 2048.0}, Suggestion("do", remedy), first.names
+    )
     found = (dataclasses.replace(first, remedies=(remedy,)), *others)
     return dataclasses.replace(explanation, collectives=found, warnings=(warned,))
 
@@ -238,7 +240,7 @@ def big(simulation: Simulation) -> Simulation:
         )
         kind, opcode = ("collective", "all-reduce") if moves else ("kernel", "fusion")
         work.append(
-            Work(
+            SimulatedWork(
                 kind=kind,
                 name=f"{opcode}.{n}",
                 opcode=opcode,
@@ -251,7 +253,9 @@ def big(simulation: Simulation) -> Simulation:
             )
         )
     events = [
-        Event("nvlink" if n % 40 == 0 else "compute", "transfer" if n % 40 == 0 else "kernel", n, n * 1e-6, 1e-6)
+        SimulatedEvent(
+            "nvlink" if n % 40 == 0 else "compute", "transfer" if n % 40 == 0 else "kernel", n, n * 1e-6, 1e-6
+        )
         for n in range(20_000)
     ]
     return dataclasses.replace(

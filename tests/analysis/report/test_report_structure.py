@@ -19,7 +19,7 @@ from shardc import P
 from shardc.analysis.report.gather import report_data
 from shardc.analysis.report.leaves import Around, leaves_of_module, leaves_of_simulation, loops_of_module
 from shardc.analysis.report.page import SCRIPTS, page
-from shardc.analysis.report.structure import Node, scopes_of, structure
+from shardc.analysis.report.structure import StructureNode, scopes_of, structure
 from shardc.analysis.report.tensors import layout_data
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
@@ -63,7 +63,7 @@ def looped(tmp_path_factory: pytest.TempPathFactory) -> Partitioned:
     return shardc.load(path).propagate().partition()
 
 
-def walk(node: Node, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
+def walk(node: StructureNode, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructureNode]]:
     yield path, node
     for child in node.children:
         yield from walk(child, (*path, child.label))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 
 _CLOSE = 1e-12
 
@@ -60,11 +60,11 @@ def run_plainly(steps: Sequence[Timed]) -> Run:
 
 def _steps(run: Run, steps: Sequence[Timed]) -> None:
     for step in steps:
-        if isinstance(step, Task):
+        if isinstance(step, TimedWork):
             run.count[step.work] = run.count.get(step.work, 0) + 1
             run.compute += step.seconds
             run.overlapped += _let(run, step.seconds)
-        elif isinstance(step, Start):
+        elif isinstance(step, TimedStart):
             run.count[step.work] = run.count.get(step.work, 0) + 1
             run.idle += step.overhead
             _let(run, step.overhead)
@@ -72,16 +72,16 @@ def _steps(run: Run, steps: Sequence[Timed]) -> None:
             run.flying.append((step.work, [step.seconds], uses))
             if step.waits:
                 _wait(run, step.work)
-        elif isinstance(step, Done):
+        elif isinstance(step, TimedDone):
             _wait(run, step.work)
             run.idle += step.overhead
             _let(run, step.overhead)
-        elif isinstance(step, Repeat):
+        elif isinstance(step, TimedLoop):
             for _ in range(step.trips):
                 _steps(run, step.condition)
                 _steps(run, step.body)
             _steps(run, step.condition)
-        elif isinstance(step, Choice):
+        elif isinstance(step, TimedBranches):
             tried = [copy.deepcopy(run) for _ in step.branches]
             for other, branch in zip(tried, step.branches, strict=True):
                 _steps(other, branch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.analysis.simulate.simulated_step import Event, LoopInfo, PathStep, Skipped, Work
+from shardc.analysis.simulate.simulated_step import LoopInfo, PathStep, SimulatedEvent, SimulatedWork, Skipped
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
 from shardc.hlo.ir.groups import AxisGroups
@@ -14,32 +14,32 @@ _US = 1e-6
 LISTED, TRIPS = 3, 40
 
 
-def _work(loop: str, evil: str) -> tuple[Work, ...]:
+def _work(loop: str, evil: str) -> tuple[SimulatedWork, ...]:
     inside = {"count": TRIPS, "loops": (loop,)}
     scope = f"jit(step)/while/body/{evil}layer"
     kernel = {"kind": "kernel", "dtype": "bf16"}
     gather = {"kind": "collective", "opcode": "all-gather", "dtype": "bf16", "algorithm": "ring"}
     return (
-        Work(
+        SimulatedWork(
             name="embed.1", opcode="fusion", op_name="jit(step)/embed/gather", source="model.py:10", count=1,
             seconds=80 * _US, read=1 << 26, written=1 << 24, limit="memory", efficiency=0.8, **kernel,
         ),
-        Work(
+        SimulatedWork(
             name="all-gather.2", op_name=f"{scope}/w1", source="model.py:21", seconds=60 * _US, axes=("data",),
             group_size=8, payload_bytes=1 << 24, wire_bytes=7 << 21, link_bytes={"infiniband": 7 << 21},
             reason="w1 is sharded over data", value="w1", hidden_seconds=TRIPS * 60 * _US, **gather, **inside,
         ),
-        Work(
+        SimulatedWork(
             name="dot.3", opcode="dot", op_name=f"{scope}/mlp/dot_general", source="model.py:22", seconds=100 * _US,
             flops=10**11, read=1 << 22, written=1 << 22, limit="compute", efficiency=0.7, **kernel, **inside,
         ),
-        Work(
+        SimulatedWork(
             name="all-reduce.4", op_name=f"{scope}/mlp/dot_general", source="model.py:22", seconds=40 * _US,
             axes=("model",), group_size=4, payload_bytes=1 << 22, wire_bytes=3 << 21, link_bytes={"nvlink": 3 << 21},
             reason="the product is contracted over model", exposed_seconds=TRIPS * 40 * _US,
             **{**gather, "opcode": "all-reduce"}, **inside,
         ),
-        Work(
+        SimulatedWork(
             name="loss.5", opcode="fusion", op_name="jit(step)/loss", source="model.py:40", count=1,
             seconds=20 * _US, read=1 << 20, written=4, limit="launch", efficiency=0.1, **kernel,
         ),
@@ -50,24 +50,24 @@ def fake_simulation(loop: str = "while.7", evil: str = "") -> Simulation:
     """40 iterations of gather (infiniband, one iteration ahead), product, all-reduce (nvlink), 3 of them listed."""
     work = _work(loop, evil)
     events = [
-        Event("compute", "kernel", 0, 0.0, 80 * _US),
-        Event("infiniband", "transfer", 1, 20 * _US, 60 * _US, ((loop, 0),)),
+        SimulatedEvent("compute", "kernel", 0, 0.0, 80 * _US),
+        SimulatedEvent("infiniband", "transfer", 1, 20 * _US, 60 * _US, ((loop, 0),)),
     ]
     at = 80 * _US
     for n in range(LISTED):
         around = ((loop, n),)
         events += [
-            Event("compute", "kernel", 2, at, 100 * _US, around),
-            Event("infiniband", "transfer", 1, at + 30 * _US, 60 * _US, around),
-            Event("infiniband", "transfer", 1, at + 60 * _US, 60 * _US, around),
-            Event("nvlink", "transfer", 3, at + 100 * _US, 40 * _US, around),
-            Event("compute", "wait", 3, at + 100 * _US, 40 * _US, around),
+            SimulatedEvent("compute", "kernel", 2, at, 100 * _US, around),
+            SimulatedEvent("infiniband", "transfer", 1, at + 30 * _US, 60 * _US, around),
+            SimulatedEvent("infiniband", "transfer", 1, at + 60 * _US, 60 * _US, around),
+            SimulatedEvent("nvlink", "transfer", 3, at + 100 * _US, 40 * _US, around),
+            SimulatedEvent("compute", "wait", 3, at + 100 * _US, 40 * _US, around),
         ]
         at += 140 * _US
     left = (TRIPS - LISTED) * 140 * _US
     skipped = Skipped(loop, LISTED, TRIPS - 1, at, left)
     at += left
-    events.append(Event("compute", "kernel", 4, at, 20 * _US))
+    events.append(SimulatedEvent("compute", "kernel", 4, at, 20 * _US))
     at += 20 * _US
     curve = [(0.0, 1 << 30), (80 * _US, 3 << 30)]
     curve += [(80 * _US + n * 140 * _US, (3 << 30) + (n + 1) * (1 << 25)) for n in range(TRIPS)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardc.analysis.simulate.engine import run_clock
 from shardc.analysis.simulate.links import fair_rates
-from shardc.analysis.simulate.timed import Choice, Done, Repeat, Start, Task, Timed
+from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 from tests.analysis.simulate.clock_oracle import run_plainly, shares
 
 _LINKS = ("nvlink", "infiniband", "dcn")
@@ -36,23 +36,23 @@ def _blocks(draw: st.DrawFn, numbers: _Numbers, depth: int) -> tuple[Timed, ...]
     for _ in range(draw(st.integers(0, 5))):
         kind = draw(st.sampled_from(["task", "start", "start", "done", "sync", "loop", "choice"]))
         if kind == "task":
-            out.append(Task(numbers.new(), draw(_seconds)))
+            out.append(TimedWork(numbers.new(), draw(_seconds)))
         elif kind in ("start", "sync"):
             seconds = draw(_seconds)
             loads = {link: part * seconds for link, part in draw(_uses).items()}
             work = numbers.new()
-            out.append(Start(work, seconds, loads, draw(st.sampled_from([0.0, 0.125])), kind == "sync"))
+            out.append(TimedStart(work, seconds, loads, draw(st.sampled_from([0.0, 0.125])), kind == "sync"))
             if kind == "start":
                 open_starts.append(work)
         elif kind == "done" and open_starts:
-            out.append(Done(open_starts.pop(draw(st.integers(0, len(open_starts) - 1))), 0.0))
+            out.append(TimedDone(open_starts.pop(draw(st.integers(0, len(open_starts) - 1))), 0.0))
         elif kind == "loop" and depth:
-            condition = (Task(numbers.new(), draw(st.sampled_from([0.0, 0.125]))),)
+            condition = (TimedWork(numbers.new(), draw(st.sampled_from([0.0, 0.125]))),)
             trips = draw(st.integers(0, 12))
-            out.append(Repeat(f"loop{numbers.new()}", trips, condition, draw(_blocks(numbers, depth - 1))))
+            out.append(TimedLoop(f"loop{numbers.new()}", trips, condition, draw(_blocks(numbers, depth - 1))))
         elif kind == "choice" and depth:
-            out.append(Choice(tuple(draw(_blocks(numbers, depth - 1)) for _ in range(draw(st.integers(1, 3))))))
-    return (*out, *(Done(work, 0.125) for work in open_starts))
+            out.append(TimedBranches(tuple(draw(_blocks(numbers, depth - 1)) for _ in range(draw(st.integers(1, 3))))))
+    return (*out, *(TimedDone(work, 0.125) for work in open_starts))
 
 
 @st.composite
@@ -108,10 +108,10 @@ def test_rates_are_fair(uses: list[dict[str, float]]) -> None:
 
 
 def test_a_loop_costs_as_much_as_its_first_iterations() -> None:
-    body = (Start(1, 1.0, {"nvlink": 1.0}), Task(2, 0.5), Done(1))
-    inner = Repeat("inner", 1000, (), body)
-    long = Start(0, 5000.5, {"infiniband": 5000.5})
-    clock = run_clock((long, Repeat("outer", 1000, (), (inner, Task(3, 1.0))), Done(0)))
+    body = (TimedStart(1, 1.0, {"nvlink": 1.0}), TimedWork(2, 0.5), TimedDone(1))
+    inner = TimedLoop("inner", 1000, (), body)
+    long = TimedStart(0, 5000.5, {"infiniband": 5000.5})
+    clock = run_clock((long, TimedLoop("outer", 1000, (), (inner, TimedWork(3, 1.0))), TimedDone(0)))
     assert clock.now == pytest.approx(1000 * 1001.0)
     assert clock.tally.count == {0: 1, 1: 10**6, 2: 10**6, 3: 1000}
     assert clock.tally.exposed == pytest.approx(0.5 * 10**6)
@@ -126,12 +126,12 @@ def test_a_loop_costs_as_much_as_its_first_iterations() -> None:
 def test_the_critical_path_goes_through_what_was_waited_for() -> None:
     clock = run_clock(
         (
-            Task(0, 1.0),
-            Start(1, 4.0, {"nvlink": 4.0}),
-            Task(2, 1.0),
-            Start(3, 0.5, {}, waits=True),
-            Done(1),
-            Task(4, 2.0),
+            TimedWork(0, 1.0),
+            TimedStart(1, 4.0, {"nvlink": 4.0}),
+            TimedWork(2, 1.0),
+            TimedStart(3, 0.5, {}, waits=True),
+            TimedDone(1),
+            TimedWork(4, 2.0),
         )
     )
     assert [(p.kind, p.work, p.seconds) for p in clock.critical_path] == [
@@ -142,7 +142,9 @@ def test_the_critical_path_goes_through_what_was_waited_for() -> None:
 
 
 def test_the_longest_branch_counts() -> None:
-    clock = run_clock((Choice(((Task(0, 1.0),), (Task(1, 3.0), Task(2, 1.0)), ())), Task(3, 1.0)))
+    clock = run_clock(
+        (TimedBranches(((TimedWork(0, 1.0),), (TimedWork(1, 3.0), TimedWork(2, 1.0)), ())), TimedWork(3, 1.0))
+    )
     assert clock.now == 5.0
     assert clock.tally.count == {1: 1, 2: 1, 3: 1}
     assert [e.work for e in clock.events] == [1, 2, 3]

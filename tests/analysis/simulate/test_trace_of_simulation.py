@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardc.analysis.simulate.simulated_step import Event
+from shardc.analysis.simulate.simulated_step import SimulatedEvent
 from shardc.analysis.simulate.trace import lanes, trace_events, write_trace
 from shardc.hlo.errors import InputError
 from tests.analysis.simulate.fake_simulation import LISTED, TRIPS, fake_simulation
@@ -91,9 +91,11 @@ def test_written_whole_as_strict_json(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9))))
 def test_lanes_never_overlap(pairs: list[tuple[int, int]]) -> None:
-    events = [Event("x", "transfer", n, begin * 1e-9, length * 1e-9) for n, (begin, length) in enumerate(pairs)]
+    events = [
+        SimulatedEvent("x", "transfer", n, begin * 1e-9, length * 1e-9) for n, (begin, length) in enumerate(pairs)
+    ]
     split = lanes(events)
-    assert sorted(e.work for lane in split for e in lane if isinstance(e, Event)) == list(range(len(pairs)))
+    assert sorted(e.work for lane in split for e in lane if isinstance(e, SimulatedEvent)) == list(range(len(pairs)))
     for lane in split:
         for a, b in itertools.pairwise(lane):
             assert a.begin + a.seconds <= b.begin + 1e-12

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from shardc.analysis.sweep.assess import Candidate, SweepSettings, assess
+from shardc.analysis.sweep.assess import SweepCandidate, SweepSettings, assess
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.run import sweep
-from shardc.analysis.sweep.settings import Described, Surroundings
+from shardc.analysis.sweep.settings import PortableMachine, WorkerSettings
 from shardc.analysis.sweep.workers import assess_task
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, ParseError, UnsupportedError
@@ -159,22 +159,22 @@ def test_descriptions_and_measured_times_travel_as_text(
 def test_this_computer_is_no_machine_for_workers_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "this.toml").write_text("", encoding="utf-8")
     monkeypatch.setattr("shardc.costs.machines.machine.this_machine_path", lambda: tmp_path / "this.toml")
-    assert Described.of("this", elsewhere=False) == Described("this")
+    assert PortableMachine.of("this", off_host=False) == PortableMachine("this")
     with pytest.raises(InputError, match=r"'this' is another computer on every worker\n  fix: .*this\.toml"):
-        Described.of("this", elsewhere=True)
+        PortableMachine.of("this", off_host=True)
 
 
 def test_the_task_is_the_same_as_the_function(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidate = Candidate(8, {"data": 4, "model": 2}, "columns", {"x": "data", "w": "None,model"})
+    candidate = SweepCandidate(8, {"data": 4, "model": 2}, "columns", {"x": "data", "w": "None,model"})
     settings = SweepSettings("h100-dgx")
     program = load(file)
-    surroundings = Surroundings.of("h100-dgx", program.config, elsewhere=True)
+    worker_settings = WorkerSettings.of("h100-dgx", program.config, off_host=True)
     asked = {
         "name": "layer.hlo",
         "mesh": [],
         "candidate": plain.to_plain(candidate),
         "settings": plain.to_plain(settings),
-        "surroundings": plain.to_plain(surroundings),
+        "worker_settings": plain.to_plain(worker_settings),
     }
     monkeypatch.chdir(tmp_path)
     answer = assess_task(b"".join(to_bytes(asked, PROGRAM.encode())), lambda news: None)

@@ -12,11 +12,11 @@ import pytest
 from shardc.cli.commands.run import execute
 from shardc.cli.view import View
 from shardc.hlo.errors import UnsupportedError
-from shardc.launcher.run.task import Task
+from shardc.launcher.run.task import RunTask
 from tests.cli.programs import MLP
 
 
-def told(capsys: pytest.CaptureFixture[str], path: Path, task: Task, device: str) -> dict[str, Any]:
+def told(capsys: pytest.CaptureFixture[str], path: Path, task: RunTask, device: str) -> dict[str, Any]:
     execute(View(json=True), (path, "", None, None), task, 0, device)
     outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
     return outcome
@@ -28,7 +28,7 @@ def test_run_writes_what_the_cpu_writes(tmp_path: Path, capsys: pytest.CaptureFi
     found = []
     for device in ("cpu", "cuda-emulated"):
         outputs = tmp_path / f"{device}.npz"
-        outcome = told(capsys, path, Task(outputs=str(outputs)), device)
+        outcome = told(capsys, path, RunTask(outputs=str(outputs)), device)
         assert outcome["devices"] == 4
         with np.load(outputs) as arrays:
             found.append([arrays[name] for name in arrays.files if arrays[name].dtype.kind == "f"])
@@ -40,11 +40,11 @@ def test_run_writes_what_the_cpu_writes(tmp_path: Path, capsys: pytest.CaptureFi
 def test_bench_counts_steps_and_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mlp.hlo"
     path.write_text(MLP)
-    outcome = told(capsys, path, Task(steps=2, warmup=1), "cuda-emulated")
+    outcome = told(capsys, path, RunTask(steps=2, warmup=1), "cuda-emulated")
     assert outcome["steps"] == 2
     assert outcome["step_seconds"] > 0
-    assert outcome["collectives_per_step"] == told(capsys, path, Task(steps=1), "cpu")["collectives_per_step"] > 0
-    profiled = told(capsys, path, Task(steps=1, warmup=0, profile=True), "cuda-emulated")
+    assert outcome["collectives_per_step"] == told(capsys, path, RunTask(steps=1), "cpu")["collectives_per_step"] > 0
+    profiled = told(capsys, path, RunTask(steps=1, warmup=0, profile=True), "cuda-emulated")
     assert profiled["profile"]["summary"]
 
 
@@ -52,4 +52,4 @@ def test_a_device_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = tmp_path / "mlp.hlo"
     path.write_text(MLP)
     with pytest.raises(UnsupportedError, match="no target 'tpu'"):
-        told(capsys, path, Task(), "tpu")
+        told(capsys, path, RunTask(), "tpu")

@@ -13,7 +13,7 @@ from shardc.compiler.gpu_program import CheckStep, HostStep, RepeatStep, leaf_st
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.text.reader import read_hlo
-from shardc.launcher.gpu.plan import Loop, Segment, cut
+from shardc.launcher.gpu.plan import LoopNode, Segment, cut
 from tests.compiler.test_overlap import KINDS
 from tests.compiler.test_overlap import module_of as pair_module
 from tests.launcher.gpu.gpu_driving import WHILE, Counting, cpu_driver, gpu_driver, gpu_executable, values
@@ -61,7 +61,7 @@ def test_short_loops_become_part_of_a_segment() -> None:
         return cut(program.steps, (), ())
 
     assert [type(n) for n in plan(20)] == [Segment]
-    loop = next(n for n in plan(300) if isinstance(n, Loop))
+    loop = next(n for n in plan(300) if isinstance(n, LoopNode))
     assert (loop.predicate, loop.trips, loop.condition) == (None, 300, ())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardc.analysis.explain.collect import Price
-from shardc.analysis.explain.explanation import Totals
+from shardc.analysis.explain.explanation import ProgramTotals
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
 from shardc.costs.network.collective_cost import collective_cost
@@ -12,7 +12,7 @@ from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 
-__all__ = ["Judge"]
+__all__ = ["ProgramComparer"]
 
 #: How much more arithmetic a program may do and still count as the same work.
 _MORE_WORK = 1.02
@@ -20,7 +20,7 @@ _MORE_WORK = 1.02
 _NOISE = 1e-3
 
 
-class Judge:
+class ProgramComparer:
     """Partitions programs and weighs them, on a ``machine`` or by bytes; equal annotations are partitioned once."""
 
     def __init__(self, base: PartitionedProgram, machine: str | None = None) -> None:
@@ -30,7 +30,7 @@ class Judge:
         self.peak_flops = 0.0
         self._known: dict[tuple[tuple[str, str], ...], PartitionedProgram | None] = {}
         self._by_layouts: dict[object, PartitionedProgram] = {_layouts(base.propagated): base}
-        self._totals: dict[int, tuple[PartitionedProgram, Totals]] = {}
+        self._totals: dict[int, tuple[PartitionedProgram, ProgramTotals]] = {}
 
     def price(self) -> Price | None:
         """What one execution of a collective takes, alone; None without a machine."""
@@ -45,7 +45,7 @@ class Judge:
 
         return price
 
-    def totals(self, partitioned: PartitionedProgram) -> Totals:
+    def totals(self, partitioned: PartitionedProgram) -> ProgramTotals:
         """What the whole program costs."""
         known = self._totals.get(id(partitioned))
         if known is not None:
@@ -56,7 +56,7 @@ class Judge:
             step = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
             seconds, self.peak_flops = step.step_seconds, step.peak_flops
         executed = sum(c["count"] for c in report["collectives"])
-        made = Totals(float(report["wire_bytes"]), report["flops"], report["peak_bytes"], executed, seconds)
+        made = ProgramTotals(float(report["wire_bytes"]), report["flops"], report["peak_bytes"], executed, seconds)
         self._totals[id(partitioned)] = (partitioned, made)
         return made
 
