@@ -14,7 +14,7 @@ from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.partitioner.emit.layout import AxisLayout
-from shardc.partitioner.reshard.moves import Cost
+from shardc.partitioner.reshard.moves import Cost, total_cost
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
@@ -137,7 +137,7 @@ def _loop_cost(body: Body, op: Instruction, state: Layouts, trips: int) -> Cost:
     costs = [(trips * wire, trips * count)]
     costs += [_entry_cost(body, v, x) for v, x in zip(leaves(body.values[op.operands[0]]), state, strict=True)]
     costs += [_exit_cost(body, op, k, x, find_pieces_written(op.attrs["body"], k, trips)) for k, x in enumerate(state)]
-    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+    return total_cost(costs)
 
 
 def _entry_cost(body: Body, value: GlobalValue, layout: AxisLayout) -> Cost:
@@ -163,7 +163,7 @@ def _exit_cost(body: Body, op: Instruction, index: int, layout: AxisLayout, piec
     costs = [body.context.resharder.cost(pieces.dims, shape.dtype.nbytes, layout, w) for w in wanted]
     timed = pieces.count if isinstance(body.context.resharder.price, Seconds) else 1
     costs = [(pieces.count * wire, timed * count) for wire, count in costs]
-    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+    return total_cost(costs)
 
 
 # -- branches ----------------------------------------------------------------------------------------------------
@@ -237,4 +237,4 @@ def _branches_cost(body: Body, op: Instruction, operands: Sequence[Layouts], res
         costs.append(resharder.cost(shape.dims, shape.dtype.nbytes, results[0], wanted))
     elif all(s.is_array for s in op.shape.elements):
         costs += [_exit_cost(body, op, k, x) for k, x in enumerate(results)]
-    return sum(c[0] for c in costs), sum(c[1] for c in costs)
+    return total_cost(costs)

@@ -6,7 +6,7 @@ from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.partitioner.reshard.moves import Cost
+from shardc.partitioner.reshard.moves import Cost, total_cost
 from shardc.partitioner.rewrite.context import Context
 
 __all__ = ["SOME_TRIPS", "collectives_cost"]
@@ -19,8 +19,7 @@ def collectives_cost(context: Context, computation: Computation) -> Cost:
     """What one run of a local computation costs in collectives: loops multiply, every branch counts."""
     found = context.spent.get(computation)
     if found is None:
-        parts = [_of(context, i) for i in computation]
-        found = context.spent[computation] = (sum(p[0] for p in parts), sum(p[1] for p in parts))
+        found = context.spent[computation] = total_cost(_of(context, i) for i in computation)
     return found
 
 
@@ -36,5 +35,5 @@ def _of(context: Context, i: Instruction) -> Cost:
         return (0.0, 0)
     trips = trip_count(i) if i.opcode == "while" else 1
     times = SOME_TRIPS if trips is None else trips
-    runs = [collectives_cost(context, c) for _, c in called_computations(i)]
-    return (times * sum(r[0] for r in runs), times * sum(r[1] for r in runs))
+    wire, count = total_cost(collectives_cost(context, c) for _, c in called_computations(i))
+    return times * wire, times * count

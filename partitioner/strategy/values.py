@@ -32,7 +32,8 @@ class GlobalValue:
     ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
     with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
     is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial,
-    ``made`` the decision that made it so, and ``moved`` that its elements were not added up (`partitioner.moved`).
+    ``made`` the decision that made it so, and ``moved`` that its elements were not added up
+    (`unreduced.moved_partials`).
     """
 
     __slots__ = ("forms", "layout", "made", "metadata", "moved", "name", "remake", "shape", "uses", "wanted", "why")
