@@ -1,4 +1,4 @@
-"""What is being done, for whoever watches: the logger ``shardc.progress`` at DEBUG; else nothing is told."""
+"""Progress messages: the logger ``shardc.progress`` names each stage at DEBUG."""
 
 from __future__ import annotations
 

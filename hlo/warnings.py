@@ -1,4 +1,4 @@
-"""What was told to the user meanwhile."""
+"""Counting the warnings that shardc logs in a block."""
 
 from __future__ import annotations
 

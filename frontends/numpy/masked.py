@@ -1,4 +1,4 @@
-"""``x[mask]`` with a traced mask: elements whose number is not known, kept as the whole array and its mask.
+"""`Masked`, the value of ``x[mask]`` with a traced mask: the whole array and its mask, since its size is unknown.
 
 Elementwise arithmetic on such selections under one mask, reductions of them, and their assignment under the same mask
 (``x[m] *= 2``, ``z[m] = z[m] ** 2 + c[m]``, ``x[m].mean(0)``) need no shape. All else is refused.

@@ -1,4 +1,4 @@
-"""What a traced function must not do: change from call to call, or hand its values to code that asks for elements."""
+"""Checks that a traced function is pure: the same in every call, without code that reads elements of traced values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace writes down: instructions with the user's source line, constants, and sharding constraints."""
+"""`Trace` records instructions with the user's source line, constants, and sharding constraints."""
 
 from __future__ import annotations
 

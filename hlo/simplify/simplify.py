@@ -1,4 +1,4 @@
-"""Simplify: small named rules, applied wherever they fit until none does.
+"""Simplify: local rewrite rules, applied until none fits (peephole optimisation to a fixed point).
 
 Rules keep every bit of a float result that a program can see: no reassociation, no reciprocal for a division, and
 ``x + 0.0`` stays because it turns -0.0 into 0.0.

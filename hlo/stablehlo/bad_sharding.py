@@ -1,4 +1,4 @@
-"""What MLIR says of a wrong sharding, said so that it can be mended: which value, which dimension, which axis.
+"""MLIR's diagnostics of wrong shardings as errors that name the value, the dimension and the axis.
 
 MLIR names the operation and the axis. Where the program is text, the sharding is looked up there to tell the
 argument's name and the dimension.

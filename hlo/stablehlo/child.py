@@ -1,4 +1,4 @@
-"""Questions to MLIR, which another process has loaded: broken bytecode ends that one's fork, never us."""
+"""Requests to MLIR in another process: broken bytecode ends a fork of the fork server, never this process."""
 
 from __future__ import annotations
 

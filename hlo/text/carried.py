@@ -1,4 +1,4 @@
-"""HLO text that carries all of a module: what the text has no words for stands in the header's frontend attributes.
+"""Lossless HLO text: the header's frontend attributes hold what the text has no syntax for.
 
 Programs travel so to a compile service, where the same executable must come of them as of the module itself: names of
 results and the mesh (shardings name its axes) go along, and places in a text become the sources of their instructions.

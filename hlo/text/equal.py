@@ -1,4 +1,4 @@
-"""Are two modules the same program as written? For tests of readers, printers and passes.
+"""`difference` compares two modules as printed: for tests of readers, printers and passes.
 
 Names are compared only on request; groups and shardings are compared as they print, so that groups over mesh axes
 equal the iota they are written as.

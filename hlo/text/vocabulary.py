@@ -1,4 +1,4 @@
-"""What attribute values may say: the words of enumerations, and the form of values that are kept as text.
+"""The values that attributes may have: members of enumerations, and the syntax of values that are kept as text.
 
 XLA's parser refuses any other word or form, and so does the reader; what a value *means* is the business of the floors
 above. Words of newer releases of XLA are known too.

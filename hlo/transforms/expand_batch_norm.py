@@ -1,4 +1,4 @@
-"""What batch normalisation means: means, variances and products, in f32 for narrower types."""
+"""Batch normalisation as means, variances and products (Ioffe and Szegedy 2015), in f32 for narrower types."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def known_targets(custom_calls: CustomCalls = MappingProxyType({})) -> list[str]
     return [*sorted({*MARKERS, *CHECKS, *_EXPANSIONS, *custom_calls}), f"lapack_[sdcz]({'|'.join(routines)})_ffi"]
 
 
-_ELSEWHERE = re.compile(
+_OTHER_PLATFORMS = re.compile(
     r"__(cu|cudnn|onednn|gpu|triton|mosaic|custom)\w*\$?|cu[a-z]*_|cu(blas|dnn|solver|sparse|fft)|hip|roc|miopen|"
     r"tpu_custom_call|Mosaic|mosaic|triton|xla\.gpu|gpu_|magma|LuDecomposition|Eigh|Svd|Schur",
 )
@@ -183,7 +183,7 @@ def unknown_call(
         called = f" ({title})" if title else ""
         fix = f"no file holds its function: {_OUTSIDE}, or program.with_custom_calls({{{target!r}: {_EVALUATED}}})"
         return UnsupportedError(f"custom call {target!r} calls back into Python{called}", where=call.place, fix=fix)
-    if _ELSEWHERE.match(target):
+    if _OTHER_PLATFORMS.match(target):
         fix = "pass the jitted function (or its jax.export for CPU) instead of a program lowered for that platform"
         return UnsupportedError(f"custom call {target!r} belongs to another platform", where=call.place, fix=fix)
     known = ", ".join(known_targets(custom_calls))

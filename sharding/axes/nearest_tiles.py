@@ -1,4 +1,4 @@
-"""What a mesh can name in place of a layout that it cannot: as many tiles along each dimension, from other digits.
+"""Replacements for layouts that a mesh cannot name: as many tiles along each dimension, from other digits.
 
 Digits are ranges of the position in a mesh, or in one of its axes (see `tiles`). Digits of two layouts can be named
 together where all their marks divide one another in turn; where they do not, one of them stays and the other gets the

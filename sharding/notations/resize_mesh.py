@@ -1,4 +1,4 @@
-"""Studying a program at another size: the same axes with other sizes."""
+"""`resize_mesh` gives a program the same mesh axes with other sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on one device of a program that asks which device it runs on: told as what they mean, before propagation.
+"""Values pinned to one device, in programs that read ``partition-id``, become broadcasts from that device.
 
 A value that is the same on all devices may be made by each of them. One that depends on ``partition-id`` is what the
 named device has, so the others get it from there.

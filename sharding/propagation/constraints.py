@@ -1,4 +1,4 @@
-"""Sharding constraints say how their operand should lie, too.
+"""Sharding constraints apply to their operands, too, as in Shardy.
 
 A closed constraint on a value that has no sharding, and on which no other constraint disagrees, is the value's own
 sharding: then its maker produces it in that layout at once. A data-flow value (a loop carry and the like) is left

@@ -1,4 +1,4 @@
-"""The work list: visits equations until nothing changes, phase after phase, one user priority after another.
+"""The work-list algorithm (Kildall 1973): equations are visited until nothing changes, per user priority and phase.
 
 Shardings are interned and known by number. What a visit does depends on the rule, the allowed directions and the
 numbers of its tensors' shardings only, so the answer is remembered: a hundred equal layers are worked out once.

@@ -1,4 +1,4 @@
-"""The program as it was given, with the shardings that were written or found on its own instructions."""
+"""Export of a propagation's outcome: the original program with the shardings of its own instructions."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ class _Versions:
             given = [self._leaf(v) for v in operands]
             pairs = zip(given, callee.arguments, operands, strict=True)
             if not self.outcome.options.share_functions:
-                before[call] = tuple(None if _alike(s, w) else self.or_whole(w, s, v) for s, w, v in pairs)
+                before[call] = tuple(None if _same_layout(s, w) else self.or_whole(w, s, v) for s, w, v in pairs)
             for (at, v), wanted in zip(self.results(instruction, call), callee.results, strict=True):
                 own = self._leaf(v)
-                if at and not _alike(own, wanted):
+                if at and not _same_layout(own, wanted):
                     shardings[at] = self.or_whole(wanted, own, v)
                     behind[at] = self.or_whole(own, wanted, v)
         return replace(version, shardings=shardings, before=before, behind=behind)
@@ -249,7 +249,7 @@ class _Versions:
         return name
 
 
-def _alike(a: Sharding | None, b: Sharding | None) -> bool:
+def _same_layout(a: Sharding | None, b: Sharding | None) -> bool:
     """Do both lay a value out in the same way?"""
     whole = [s is None or s.is_replicated for s in (a, b)]
     if any(whole) or a is None or b is None:

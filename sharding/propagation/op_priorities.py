@@ -1,4 +1,4 @@
-"""The order in which kinds of operations take part in propagation.
+"""Op-priority propagation: the order in which kinds of operations take part, as in Shardy.
 
 Operations that keep the order of elements go first, because a conflict there costs most; then pass-through factors of
 all operations, then everything. Broadcasts give forward last, since what they add is cheap to make again. Each phase

@@ -1,4 +1,4 @@
-"""Why a value is laid out as it is: where each axis on each dimension came from.
+"""The history of a propagation: for each axis on each dimension of a value, the step that put it there.
 
 The steps are recorded as small tuples while propagation runs; text is made only when somebody asks.
 """

@@ -1,4 +1,4 @@
-"""What a value did not get: axes that its neighbours have, and who or what stood against them.
+"""Missed propagation: axes that a value's neighbours have and it does not, and the reason for each.
 
 Looked up when somebody asks, from the outcome alone: for every operation around a value, the factor's axes on the
 other tensors are compared with the value's own.

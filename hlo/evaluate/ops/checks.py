@@ -45,13 +45,13 @@ def _expect_almost_equal(m: Interpreter, i: Instruction, operands: Sequence[Valu
     """Equal, both NaN, or no further apart than the tolerance; complex numbers by their parts."""
     tolerance = limits_of(i).tolerance
 
-    def apart(actual: Array, expected: Array) -> Array:
+    def too_far(actual: Array, expected: Array) -> Array:
         distance = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
         near = np.equal(actual, expected) | _both_nan(actual, expected) | (distance <= tolerance)
         return np.asarray(~np.asarray(near, np.bool_))
 
     actual, expected = operands
-    _differ(i, actual, expected, _by_parts(apart, actual, expected))
+    _differ(i, actual, expected, _by_parts(too_far, actual, expected))
     return _empty(i.shape)
 
 

@@ -59,7 +59,7 @@ def to_global(m: Interpreter, i: Instruction, devices: Sequence[int], operands: 
     for k, (o, shape) in enumerate(zip(i.operands, _leaves(i), strict=True)):
         column = [v[k] for v in operands]
         place = _place(i, i, (shardings[k], _crossed_axes(i, o.sharding, shardings[k])), shape, o.shape)
-        columns.append(_join_blocks(column, [_elsewhere(i, shardings[k], d) for d in devices], devices, place, shape))
+        columns.append(_join_blocks(column, [_outer_place(i, shardings[k], d) for d in devices], devices, place, shape))
     return [tuple(row) if i.shape.is_tuple else row[0] for row in zip(*columns, strict=True)]
 
 
@@ -90,7 +90,7 @@ def _crossed_axes(i: Instruction, inner: object, outer: object) -> frozenset[str
     return frozenset(inner.manual).difference(outer.manual if isinstance(outer, Sharding) else ())
 
 
-def _elsewhere(i: Instruction, sharding: object, device: int) -> tuple[int, ...]:
+def _outer_place(i: Instruction, sharding: object, device: int) -> tuple[int, ...]:
     """Where a device is along the axes that this computation leaves to the one around it."""
     if not isinstance(sharding, Sharding):
         return ()
