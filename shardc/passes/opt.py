@@ -23,10 +23,10 @@ from shardc.sharding.notations.annotate import annotate
 from shardc.sharding.notations.names import near_names
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 
-__all__ = ["list_passes", "passes_of", "prepared", "run_passes"]
+__all__ = ["list_passes", "prepare_module", "read_passes", "run_passes"]
 
 
-def passes_of(text: str) -> tuple[Pass | Pipeline, ...]:
+def read_passes(text: str) -> tuple[Pass | Pipeline, ...]:
     """The passes and pipelines that ``text`` asks for, such as ``simplify,fuse{limit=8}``.
 
     Raises `InputError` for names and options that there are not, naming near ones, and for values of another type.
@@ -52,7 +52,7 @@ def run_passes(
     return module
 
 
-def prepared(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None) -> Module:
+def prepare_module(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None) -> Module:
     """A module as passes want it: shardings, and groups of a per-device program, over the axes of one mesh.
 
     ``mesh`` and ``annotations`` are those of the command line. Raises `InputError` where they do not fit.

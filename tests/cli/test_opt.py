@@ -14,7 +14,7 @@ from shardc.compiler.lower.schedule.convert_async import ConvertAsync
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.costs.machines.machine import load_machine
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
-from shardc.passes.opt import passes_of
+from shardc.passes.opt import read_passes
 from shardc.passes.options import options_of
 from shardc.passes.parse import Asked, parse_passes
 from shardc.passes.pipelines import PIPELINES
@@ -109,15 +109,15 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_defaults_are_written_as_options_are_read(name: str) -> None:
     one = PASSES.get(name) or PIPELINES[name]
     given = ",".join(f"{o.name}={o.default}" for o in options_of(type(one)))
-    assert passes_of(f"{name}{{{given}}}") == (one,)
+    assert read_passes(f"{name}{{{given}}}") == (one,)
 
 
 def test_values_of_all_types() -> None:
     overlap = Overlap(load_machine("h100-dgx"), 2, everything=True)
     text = "{machine=h100-dgx,transfers=2,everything=true}"
-    assert passes_of(f"convert-async{{overlap={text}}}") == (ConvertAsync(overlap),)
-    assert passes_of("combine-collectives{opcodes=a+b}") == (CombineCollectives(opcodes=("a", "b")),)
-    assert passes_of("fuse-products{leaders=a+b,eager=true}") == (FuseProducts(leaders=frozenset("ab"), eager=True),)
+    assert read_passes(f"convert-async{{overlap={text}}}") == (ConvertAsync(overlap),)
+    assert read_passes("combine-collectives{opcodes=a+b}") == (CombineCollectives(opcodes=("a", "b")),)
+    assert read_passes("fuse-products{leaders=a+b,eager=true}") == (FuseProducts(leaders=frozenset("ab"), eager=True),)
 
 
 WRONG = {

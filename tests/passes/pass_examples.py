@@ -25,7 +25,7 @@ from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir.ir import Module
 from shardc.launcher.run.random_inputs import random_arguments
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
-from shardc.passes.opt import passes_of, prepared, run_passes
+from shardc.passes.opt import prepare_module, read_passes, run_passes
 
 __all__ = ["FOLDER", "Case", "cases_of", "of_all_devices", "results"]
 
@@ -61,8 +61,8 @@ class Case:
     def modules(self) -> tuple[Module, Module]:
         """The program before and after the last pass."""
         specs, mesh = given_annotations(self.mesh, self.annotate, None)
-        given = prepared(load_program(self.text.encode(), self.name).module, specs, mesh)
-        *others, last = passes_of(self.passes)
+        given = prepare_module(load_program(self.text.encode(), self.name).module, specs, mesh)
+        *others, last = read_passes(self.passes)
         before = run_passes(given, others, Config())
         return before, run_passes(before, [last], Config())
 
@@ -89,7 +89,7 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def of_all_devices(module: Module) -> Module:
-    return run_passes(module, passes_of("propagate,partition-pipeline"), Config())
+    return run_passes(module, read_passes("propagate,partition-pipeline"), Config())
 
 
 def results(module: Module, seed: int, like: Module | None = None) -> Sequence[np.ndarray[Any, Any]]:

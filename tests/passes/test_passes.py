@@ -14,7 +14,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.text.carried import print_state
-from shardc.passes.opt import passes_of, prepared, run_passes
+from shardc.passes.opt import prepare_module, read_passes, run_passes
 from shardc.passes.options import options_of
 from shardc.passes.pipelines import PIPELINES
 from shardc.passes.table import PASSES
@@ -130,8 +130,8 @@ def test_text_carries_what_a_pass_leaves(case: Case) -> None:
         case.about_devices or before.replica_count > 1
     ):  # what asks for its device, or says which meet, reads as partitioned
         return
-    read = prepared(load_program(print_state(after).encode(), "").module, {}, None)
-    assert numbered(print_state(read)) == numbered(print_state(prepared(after, {}, None)))
+    read = prepare_module(load_program(print_state(after).encode(), "").module, {}, None)
+    assert numbered(print_state(read)) == numbered(print_state(prepare_module(after, {}, None)))
     assert (read.mesh, read.partitioned, read.arg_names) == (after.mesh, after.partitioned, after.arg_names)
     for key in ("global_parameters", "global_results", "device_orders"):
         assert read.attrs.get(key) == after.attrs.get(key), key
@@ -157,10 +157,10 @@ ENTRY main {
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_pipelines_do_something_and_programs_mean_the_same(name: str) -> None:
-    given = prepared(load_program(STEP.encode(), "").module, {}, Mesh({"x": 2, "y": 2}))
+    given = prepare_module(load_program(STEP.encode(), "").module, {}, Mesh({"x": 2, "y": 2}))
     needs = {"prepare-pipeline": "propagate", "partition-pipeline": "propagate"}
-    before = run_passes(given, passes_of(needs.get(name, "propagate,partition")), Config())
-    after = run_passes(before, passes_of(name), Config())
+    before = run_passes(given, read_passes(needs.get(name, "propagate,partition")), Config())
+    after = run_passes(before, read_passes(name), Config())
     if name not in ("prepare-pipeline", "xla-form-pipeline"):
         assert print_state(after) != print_state(before)
     like = before if before.partitioned else None
@@ -194,4 +194,4 @@ def test_examples_show_a_pass_acting_and_leaving_alone(name: str) -> None:
     for case, did in zip(cases, acted, strict=True):
         before, after = case.modules()
         assert did or after is before or name in REWRITING, f"{case.name}: nothing changed, but it is another module"
-        assert passes_of(case.passes)[-1].name == name, f"{case.name} is about another pass"
+        assert read_passes(case.passes)[-1].name == name, f"{case.name} is about another pass"

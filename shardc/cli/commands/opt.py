@@ -70,14 +70,14 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     from shardc.hlo.passes import PassTimes
     from shardc.hlo.text.carried import print_state
     from shardc.launcher.run.output_files import check_writable, write_text
-    from shardc.passes.opt import passes_of, prepared, run_passes
+    from shardc.passes.opt import prepare_module, read_passes, run_passes
 
     specs, mesh = given
-    asked = passes_of(passes)
+    asked = read_passes(passes)
     check_writable(output)
     piped = str(file) == "-"
     program = load_program(sys.stdin.buffer.read() if piped else read_file(file), "<stdin>" if piped else str(file))
-    module = prepared(program.module, specs, mesh)
+    module = prepare_module(program.module, specs, mesh)
     times = PassTimes()
     after = run_passes(module, asked, Config.from_environment(), times)
     for name, seconds in times.seconds.items():
