@@ -33,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--run-full"):
+        for item in items:  # what goes on at length; parts of the full run have limits of their own
+            if item.get_closest_marker("full") and not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(3600))
         return
     dropped = [i for i in items if i.get_closest_marker("full")]
     if dropped:

@@ -138,7 +138,6 @@ SUITES = (
 
 
 @pytest.mark.full
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64", "neoverse-v1"])
 def test_kernel_tests_as_for_another_cpu(cpu: str, repository: Path) -> None:
     """All kernels of the suites are made for the CPU; where it is no more than this one, they also run so."""
