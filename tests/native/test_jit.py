@@ -37,10 +37,11 @@ def test_compile_load_call() -> None:
 
 PROGRAM = """
 import hashlib
-from shardc.compiler.cpu import emit_kernel, kernel_key
+from shardc.compiler.emit.native_kernel import emit_kernel
+from shardc.compiler.kernel_key import kernel_key
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.types import array_shape
-from shardc.native import jit
+from shardc.native.llvm import jit
 b = Builder("c")
 x = b.parameter(array_shape("f32", 33, 20))
 r = b.add("reduce", x, b.constant(0.0, "f32"), dimensions=(1,), to_apply=binary_computation("add", "f32"))

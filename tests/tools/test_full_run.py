@@ -169,7 +169,8 @@ def test_an_interrupt_ends_the_run_with_everything_written(folder: Path, number:
 
 def test_the_page(tmp_path: Path) -> None:
     parts = [Part(n, f"what {n} is", (), 1) for n in ("good", "bad", "never", "half")]
-    seeds = tuple(Test(f"tests/a/test_a.py::test_seeds[{n}]", "passed", 1.0) for n in (7, 8, 9, 12))
+    seeds = tuple(Test(f"tests/a/test_a.py::test_seeds[{n}]", "passed", 1.0) for n in range(7, 17))
+    text_read = Test("tests/c/test_hlo_text.py::test_text[a]", "passed")
     results = {
         "good": Result(0, 90.0, "", 6, (
             *seeds,
@@ -177,19 +178,20 @@ def test_the_page(tmp_path: Path) -> None:
             Test("tests/a/test_b.py::test_gpu", "skipped", 0.0, f"no GPU at {tmp_path.parent}/gpu"),
         )),
         "bad": Result(1, 3.0, "", 1, (Test("tests/a/test_c.py::test_wrong", "failed"),)),
-        "half": Result(None, 60.0, "its limit of 1 min was over", 80, seeds),
+        "half": Result(None, 60.0, "its limit of 1 min was over", 80, (*seeds, text_read)),
     }  # fmt: skip
     text = status.page(parts, results, status.Run("abc", "then", "now"), tmp_path)
-    assert "| good | what good is | passed | 5 | 0 | 1 | 1.5 min |" in text
+    assert "| good | what good is | passed | 11 | 0 | 1 | 1.5 min |" in text
     assert "| bad | what bad is | failed | 0 | 1 | 0 | 0.1 min |" in text
     assert "| never | what never is | not run |" in text
     assert "| never | all | not asked for in this run |" in text
-    assert "| half | 76 of 80 | its limit of 1 min was over |" in text
+    assert "| half | 69 of 80 | its limit of 1 min was over |" in text
     assert "| good: `tests/a/test_b.py` | 1 | no GPU at ../gpu |" in text
     assert "* `tests/a/test_c.py::test_wrong`" in text
     assert "| functions of JAX | 1 of 1 |" in text
+    assert "| HLO texts of XLA's tests, jaxlib as judge | 1 of 1 so far |" in text
     assert "| worst \\| error | 2 ulp |" in text
-    assert "| `tests/a/test_a.py::test_seeds` | 7 to 12 | 4 |" in text
+    assert "| `tests/a/test_a.py::test_seeds` | 7 to 16 | 10 |" in text
     before = "# Status\n\n<!-- full run -->\nold\n<!-- end -->\n\nby hand\n"
     after = status.insert(before, text)
     assert after.startswith("# Status\n") and after.endswith("\nby hand\n") and "old" not in after

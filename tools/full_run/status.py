@@ -142,13 +142,15 @@ def failures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
 
 
 def figures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
-    """Of what was run; a figure without a test in this run is left out."""
+    """Of what was run; a figure without a test in this run is left out, one of a part that was stopped says so."""
     tests = [t for p in parts if p.name in results for t in results[p.name].tests]
+    stopped = {t.id for p in parts if p.name in results and results[p.name].stopped for t in results[p.name].tests}
     rows = []
     for name, pattern in FIGURES.items():
         found = {t.id: t for t in reversed(tests) if fnmatch.fnmatchcase(t.id, pattern)}.values()  # the first part's
         if found:
-            rows.append([name, f"{count(found, 'passed'):,} of {len(found):,}"])
+            so_far = " so far" if any(t.id in stopped for t in found) else ""
+            rows.append([name, f"{count(found, 'passed'):,} of {len(found):,}{so_far}"])
     rows += [
         list(f) for f in {name: text for t in tests for name, text in t.figures.items()}.items()
     ]  # the last part's
@@ -156,14 +158,14 @@ def figures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
 
 
 def seeds(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
-    """Tests whose one parameter is a number: where it began and ended."""
+    """Tests with ten numbers and more as their one parameter: where they begin and end."""
     numbers: dict[str, list[int]] = {}
     for part in parts:
         for test in results[part.name].tests if part.name in results else ():
             if (found := re.fullmatch(r"(.*)\[(\d+)\]", test.id)) and test.outcome != "skipped":
                 numbers.setdefault(found[1], []).append(int(found[2]))
     rows = [
-        [f"`{n}`", f"{min(s):,} to {max(s):,}", f"{len(set(s)):,}"] for n, s in sorted(numbers.items()) if len(s) > 3
+        [f"`{n}`", f"{min(s):,} to {max(s):,}", f"{len(set(s)):,}"] for n, s in sorted(numbers.items()) if len(s) >= 10
     ]
     text = "Hypothesis draws the same examples in every run (`derandomize`), or those of seed 0."
     return text + ("\n\n" + table(("test", "seeds or blocks", "how many"), rows) if rows else "")
