@@ -15,7 +15,7 @@ from shardc.hlo.errors import Location, UnsupportedError, VerificationError
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.ir.types import DType, Shape, array_shape, tuple_shape
-from shardc.hlo.stablehlo.tables import Tables, literal_ints
+from shardc.hlo.stablehlo.tables import Block, PlainFunction, PlainOp, Region, Tables, literal_ints
 from shardc.hlo.text.notations.tiles import parse_sharding
 
 __all__ = ["ConversionScope", "Converter", "Handler", "MlirOp", "constrain", "copy_constant", "free_values"]
@@ -39,7 +39,7 @@ class Converter:
         op_names: dict[int, tuple[str, ...]] | None = None,
     ) -> None:
         self.tables = tables
-        self.functions: Mapping[str, tuple[Any, ...]] = {f[0]: f for f in tables.plain["functions"]}
+        self.functions: Mapping[str, PlainFunction] = {f[0]: f for f in tables.plain["functions"]}
         self.inherit_results = inherit_results
         self.op_names = op_names
         self._handlers = handlers
@@ -62,7 +62,7 @@ class Converter:
         self._names[base] = number
         return f"{base}.{number}"
 
-    def convert_block(self, scope: ConversionScope, ops: Iterable[tuple[Any, ...]]) -> tuple[Instruction, ...]:
+    def convert_block(self, scope: ConversionScope, ops: Iterable[PlainOp]) -> tuple[Instruction, ...]:
         """Convert ops in order; returns what the block returns."""
         handlers, values = self._handlers, scope.values
         for plain in ops:
@@ -80,7 +80,7 @@ class Converter:
                 self.op_names[op.first] = tuple(i.name for i in results)
         return ()
 
-    def convert_region(self, outer: ConversionScope, op: MlirOp, region: tuple[Any, ...], kind: str) -> Computation:
+    def convert_region(self, outer: ConversionScope, op: MlirOp, region: Region, kind: str) -> Computation:
         """A region that may use only its arguments and constants (what a reduction or comparator calls)."""
         (block,) = region
         captured = free_values(region)
@@ -101,7 +101,7 @@ class Converter:
         return computation
 
     def convert_closure(
-        self, outer: ConversionScope, op: MlirOp, region: tuple[Any, ...], kind: str
+        self, outer: ConversionScope, op: MlirOp, region: Region, kind: str
     ) -> tuple[Computation, tuple[Instruction, ...]]:
         """A region as a computation, and what it is called with: the op's operands, then values from outside."""
         (block,) = region
@@ -137,7 +137,7 @@ class Converter:
             self._open.discard(name)
         return self._converted[name]
 
-    def _convert_body(self, plain: tuple[Any, ...], place: Metadata | None) -> Computation:
+    def _convert_body(self, plain: PlainFunction, place: Metadata | None) -> Computation:
         name, _, argument_attrs, _, region = plain
         block = self.single_block(name, region)
         scope = ConversionScope(self, self.unique_name(name), place=place)
@@ -152,13 +152,12 @@ class Converter:
         """Whether function ``name`` is a computation by now."""
         return name in self._converted
 
-    def single_block(self, name: str, region: tuple[Any, ...]) -> tuple[Any, ...]:
+    def single_block(self, name: str, region: Region) -> Block:
         """The one block that the body of function ``name`` has; `UnsupportedError` where it has none or several."""
         if len(region) != 1:
             what = "has no body" if not region else "has several blocks"
             raise UnsupportedError(f"function @{name} {what}", where=Location(self.tables.file))
-        block: tuple[Any, ...] = region[0]
-        return block
+        return region[0]
 
     def result_shardings(self, name: str) -> tuple[Sharding | TileSharding | None, ...]:
         """What a function says of its results."""
@@ -244,7 +243,7 @@ class MlirOp:
 
     __slots__ = ("first", "metadata", "name", "operands", "raw", "regions", "scope", "shapes", "tables")
 
-    def __init__(self, scope: ConversionScope, plain: tuple[Any, ...]) -> None:
+    def __init__(self, scope: ConversionScope, plain: PlainOp) -> None:
         self.name, numbers, self.first, types, self.raw, self.regions, location = plain
         self.scope = scope
         self.tables: Tables = scope.converter.tables
@@ -381,12 +380,12 @@ def copy_constant(scope: ConversionScope, value: Instruction, op: MlirOp) -> Ins
     )
 
 
-def free_values(region: tuple[Any, ...]) -> tuple[int, ...]:
+def free_values(region: Region) -> tuple[int, ...]:
     """Values that a region uses but does not define, in order of first use."""
     defined: set[int] = set()
     free: dict[int, None] = {}
 
-    def visit(region: tuple[Any, ...]) -> None:
+    def visit(region: Region) -> None:
         for arguments, _, _, ops in region:
             defined.update(arguments)
             for _, operands, first, types, _, regions, _ in ops:
@@ -401,7 +400,7 @@ def free_values(region: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(free)
 
 
-def _used_values(regions: Iterable[tuple[Any, ...]]) -> Iterator[int]:
+def _used_values(regions: Iterable[Region]) -> Iterator[int]:
     """The operands of all ops in regions, and in regions inside them."""
     for region in regions:
         for _, _, _, ops in region:
@@ -410,16 +409,16 @@ def _used_values(regions: Iterable[tuple[Any, ...]]) -> Iterator[int]:
                 yield from _used_values(inner)
 
 
-def _normal(block: tuple[Any, ...]) -> Any:
+def _normal(block: Block) -> Any:
     """A block as a key: values renumbered from its first one, locations left out."""
     base = block[0][0] if block[0] else 0
 
-    def op_key(op: tuple[Any, ...]) -> Any:
+    def op_key(op: PlainOp) -> Any:
         name, operands, first, types, attributes, regions, _ = op
         inner = tuple(tuple(block_key(b) for b in r) for r in regions)
         return (name, tuple([n - base for n in operands]), first - base, types, tuple(attributes.items()), inner)
 
-    def block_key(b: tuple[Any, ...]) -> Any:
+    def block_key(b: Block) -> Any:
         return (tuple(n - base for n in b[0]), b[1], tuple([op_key(o) for o in b[3]]))
 
     return block_key(block)

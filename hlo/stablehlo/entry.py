@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Metadata, names_of_one
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.converter import ConversionScope, Converter
-from shardc.hlo.stablehlo.tables import Tables
+from shardc.hlo.stablehlo.tables import Block, Tables
 
 __all__ = ["EntryFunction", "convert_entry", "convert_others"]
 
@@ -77,7 +76,7 @@ def _location_name(tables: Tables, location: int) -> str:
     return str(tables.plain["locations"][location][0])
 
 
-def _callee_name(converter: Converter, number: int, block: tuple[Any, ...]) -> str:
+def _callee_name(converter: Converter, number: int, block: Block) -> str:
     """The name that an argument has in the function it is passed to: jax.export wraps the function so."""
     for name, operands, _, _, attributes, _, _ in block[3]:
         if name == "func.call" and number in operands:

@@ -15,7 +15,21 @@ from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape, token_shape, tuple_shape
 from shardc.hlo.stablehlo.constants import element_type, literal_from_bytes, literal_from_text
 
-__all__ = ["Tables"]
+__all__ = [
+    "Block",
+    "PlainFunction",
+    "PlainOp",
+    "Region",
+    "Tables",
+]
+
+#: An op of the plain form: name, operands, its first value, types of results, attributes, regions, location.
+PlainOp = tuple[str, tuple[int, ...], int, tuple[int, ...], dict[str, int], tuple["Region", ...], int]
+#: A block: the numbers, types and locations of its arguments, and its ops.
+Block = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[PlainOp, ...]]
+Region = tuple[Block, ...]
+#: A function: name, whether it is public (None: no function), attributes of arguments and results, body.
+PlainFunction = tuple[str, bool | None, tuple[dict[str, int], ...], tuple[dict[str, int], ...], Region]
 
 
 class Tables:

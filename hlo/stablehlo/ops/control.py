@@ -13,11 +13,12 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.stablehlo.converter import ConversionScope, Handler, MlirOp, copy_constant, free_values
 from shardc.hlo.stablehlo.ops.custom_call import convert_custom_call
+from shardc.hlo.stablehlo.tables import Region
 
 __all__ = ["HANDLERS"]
 
 
-def _captured_values(op: MlirOp, regions: Sequence[Any]) -> tuple[int, ...]:
+def _captured_values(op: MlirOp, regions: Sequence[Region]) -> tuple[int, ...]:
     """Values from outside that the regions need passed in: all but constants."""
     numbers = dict.fromkeys(n for r in regions for n in free_values(r))
     return tuple(n for n in numbers if op.scope.value(n).opcode != "constant")
@@ -70,7 +71,7 @@ def _while(op: MlirOp) -> Sequence[Instruction]:
     return op.emit_elements(whole)
 
 
-def _branch(op: MlirOp, region: Any, name: str) -> tuple[Computation, Instruction]:
+def _branch(op: MlirOp, region: Region, name: str) -> tuple[Computation, Instruction]:
     """A branch as a computation, and the tuple of what it uses."""
     captured = _captured_values(op, [region])
     values = [op.scope.value(n) for n in captured]
