@@ -75,13 +75,13 @@ class ProfilePlan:
         """The word where events begin."""
         return HEADER_WORDS + SITE_WORDS * len(self.sites)
 
-    def words(self, arena: NDArray[np.uint8]) -> NDArray[np.int64]:
+    def record_integers(self, arena: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The record within a device's arena, to be cleared (``[:] = 0``) before a step."""
         return arena[self.offset : self.offset + self.nbytes].view(np.int64)
 
     def read(self, arena: NDArray[np.uint8]) -> StepRecord:
         """A copy of what the last steps recorded."""
-        words = self.words(arena)
+        words = self.record_integers(arena)
         sites: NDArray[Any] = words[HEADER_WORDS : self.first_event].reshape(-1, SITE_WORDS).copy()
         count = int(words[1])
         kept = min(count, self.events)

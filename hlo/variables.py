@@ -153,6 +153,6 @@ VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
         "SHARDC_SERVER_KEY": VariableKind("64 hexadecimal digits, or a file that holds them", _key),
         "SHARDC_BIND": _word("auto", "none", "core", "numa"),
         "SHARDC_RANKS": _whole(1, 1 << 30),
-        "SHARDC_ROLL_CALL": _LINE,
+        "SHARDC_CRASH_REPORT": _LINE,
     }
 )

@@ -63,7 +63,7 @@ def _step(op: Instruction, operands: list[Leaves]) -> Leaves:
     if op.opcode == "conditional":
         branches = [_run(c, [x]) for c, x in zip(branches_of(op.attrs), operands[1:], strict=True)]
         return tuple(any(leaf) or any(operands[0]) for leaf in zip(*branches, strict=True))
-    rounded = any(map(any, operands)) or _rounds(op)
+    rounded = any(map(any, operands)) or _rounds_floats(op)
     return (rounded,) * len(list(op.shape.leaves()))
 
 
@@ -79,7 +79,7 @@ def _loop(op: Instruction, carry: Leaves) -> Leaves:
     return (True,) * len(carry) if any(stops) else carry
 
 
-def _rounds(op: Instruction) -> bool:
+def _rounds_floats(op: Instruction) -> bool:
     """Does ``op`` itself compute floats whose last bits depend on how?"""
     wide = [s.dtype for x in (op, *op.operands) for s in x.shape.leaves()]
     if not any(t.is_float or t.is_complex for t in wide):
@@ -87,4 +87,4 @@ def _rounds(op: Instruction) -> bool:
     if op.opcode == "custom-call" and op.attrs.get("custom_call_target") not in _ANNOTATIONS:
         return True
     bodies = [v for v in op.attrs.values() if isinstance(v, Computation)]
-    return op.opcode not in _SAME_BITS or any(_rounds(i) for c in bodies for i in c)
+    return op.opcode not in _SAME_BITS or any(_rounds_floats(i) for c in bodies for i in c)

@@ -87,7 +87,7 @@ def _one(program: Compiled, values: Sequence[object], loops: Sequence[MeasuredLo
     driver, plan = program.driver, program.executable.profile
     assert plan is not None
     (arena,) = driver.arenas.values()
-    plan.words(arena)[:] = 0
+    plan.record_integers(arena)[:] = 0
     driver(values)
     return per_trip(plan.sites, plan.read(arena), loops)
 

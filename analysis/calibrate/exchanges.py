@@ -124,11 +124,11 @@ def measure_exchanges(devices: int, config: Config, runs: int) -> dict[str, Timi
     program = _program(module_text(loops, devices), config, profile=True)
     driver, plan = program.driver, program.executable.profile
     assert plan is not None
-    values = _placed(program, arguments_of(loops))
+    values = _make_arguments(program, arguments_of(loops))
     samples: dict[str, list[float]] = {loop.name: [] for loop in loops[1:]}
     for n in range(runs + 1):
         for arena in driver.arenas.values():
-            plan.words(arena)[:] = 0
+            plan.record_integers(arena)[:] = 0
         driver.transport.exchange_objects(n)  # start together
         driver(values)
         mine = [per_trip(plan.sites, plan.read(arena), loops) for arena in driver.arenas.values()]
@@ -153,7 +153,7 @@ def measure_steps(devices: int, config: Config, runs: int) -> list[float]:
     for arrays in (_FEW, _MANY):
         program = _program(_small(devices, arrays), config, profile=False)
         driver = program.driver
-        values = _placed(program, [np.ones(8, np.float32)] * arrays)
+        values = _make_arguments(program, [np.ones(8, np.float32)] * arrays)
         spent = []
         for _ in range(20 * runs):
             start = time.perf_counter()
@@ -164,7 +164,7 @@ def measure_steps(devices: int, config: Config, runs: int) -> list[float]:
     return [max(1e-7, found[0] - 2 * _FEW * each), each]
 
 
-def _placed(program: Compiled, locally: Sequence[NDArray[np.generic]]) -> list[Array]:
+def _make_arguments(program: Compiled, locally: Sequence[NDArray[np.generic]]) -> list[Array]:
     """Arguments whose parts on every device are filled with the values of the arrays given."""
     driver, specs = program.driver, program.executable.arguments
     whole = [np.full(s.global_shape.dims, a.flat[0], a.dtype) for s, a in zip(specs, locally, strict=True)]

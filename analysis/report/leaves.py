@@ -69,7 +69,7 @@ def leaves_of_module(module: Module) -> list[Leaf]:
     """A row per instruction that does something, in program order; what a fusion holds is one row."""
     runs = count_executions(module)
     out: list[Leaf] = []
-    for computation, loops in _placed(module).items():
+    for computation, loops in _loops_around(module).items():
         count = runs.count.get(computation, 0)
         out += [_leaf(i, loops, count, module.num_partitions) for i in computation if i.opcode not in _NO_WORK]
     return out
@@ -77,11 +77,11 @@ def leaves_of_module(module: Module) -> list[Leaf]:
 
 def loops_of_module(module: Module) -> dict[str, Around]:
     """The loops of a module by the names of their instructions."""
-    found = (i for c in _placed(module) for i in c if i.opcode == "while")
+    found = (i for c in _loops_around(module) for i in c if i.opcode == "while")
     return {i.name: Around(_op_name(i), i.source, trip_count(i)) for i in found}
 
 
-def _placed(module: Module) -> Mapping[Computation, tuple[str, ...]]:
+def _loops_around(module: Module) -> Mapping[Computation, tuple[str, ...]]:
     """Computations that run as programs, in the order in which they first do, with the loops around them."""
     out: dict[Computation, tuple[str, ...]] = {}
     waiting: list[tuple[Computation, tuple[str, ...]]] = [(module.entry, ())]

@@ -59,7 +59,7 @@ def simulate_partitioned(
     config = partitioned.program.config
     name = _named(machine, config)
     module = partitioned.compiled_module
-    placement = _placed(load_machine(name), module, mapping)
+    placement = _place_devices(load_machine(name), module, mapping)
     config = replace(config, machine=name)
     overlap = overlap_on(placement, config)
     measured = read_measured(config.profile, program_key(module)) if config.profile is not None else {}
@@ -87,7 +87,7 @@ def simulate_scheduled(
     """See `Program.simulate`: of a scheduled program for one device of several, as it is."""
     name = _named(machine, program.config)
     lowered = lower_as_scheduled(program.module, mesh)
-    found = simulate(lowered, _placed(load_machine(name), lowered.module, mapping))
+    found = simulate(lowered, _place_devices(load_machine(name), lowered.module, mapping))
     if not ignore_memory:
         need_memory(found)
     return found
@@ -101,6 +101,6 @@ def _named(machine: str | Path | None, config: Config) -> str:
     return name
 
 
-def _placed(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
+def _place_devices(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
     """The devices of ``module`` on ``machine``."""
     return search_mapping(machine, module) if mapping == "search" else place(machine, mesh_of(module), mapping)

@@ -42,7 +42,7 @@ class SweepProgram:
             return SweepProgram(program, None)
 
     @property
-    def seen(self) -> SweepFacts:
+    def facts(self) -> SweepFacts:
         """What a sweep knows of it."""
         module = self.program.module
         mesh, manual = module.mesh, manual_border(module)

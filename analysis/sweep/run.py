@@ -79,7 +79,7 @@ def sweep(
     load_machine(str(machine))  # unknown machines are told before anything else
     weak, programs = _programs(program, counts, None if mesh is None else as_mesh(mesh))
     planned = plan(
-        [p.seen for p in programs],
+        [p.facts for p in programs],
         counts=counts,
         weak=weak,
         settings=SweepSettings(str(machine), mapping, uneven, ignore_memory),

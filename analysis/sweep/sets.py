@@ -59,7 +59,7 @@ def read_sets(path: str | Path) -> SetFile:
     where = Location(str(path))
     data = read_toml(path)
     _known(data, _TABLES, where)
-    specs, limits = _specs(data.get("annotate", {}), where), _limits(data.get("axes", {}), where)
+    specs, limits = _read_specs(data.get("annotate", {}), where), _limits(data.get("axes", {}), where)
     mesh, sets = _table(data.get("mesh", {}), "mesh", where), _table(data.get("sets", {}), "sets", where)
     found = [_set(name, table, specs, limits, where) for name, table in sets.items()]
     axes = tuple(dict.fromkeys([*mesh, *limits, *(axis for s in found for axis in s.limits)]))
@@ -71,7 +71,7 @@ def _set(
 ) -> AnnotationSet:
     own = _table(table, f"sets.{name}", where)
     _known(own, ("annotate", "axes"), where, f"sets.{name}.")
-    more = _specs(own.get("annotate", {}), where, f"sets.{name}.")
+    more = _read_specs(own.get("annotate", {}), where, f"sets.{name}.")
     return AnnotationSet(name, {**specs, **more}, {**limits, **_limits(own.get("axes", {}), where, f"sets.{name}.")})
 
 
@@ -88,7 +88,7 @@ def _table(value: object, name: str, where: Location) -> dict[str, Any]:
     return value
 
 
-def _specs(value: object, where: Location, prefix: str = "") -> dict[str, str]:
+def _read_specs(value: object, where: Location, prefix: str = "") -> dict[str, str]:
     table = _table(value, f"{prefix}annotate", where)
     return {name: spec_text(name, spec, where) for name, spec in table.items()}
 

@@ -1,4 +1,4 @@
-"""One collective as the compiled step hands it to a transport: plain data, the same on every rank.
+"""One collective as the compiled step gives it to a transport: plain data, the same on every rank.
 
 The compiler's *lower* half rewrites every collective so that it works on whole, contiguous buffers and the group
 dimension is the leading one; a transport never has to know about array dimensions.

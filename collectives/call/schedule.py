@@ -93,7 +93,7 @@ def check_schedule(
             raise VerificationError("a choice does not say what every device takes", fix=_REPORT)
     if any(c.taken is not None and any(_events(b) for b in c.branches) for c in _choices(schedule)):
         for branch in range(max(len(c.branches) for c in _choices(schedule))):
-            ways = [list(_way(schedule, d, branch)) for d in range(num_devices)]
+            ways = [list(_meetings_of_device(schedule, d, branch)) for d in range(num_devices)]
             _run(ways, groups, known)
             for device in joint[1:]:
                 if ways[device] != ways[joint[0]]:
@@ -155,18 +155,18 @@ def _check_pairs(schedule: Schedule, known: Mapping[int, CollectiveCall]) -> Non
         raise _bad(known[index], "is started and never awaited")
 
 
-def _way(
+def _meetings_of_device(
     schedule: Schedule, device: int, branch: int
 ) -> Iterator[ScheduledCollective | ScheduledStart | ScheduledAwait]:
     """What a device comes to; of choices that all make alike it takes number ``branch``, or the last."""
     for item in schedule:
         match item:
             case ScheduleLoop(body):
-                yield from _way(body, device, branch)
-                yield from _way(body, device, branch)
+                yield from _meetings_of_device(body, device, branch)
+                yield from _meetings_of_device(body, device, branch)
             case ScheduleBranch(branches, taken):
                 chosen = min(branch, len(branches) - 1) if taken is None else taken[device]
-                yield from _way(branches[chosen], device, branch)
+                yield from _meetings_of_device(branches[chosen], device, branch)
             case _:
                 yield item
 

@@ -21,7 +21,7 @@ _FOLDERS = ("executables", "objects", "sweeps")
 _LEFT = 0.75
 
 #: Seconds between two looks at the whole folder, and between two marks of an entry.
-_PATIENCE, _MARK = 600.0, 3600.0
+_EVERY, _MARK = 600.0, 3600.0
 
 
 def mark_used(path: Path) -> None:
@@ -35,7 +35,7 @@ def evict_now_and_then(folder: Path, limit: int) -> None:
     """`evict`, unless somebody has looked in the last ten minutes: that costs a system call for each entry."""
     stamp = folder / "evicted"
     with suppress(OSError):
-        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < _PATIENCE:
+        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < _EVERY:
             return
         stamp.touch()
         evict(folder, limit)

@@ -81,14 +81,14 @@ def _argument_specs(module: Module) -> tuple[ArraySpec, ...]:
     names = module.arg_names or ("",) * len(module.parameters)
     local = [(n, s) for n, p in zip(names, module.parameters, strict=True) for s in array_leaves(p.shape.plain)]
     shardings = [s for p in module.parameters for s in _shardings(p.sharding, len(array_leaves(p.shape)))]
-    return _specs(module, "global_parameters", local, shardings)
+    return _array_specs(module, "global_parameters", local, shardings)
 
 
 def _result_specs(module: Module) -> tuple[ArraySpec, ...]:
     root = module.entry.root
     shapes = array_leaves(root.shape.plain)
     names = module.result_names if len(module.result_names) == len(shapes) else ("",) * len(shapes)
-    return _specs(
+    return _array_specs(
         module, "global_results", list(zip(names, shapes, strict=True)), _shardings(root.sharding, len(shapes))
     )
 
@@ -100,7 +100,7 @@ def _shardings(sharding: AnySharding, count: int) -> list[Sharding | None]:
     return [s if isinstance(s, Sharding) else None for s in items]
 
 
-def _specs(
+def _array_specs(
     module: Module, key: str, local: Sequence[tuple[str, Shape]], shardings: Sequence[Sharding | None]
 ) -> tuple[ArraySpec, ...]:
     """One spec per flat array; a module for one device has neither other global shapes nor shardings."""

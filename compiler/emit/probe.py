@@ -56,7 +56,7 @@ def _emit(module: ir.Module, sites: int) -> ir.Function:
     function.attributes.add("noinline")
     record, site = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
-    word = _words(b, record)
+    word = _record_fields(b, record)
     now = emit_nanoseconds(b)
     last = b.load(word(constant(I64, 0)), typ=I64)
     b.store(now, word(constant(I64, 0)))
@@ -80,5 +80,5 @@ def _emit(module: ir.Module, sites: int) -> ir.Function:
     return function
 
 
-def _words(b: ir.IRBuilder, record: ir.Value) -> Callable[[ir.Value], ir.Value]:
+def _record_fields(b: ir.IRBuilder, record: ir.Value) -> Callable[[ir.Value], ir.Value]:
     return lambda index: b.gep(record, [index], inbounds=True, source_etype=I64)

@@ -75,8 +75,8 @@ def _on_threads(
     threads: int, pieces: int, work: HostWork, uses: Sequence[Use], measured: Measured, share: HostShare, devices: int
 ) -> KernelTime:
     rates = measured.rates_for(devices, threads)
-    elements = work.elements * _rounds(pieces, threads)
-    parts = sum(p.seconds * _rounds(p.pieces, threads) for p in work.parts)
+    elements = work.elements * _turns(pieces, threads)
+    parts = sum(p.seconds * _turns(p.pieces, threads) for p in work.parts)
     memory = _memory(uses, rates, share.turns)
     waiting = rates.call_seconds + (rates.parallel_seconds if threads > 1 else 0.0)
     # Arithmetic on elements goes on while bytes come; a product's panels are copied before they are multiplied.
@@ -87,7 +87,7 @@ def _on_threads(
     return KernelTime(total, limit, best * share.turns / total if total else 0.0)
 
 
-def _rounds(pieces: int, threads: int) -> float:
+def _turns(pieces: int, threads: int) -> float:
     """Which part of the time of all pieces passes where ``threads`` take one after the other."""
     return -(-pieces // threads) / pieces
 

@@ -61,7 +61,7 @@ def _all_reduce(parts: Sequence[GroupExtent]) -> Iterator[Law]:
     if not any(p.links.torus for p in parts):
         yield _trees(parts)
         # Members beyond a power of two hand over to others first, and are told in the end.
-        rounds = [(p, _rounds(p) + (p.members & (p.members - 1) != 0)) for p in parts]
+        rounds = [(p, _doubling_steps(p) + (p.members & (p.members - 1) != 0)) for p in parts]
         busy = {p.links.name: n / p.links.bandwidth for p, n in rounds}
         start = sum(n * p.links.latency for p, n in rounds)
         yield Law("recursive doubling", start, sum(busy.values()), busy, {p.links.name: n for p, n in rounds})
@@ -91,7 +91,7 @@ def _doubling(part: GroupExtent) -> Law:
     """Through a switch: each device sends what it has to partners that are ever farther away."""
     share = (part.members - 1) / part.members
     name, seconds = part.links.name, share / part.links.bandwidth
-    return Law("halving-doubling", _rounds(part) * part.links.latency, seconds, {name: seconds}, {name: share})
+    return Law("halving-doubling", _doubling_steps(part) * part.links.latency, seconds, {name: seconds}, {name: share})
 
 
 def _torus(parts: Sequence[GroupExtent]) -> Law:
@@ -182,7 +182,7 @@ def _trees(parts: Sequence[GroupExtent]) -> Law:
         sent[p.links.name] = 2 / inside
         busy[p.links.name] = 2 / inside / p.links.bandwidth
         inside *= p.members
-    start = 2 * sum(_rounds(p) * p.links.latency for p in parts)
+    start = 2 * sum(_doubling_steps(p) * p.links.latency for p in parts)
     return Law("tree", start, max(busy.values()), busy, sent)
 
 
@@ -190,7 +190,7 @@ def _broadcast(parts: Sequence[GroupExtent]) -> Law:
     """From one member to all: along a torus from neighbour to neighbour."""
     busy = {r: p.shared / p.links.bandwidth for p in parts for r in p.links.resources}
     sent = {p.links.name: float(p.shared) for p in parts}
-    start = sum((_hops(p) if p.links.torus else _rounds(p)) * p.links.latency for p in parts)
+    start = sum((_hops(p) if p.links.torus else _doubling_steps(p)) * p.links.latency for p in parts)
     return Law("tree", start, max(busy.values()), busy, sent)
 
 
@@ -220,9 +220,9 @@ def _exchange(parts: Sequence[GroupExtent]) -> Iterator[Law]:
     yield Law("direct exchange" if torus else "pairwise exchange", start, max(busy.values()), busy, sent)
     if not torus:
         # Bruck et al., "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997.
-        busy = {p.links.name: _rounds(p) / 2 / p.links.bandwidth for p in parts}
-        moved = {p.links.name: _rounds(p) / 2 for p in parts}
-        yield Law("Bruck", sum(_rounds(p) * p.links.latency for p in parts), sum(busy.values()), busy, moved)
+        busy = {p.links.name: _doubling_steps(p) / 2 / p.links.bandwidth for p in parts}
+        moved = {p.links.name: _doubling_steps(p) / 2 for p in parts}
+        yield Law("Bruck", sum(_doubling_steps(p) * p.links.latency for p in parts), sum(busy.values()), busy, moved)
 
 
 def _middle(p: GroupExtent) -> float:
@@ -240,7 +240,7 @@ def _distance(p: GroupExtent) -> float:
     return p.shared * (n * n // 4 / n if p.around else (n * n - 1) / (3 * n))
 
 
-def _rounds(p: GroupExtent) -> int:
+def _doubling_steps(p: GroupExtent) -> int:
     return math.ceil(math.log2(p.members))
 
 

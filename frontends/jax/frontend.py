@@ -68,7 +68,7 @@ class JaxLowering:
         """The program; raises UnsupportedError for what shardc does not know."""
         module = module_from_mlir(self.mlir, own_folders=_OWN_FOLDERS)
         constants, count = len(self.signature.constants), len(self.signature.arguments)
-        kept = _kept(self.kept, count, module, constants)
+        kept = _kept_arguments(self.kept, count, module, constants)
         module = _named_by_position(module, kept, constants)
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir, self.callbacks))
         if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
@@ -307,7 +307,7 @@ def _from_exported(
         outputs = [o.update(shape=s.dims) for o, s in zip(outputs, module.results, strict=True)]
     arguments = tuple(_leaf(jax, a) for a in avals)
     results = tuple(_leaf(jax, a) for a in outputs)
-    kept = _kept(exported.module_kept_var_idx, len(arguments), module, 0)
+    kept = _kept_arguments(exported.module_kept_var_idx, len(arguments), module, 0)
     module = _named_by_position(module, kept, 0)
     signature = JaxSignature(exported.in_tree, exported.out_tree, arguments, results, kept)
     return _checked(JaxProgram.of(signature, module, data))
@@ -325,7 +325,7 @@ def _concrete(jax: Any, exported: Any, args: Sequence[Any], kwargs: Mapping[str,
     return tuple(aval.update(shape=tuple(np.shape(x) if np.isscalar(x) else x.shape)) for aval, x in given)
 
 
-def _kept(known: Any, count: int, module: Module, constants: int) -> tuple[int, ...]:
+def _kept_arguments(known: Any, count: int, module: Module, constants: int) -> tuple[int, ...]:
     if known is not None:
         return tuple(sorted(known))
     if len(module.parameters) - constants != count:
@@ -344,7 +344,7 @@ def _named_by_position(module: Module, kept: Sequence[int], constants: int) -> M
 
 
 def _checked(program: JaxProgram) -> JaxProgram:
-    """What JAX hands in and out besides the function's own values, shardc knows nothing of."""
+    """What JAX passes in and out besides the function's own values, shardc knows nothing of."""
     module = program.module
     tokens = any(p.shape.is_token for p in module.parameters) or any(s.is_token for s in module.results)
     expected = len(program.constants) + len(program.kept)

@@ -28,7 +28,7 @@ _LIBRARY = sysconfig.get_path("stdlib") + "/"
 
 @dataclass(frozen=True, slots=True)
 class Protocols:
-    """What to do when NumPy hands a call over: ``function(recorder, func, args, kwargs)`` and
+    """What to do when NumPy passes a call on: ``function(recorder, func, args, kwargs)`` and
     ``ufunc(recorder, ufunc, method, inputs, kwargs)``."""
 
     function: Callable[[Trace, Any, tuple[Any, ...], Mapping[str, Any]], Any]

@@ -23,7 +23,7 @@ from shardc.hlo.ir.types import Shape
 
 __all__ = ["UnwrapSingleTuples"]
 
-#: What calls computations as programs, and what hands on its operand.
+#: What calls computations as programs, and what passes on its operand.
 _CALLS = frozenset({"while", "conditional", "call"})
 _OPENED = frozenset({*_CALLS, "optimization-barrier", "copy"})
 

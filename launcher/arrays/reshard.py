@@ -243,7 +243,7 @@ def _identity(dims: tuple[int, ...], dtype: DType, before: Sharding, after: Shar
 
 @dataclass(frozen=True, slots=True)
 class _Permutation:
-    """The program that hands whole shards from device to device: ``before`` and ``after`` differ in who holds which."""
+    """The program that moves whole shards from device to device: ``before`` and ``after`` differ in who holds which."""
 
     before: ArrayLayout
     after: ArrayLayout

@@ -52,14 +52,14 @@ def load_safetensors(
                 f"no tensor is called {unused[0]!r}", where=str(path), fix=f"there are {_some(sorted(found))}"
             )
         wanted = {n: f for n, f in sorted(found.items()) if fnmatchcase(n, names)}
-        out.update((n, _tensor(f, n, _given(n, given), mesh, transport)) for n, f in wanted.items())
+        out.update((n, _tensor(f, n, _sharding_of(n, given), mesh, transport)) for n, f in wanted.items())
 
     nbytes = sum(f.stat().st_size for f in files if f.is_file())
     Together(transport, nbytes).do("reading safetensors", read)
     return out
 
 
-def _given(name: str, shardings: Mapping[str, Any]) -> Any:
+def _sharding_of(name: str, shardings: Mapping[str, Any]) -> Any:
     if name in shardings:
         return shardings[name]
     return next((s for pattern, s in shardings.items() if fnmatchcase(name, pattern)), None)

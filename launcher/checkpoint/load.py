@@ -93,7 +93,7 @@ class Reader:
     threads: int = 1
     bytes_read: int = 0
     _files: dict[str, TensorFile] = field(default_factory=dict)
-    _seen: set[tuple[str, str, int]] = field(default_factory=set)
+    _cut_piece: set[tuple[str, str, int]] = field(default_factory=set)
 
     def tree(self, like: Any, shardings: Any) -> Any:
         """Everything, in the structure of ``like`` or of the checkpoint."""
@@ -174,7 +174,7 @@ class Reader:
 
     def checked(self, name: str, shard: StoredShard, tiles: Mapping[int, Piece]) -> None:
         """Count tiles of a shard, and check those that were not before."""
-        new = [(n, p) for n, p in tiles.items() if (shard.file, shard.key, n) not in self._seen]
+        new = [(n, p) for n, p in tiles.items() if (shard.file, shard.key, n) not in self._cut_piece]
         self.bytes_read += sum(piece.data.nbytes for _, piece in new)
         found = for_all(checksum, [piece.data for _, piece in new], self.threads)
         for (number, piece), is_now in zip(new, found, strict=True):
@@ -184,7 +184,7 @@ class Reader:
                     where=f"{self.folder / shard.file}, {shard.key}",
                     fix="load an older checkpoint; verify=False reads what is there",
                 )
-            self._seen.add((shard.file, shard.key, number))
+            self._cut_piece.add((shard.file, shard.key, number))
 
 
 class _Wanted:
@@ -210,15 +210,15 @@ class _Source:
             data = self.reader.file(shard.file).read(shard.key, self.stored.dtype, shard.shape)
             if not self.reader.verify:
                 self.reader.bytes_read += volume(wanted) * data.dtype.itemsize
-                yield _seen(wanted, shard.region, data)
+                yield _cut_piece(wanted, shard.region, data)
                 continue
             tiles = enumerate(cut(shard.region, shard.tile))
-            parts = {n: _seen(t, shard.region, data) for n, t in tiles if overlap(wanted, t) is not None}
+            parts = {n: _cut_piece(t, shard.region, data) for n, t in tiles if overlap(wanted, t) is not None}
             self.reader.checked(self.name, shard, parts)
             yield from parts.values()
 
 
-def _seen(part: Region, whole: Region, data: NDArray[Any]) -> Piece:
+def _cut_piece(part: Region, whole: Region, data: NDArray[Any]) -> Piece:
     """``part`` of ``data``, which is ``whole``."""
     place: tuple[Any, ...] = inside(part, whole)
     return Piece(part, data[(*place, ...)])

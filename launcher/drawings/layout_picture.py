@@ -152,7 +152,7 @@ def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLim
     for chosen in _elided([*itertools.product(*(range(counts[d]) for d in stacked))], limits.panels):
         fixed = None if chosen is None else dict(zip(stacked, chosen, strict=True))
         panels.append(None if fixed is None else _panel(fixed, (rows, columns), sharding, shape.dims, holders, limits))
-    facts = (*(str(c) + ("" if c.dim in shown else _elsewhere(c)) for c in cuts), *_facts(sharding))
+    facts = (*(str(c) + ("" if c.dim in shown else _describe_cut(c)) for c in cuts), *_facts(sharding))
     over = "one device" if sharding.mesh.is_maximal or not sharding.mesh.axes else str(sharding.mesh)
     return Picture(f"{name}: {shape} over {over}", facts, rows, columns, tuple(panels))
 
@@ -238,7 +238,7 @@ def _panel(
     return Panel(", ".join(labels), tuple(tuple(cell(r, c) for c in column_parts) for r in row_parts))
 
 
-def _elsewhere(cut: Cut) -> str:
+def _describe_cut(cut: Cut) -> str:
     """Of a dimension that is neither rows nor columns."""
     return ", one panel per part" if cut.axes else ", not drawn"
 

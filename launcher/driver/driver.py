@@ -133,7 +133,7 @@ class Driver(StepDriver):
         plan = self.executable.profile
         assert plan is not None
         for arena in self.arenas.values():
-            plan.words(arena)[:] = 0
+            plan.record_integers(arena)[:] = 0
 
     def records(self) -> dict[int, StepRecord]:
         """What the steps since recorded, by device."""

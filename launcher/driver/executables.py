@@ -1,4 +1,4 @@
-"""Making executables: by this process, by a compile service, or by rank 0 of a job, which hands its own to the others.
+"""Making executables: by this process, by a compile service, or by rank 0 of a job, which gives its own to the others.
 
 All ranks that ask for the same program on the same kind of processor get rank 0's executable. It is compiled for what
 their CPUs have in common, so that all of them run the same instructions and get the same bits; ranks with another

@@ -181,7 +181,7 @@ class StepTables:
                 if k in donated and not value._shared:
                     ours.add(k)
             else:
-                shards, copied = self._placed(k, value)
+                shards, copied = self._place_value(k, value)
                 if self._sampled is not None and not isinstance(value, ShardedArray):
                     digest = self._sample(k, value, self._sampled[k])
                     values, weighted = values + digest, weighted + (k + 1) * digest
@@ -225,7 +225,7 @@ class StepTables:
             self._seen[k] = layout
         return same
 
-    def _placed(self, k: int, value: Any) -> tuple[Shards, bool]:
+    def _place_value(self, k: int, value: Any) -> tuple[Shards, bool]:
         """Shards of a value that is not there as the step takes it, and whether they are copies."""
         blocks, copied = place(value, self.layouts[k], self._devices, self.pool, self.titles[k])
         return Shards.of(dict(zip(self._devices, blocks, strict=True))), copied

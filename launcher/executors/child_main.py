@@ -37,7 +37,7 @@ def main(folder: str, tasks: Mapping[str, str] = TASKS, prepare: Sequence[str] =
     nobody else is left; the modules of the tasks ``prepare`` are imported right away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
-        signal.signal(number, signal.SIG_DFL)  # a parent under nohup hands on what it ignores
+        signal.signal(number, signal.SIG_DFL)  # a parent under nohup passes on what it ignores
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed must not get between answers
     requests: queue.SimpleQueue[MessageFrame] = queue.SimpleQueue()

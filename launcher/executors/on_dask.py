@@ -114,7 +114,7 @@ class _Cluster:
             data = payload if len(payload) < _LARGE else self._client.scatter(payload)
             call = self._executor.submit(_on_this_worker, self._name, number, running.task, data, limits, tell)
         except Exception as e:
-            running.lost(e)
+            running.give_up(e)
         else:
             running.follow(call, lambda: self._errands.submit(self._tell, number))
 

@@ -65,7 +65,7 @@ class Running:
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
-    def lost(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """Whoever had it is gone: where work is spread over machines, some of them go away."""
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         self.fail(RunError(f"the worker of {self.task!r} is lost ({text})", fix="try again"))
@@ -78,7 +78,7 @@ class Running:
         try:
             problem, answer = inner.result()
         except (Exception, CancelledError) as e:
-            self.lost(e)
+            self.give_up(e)
             return
         if problem is not None:
             self.fail(from_problem(problem))

@@ -35,7 +35,7 @@ class GpuTables(StepTables):
     def put(self, number: int, value: Any) -> ShardedArray:
         return self._array_type(self.layouts[number], self._copied(number, value), self._transport)
 
-    def _placed(self, k: int, value: Any) -> tuple[Shards, bool]:
+    def _place_value(self, k: int, value: Any) -> tuple[Shards, bool]:
         return self._copied(k, value), True
 
     def _copied(self, k: int, value: Any) -> Shards:

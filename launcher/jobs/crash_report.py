@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what starts a job does not wait for NumPy and LLVM
 
 __all__ = ["CrashReport", "CrashReporter"]
 
-_VARIABLE = "SHARDC_ROLL_CALL"
+_VARIABLE = "SHARDC_CRASH_REPORT"
 #: Bytes that are read at a time, and that a message may have.
 _PART, _MOST = 1 << 16, 1 << 26
 

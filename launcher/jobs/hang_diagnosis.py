@@ -134,7 +134,7 @@ def diverged_ranks(found: Sequence[RankStatus]) -> list[RankStatus]:
     """Those whose n-th collective of a program was another one than most had, for the first n where they differ; all
     that differ there when there is no majority."""
     for program in {s.program: None for s in found if s.recent}:
-        ways = [(s, _way(s)) for s in found if s.program == program and s.recent]
+        ways = [(s, _collectives_reached(s)) for s in found if s.program == program and s.recent]
         for n in sorted(set.intersection(*(set(way) for _, way in ways))):
             takers: dict[tuple[int, int], list[RankStatus]] = {}
             for s, way in ways:
@@ -147,7 +147,7 @@ def diverged_ranks(found: Sequence[RankStatus]) -> list[RankStatus]:
     return []
 
 
-def _way(s: RankStatus) -> dict[int, tuple[int, int]]:
+def _collectives_reached(s: RankStatus) -> dict[int, tuple[int, int]]:
     """Which collectives and phases a process came to, by number."""
     first = s.begun - len(s.recent)
     return {first + n: (index, phase) for n, (index, phase, _) in enumerate(s.recent)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["Host", "parse_hosts", "placed", "read_hostfile"]
+__all__ = ["Host", "parse_hosts", "place_ranks", "read_hostfile"]
 
 _NAME = r"(?P<name>\w[\w.-]*)"
 _INLINE = re.compile(rf"{_NAME}(?::(?P<slots>\d+))?")
@@ -60,7 +60,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     return _joined(out)
 
 
-def placed(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+def place_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     """How many of ``ranks`` run on each host, in blocks in their order; hosts with none are left out.
 
     Hosts that name a number take at most so many, the others share the rest equally. Raises `InputError` when there

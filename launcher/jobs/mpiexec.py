@@ -22,7 +22,7 @@ from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processo
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport
 from shardc.launcher.jobs.failures import describe, prefixed
-from shardc.launcher.jobs.hosts import Host, placed
+from shardc.launcher.jobs.hosts import Host, place_ranks
 from shardc.launcher.jobs.launchers import FAMILIES
 from shardc.launcher.jobs.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, detect_launcher, find_library
 from shardc.launcher.jobs.orphans import ending_with
@@ -93,7 +93,7 @@ def start_job(
     check(None, library)
     assert library is not None
     family = FAMILIES[library.kind]
-    hosts = placed(options.hosts, ranks)
+    hosts = place_ranks(options.hosts, ranks)
     check_ranks(ranks, hosts)
     check_hosts(hosts, options.words, environ)
     launcher = find_mpiexec(library, environ)
@@ -225,11 +225,11 @@ def job_environment(
 def _launchers(library: MpiLibrary, environ: Mapping[str, str]) -> Iterator[Path]:
     names = FAMILIES[library.kind].names
     resolved = library.path.resolve()
-    homes = dict.fromkeys(p / "bin" for path in (library.path, resolved) for p in list(path.parents)[1:4])
-    for home in homes:
+    folders = dict.fromkeys(p / "bin" for path in (library.path, resolved) for p in list(path.parents)[1:4])
+    for folder in folders:
         for name in names:
-            if os.access(home / name, os.X_OK):
-                yield home / name
+            if os.access(folder / name, os.X_OK):
+                yield folder / name
     for name in names:
         found = shutil.which(name, path=environ.get("PATH"))
         if found:

@@ -236,7 +236,7 @@ def run_in_job(
     config: Config,
     source: Callable[[], PartitionedProgram] | None = None,
 ) -> Outcome:
-    """Inside a running job: rank 0 makes the executable and hands it to the others; so an error is told once.
+    """Inside a running job: rank 0 makes the executable and gives it to the others; so an error is told once.
 
     ``source`` as in `run_task`, called on rank 0 when the executable is made.
     Raises `SharedFailureError` with the error of rank 0 on every rank.

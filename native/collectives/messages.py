@@ -67,7 +67,7 @@ MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"
 @exported(MESSAGES_SYMBOL)
 def perform_by_messages(state: State, index: i32, phase: i32, deadline: i64) -> i32:
     """Go through a call. Of one that a thread helps with, the caller does what needs no waiting, at the start, and then
-    hands it over."""
+    passes it on."""
     entered = monotonic_now()
     call = state.calls[index]
     if call.helped == 0 or phase not in (START, DONE_PHASE):

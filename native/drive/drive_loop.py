@@ -5,7 +5,7 @@
     i32 shardc_drive(ptr job)
 
 lets every `Row` of a `Job` run to its next stop (several of them on the pool's threads, when that takes long enough to
-be worth it), and hands the collective to the collective executor::
+be worth it), and gives the collective to the collective executor::
 
     i32 perform(ptr state, i32 index, i32 phase, i64 deadline)
 

@@ -1,6 +1,6 @@
 """What the pool's threads did: a stand-in for the pool's call that notes who computed which chunks, and when.
 
-Only steps compiled for profiling are linked to it; it hands every job on to the pool itself.
+Only steps compiled for profiling are linked to it; it passes every job on to the pool itself.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ChunkLog:
     def address(self) -> int:
         return self.loaded.address(_CALL)
 
-    def _words(self) -> NDArray[np.int64]:
+    def _log_as_integers(self) -> NDArray[np.int64]:
         find = ctypes.CFUNCTYPE(ctypes.c_size_t)(self.loaded.address(_LOG))
         kind = ctypes.c_int64 * (ctypes.sizeof(_Log) // 8)
         words: NDArray[np.int64] = np.ctypeslib.as_array(kind.from_address(find()))
@@ -102,11 +102,11 @@ class ChunkLog:
 
     def clear(self) -> None:
         """Forget everything; nothing may run meanwhile."""
-        self._words()[0] = 0
+        self._log_as_integers()[0] = 0
 
     def read(self) -> NDArray[Any]:
         """Rows (thread, begin, end, first chunk, behind the last) in order of their ends, as far as there was room."""
-        words = self._words()
+        words = self._log_as_integers()
         count, width = min(int(words[0]), _ENTRIES), ctypes.sizeof(_Entry) // 8
         return words[1 : 1 + count * width].reshape(-1, width).copy()
 

@@ -8,7 +8,7 @@ __all__ = ["NameSupply"]
 
 
 class NameSupply:
-    """Hands out names that are unique in a module; ``reserved`` are those of the global program."""
+    """Gives out names that are unique in a module; ``reserved`` are those of the global program."""
 
     def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._reserved = frozenset(reserved)

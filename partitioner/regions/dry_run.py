@@ -284,7 +284,7 @@ class DryRun(Body):
         """How the leaves of ``op`` cross a border: as was found when the program was written, or as propagated."""
         return self.context.states.get((self.signature, op)) or self.wanted(op)
 
-    def given(self, op: Instruction, nodes: Sequence[DecisionNode], times: Sequence[float]) -> Tree:
+    def value_from_nodes(self, op: Instruction, nodes: Sequence[DecisionNode], times: Sequence[float]) -> Tree:
         """The value of ``op``, its leaves given by ``nodes``."""
         pairs = iter(zip(nodes, times, strict=True))
         uses = self.uses.get(op, 1) if not op.shape.is_tuple else 2
@@ -322,7 +322,7 @@ def _parameter(body: DryRun, op: Instruction) -> Tree:
         nodes, still = body.incoming[number], body.still
         first = [node.operands[0].times for node in nodes]
         times = [t if still is None or n in still else body.times for n, t in enumerate(first)]
-        return body.given(op, nodes, times)
+        return body.value_from_nodes(op, nodes, times)
     layouts = iter(body.parameter_layouts[number])
     uses = body.uses.get(op, 1) if not op.shape.is_tuple else 2
 
@@ -353,7 +353,7 @@ def _while(body: DryRun, op: Instruction) -> Tree:
         outer = node.operands[0]
         outer.pieces = outer.pieces or next((w.pieces for w in node.results if w.pieces), None)
     times = [graph.wire_of[v].times if n in still else body.times for n, v in enumerate(before)]
-    return body.given(op, nodes, times)
+    return body.value_from_nodes(op, nodes, times)
 
 
 def _call(body: DryRun, op: Instruction) -> Tree:
@@ -363,7 +363,7 @@ def _call(body: DryRun, op: Instruction) -> Tree:
     results = body.wanted(callee.root)
     nodes = body.border(callee.root, results, (1, 1), free=_may_move(body, callee))
     _leave(body, nodes, body.inner(callee, incoming, results))
-    return body.given(op, nodes, [body.times] * len(nodes))
+    return body.value_from_nodes(op, nodes, [body.times] * len(nodes))
 
 
 def _argument(body: DryRun, callee: Computation, parameter: Instruction, operand: Instruction) -> list[DecisionNode]:
@@ -393,7 +393,7 @@ def _conditional(body: DryRun, op: Instruction) -> Tree:
     for branch, operand in zip(branches, op.operands[1:], strict=True):
         incoming = [_argument(body, branch, branch.parameters[0], operand)]
         _leave(body, nodes, body.inner(branch, incoming, results))
-    return body.given(op, nodes, [body.times] * len(nodes))
+    return body.value_from_nodes(op, nodes, [body.times] * len(nodes))
 
 
 _BORDERS: Mapping[str, Callable[[DryRun, Instruction], Tree]] = {

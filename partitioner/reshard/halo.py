@@ -295,9 +295,9 @@ class _Assembly:
 
     def stacked(self) -> Instruction:
         """Every part is put over the fill where its device wants it."""
-        return self._written(self.steps.order) if self.steps.order is not None else self._select()
+        return self._write_parts(self.steps.order) if self.steps.order is not None else self._select()
 
-    def _written(self, order: Sequence[int]) -> Instruction:
+    def _write_parts(self, order: Sequence[int]) -> Instruction:
         """Part after part written into the fill; those of other devices beyond its end."""
         em, dim, size = self.em, self.line.dim, self.target.size
         rounds = self.steps.rounds

@@ -216,16 +216,16 @@ def emit_move(
             return _emit_all_to_all(em, x, dims, step)
         case ReduceScatter(dim, atoms):
             x = rechunk(em, x, dims[dim], (dim, before.dims[dim], _chunk(table, after, dims, dim, atoms)))
-            return em.reduce_scatter(x, dim, atoms, _way(before, moved))
+            return em.reduce_scatter(x, dim, atoms, _reduction_name(before, moved))
         case AllReduce(atoms):
-            return em.all_reduce(x, atoms, _way(before, moved))
+            return em.all_reduce(x, atoms, _reduction_name(before, moved))
         case MakePartial(atoms, reduction):
             return em.keep_on_first(x, atoms, em.identity(reduction, x.shape.dtype))
         case Permute():
             return em.permute(x, permutation(table, before, after))
 
 
-def _way(layout: AxisLayout, moved: bool) -> str:
+def _reduction_name(layout: AxisLayout, moved: bool) -> str:
     return "bits" if moved and layout.reduction == "sum" else layout.reduction
 
 

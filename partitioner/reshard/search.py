@@ -206,7 +206,7 @@ class Resharder:
         return _Goal(dims, nbytes, trials, max(ends), ends[1])
 
     def _find(self, goal: _Goal, source: AxisLayout) -> Path | None:
-        """A* with `_at_least` as the bound; after ``goal.patience`` states the best path so far, if any."""
+        """A* with `_at_least` as the bound; after ``goal.trials`` states the best path so far, if any."""
         best: dict[AxisLayout, tuple[float, int, int]] = {source: (0.0, 0, 0)}
         back: dict[AxisLayout, ReshardStep] = {}
         heap: list[tuple[float, int, int, int, AxisLayout]] = [(self._at_least(goal, source), 0, 0, 0, source)]

@@ -73,7 +73,7 @@ def _on_first(body: Body, op: Instruction, operands: list[Instruction]) -> list[
     parts = [call]
     if op.shape.is_tuple:
         parts = [inside.add("get-tuple-element", s, call, index=k) for k, s in enumerate(op.shape.elements)]
-    words = [w for x in parts for w in _words(inside, op, x)]
+    words = [w for x in parts for w in _bits_as_integers(inside, op, x)]
     outside = _branch(body, op, given.shape)
     zeros = [outside.splat(outside.scalar(0, w.shape.dtype), w.shape.dims) for w in words]
     called, skipped = _ended(body, f"call.{op.name}", inside, words), _ended(body, f"skip.{op.name}", outside, zeros)
@@ -95,12 +95,12 @@ def _ended(body: Body, name: str, em: Emitter, results: list[Instruction]) -> Co
     return Computation(body.context.computation_names.own(name), em.instructions, root)
 
 
-def _words(em: Emitter, op: Instruction, x: Instruction) -> list[Instruction]:
+def _bits_as_integers(em: Emitter, op: Instruction, x: Instruction) -> list[Instruction]:
     """A result as integers of its bits: added to zeros, they are the same."""
     shape = x.shape
     if shape.dtype.is_complex:
         parts = [em.add(part, shape.with_dtype(_half(shape.dtype)), x) for part in ("real", "imag")]
-        return [w for part in parts for w in _words(em, op, part)]
+        return [w for part in parts for w in _bits_as_integers(em, op, part)]
     if not shape.dtype.is_float:
         return [x]
     word = DTYPES.get(f"u{shape.dtype.bits}")
@@ -112,7 +112,7 @@ def _words(em: Emitter, op: Instruction, x: Instruction) -> list[Instruction]:
 
 
 def _from_words(em: Emitter, shape: Shape, words: Iterator[Instruction]) -> Instruction:
-    """The result whose `_words` these are."""
+    """The result whose `_bits_as_integers` these are."""
     if shape.dtype.is_complex:
         part = shape.with_dtype(_half(shape.dtype))
         return em.add("complex", shape, *(_from_words(em, part, words) for _ in range(2)))

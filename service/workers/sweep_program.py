@@ -68,7 +68,7 @@ def sweep_program(bench: Workbench, order: SweepOrder) -> dict[str, bytes] | Wan
         programs, seen = [], plain.from_plain(tuple[SweepFacts, ...], plain.read_json(part.notes))
     else:
         programs = _read(bench, order)
-        seen = tuple(p.seen for p in programs)
+        seen = tuple(p.facts for p in programs)
     planned = _plan(bench, order, seen)
     alone = bool(programs) and planned.workers(part.workers) == 1
     assessor = assessor_here([p.program for p in programs]) if alone else _look_up_in(part.found)

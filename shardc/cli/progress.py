@@ -18,7 +18,7 @@ __all__ = ["Line", "shown_progress"]
 #: Commands that draw something of their own.
 _OTHERS = frozenset(("sweep", "calibrate", "demo", "serve", "mpiexec"))
 #: Seconds until the line appears, and between two states of it.
-_PATIENCE = 1.0
+_DELAY = 1.0
 _TICK = 0.2
 
 
@@ -48,9 +48,9 @@ def shown_progress(arguments: Sequence[str]) -> Iterator[None]:
 class Line(logging.Handler):
     """Draws stages while they are under way: ``partition: tidy, 12 s``. A stage that ends has erased its line."""
 
-    def __init__(self, stream: TextIO, patience: float = _PATIENCE, tick: float = _TICK) -> None:
+    def __init__(self, stream: TextIO, delay: float = _DELAY, tick: float = _TICK) -> None:
         super().__init__(logging.DEBUG)
-        self.stream, self.patience, self.tick = stream, patience, tick
+        self.stream, self.delay, self.tick = stream, delay, tick
         self.start = time.monotonic()
         self.stages: list[str] = []
         self.detail = ""
@@ -82,7 +82,7 @@ class Line(logging.Handler):
         while not self.done.wait(self.tick):
             seconds = time.monotonic() - self.start
             with self.lock or threading.RLock():
-                if self.stages and seconds >= self.patience:
+                if self.stages and seconds >= self.delay:
                     said = dict.fromkeys((self.stages[0], *self.stages[-1:], *((self.detail,) if self.detail else ())))
                     self._write(f"\r\033[K{': '.join(said)}, {seconds:.0f} s"[: _width() + 4])
                     self.drawn = True

@@ -107,9 +107,9 @@ def _kind(hint: Any) -> Kind | None:
         inner = _kind(next(a for a in args if a is not type(None)))
         return None if inner is None else _or_none(inner)
     if origin is tuple and args == (str, ...):
-        return Kind("words with + between them", _words, "+".join)
+        return Kind("words with + between them", _split_words, "+".join)
     if origin is frozenset and args == (str,):
-        return Kind("words with + between them", lambda v: frozenset(_words(v)), lambda v: "+".join(sorted(v)))
+        return Kind("words with + between them", lambda v: frozenset(_split_words(v)), lambda v: "+".join(sorted(v)))
     return _nested(hint) if hint in _NESTED else None
 
 
@@ -149,7 +149,7 @@ def _one_of(words: tuple[str, ...], value: Value) -> str:
     return _text(value)
 
 
-def _words(value: Value) -> tuple[str, ...]:
+def _split_words(value: Value) -> tuple[str, ...]:
     return tuple(w.strip() for w in _text(value).split("+") if w.strip())
 
 

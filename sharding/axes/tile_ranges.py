@@ -1,7 +1,7 @@
 """Tile assignments read as ranges of the device number.
 
 The numbers 0..N-1 form one long axis; a digit of the device number is a range ``(low, high)`` of it, as for sub-axes
-(``low`` positions come before, the digit has ``high / low`` values). A tile assignment orders such digits and hands
+(``low`` positions come before, the digit has ``high / low`` values). A tile assignment orders such digits and assigns
 them to dimensions. Explicit device lists are taken apart into digits, too, where they have that structure.
 """
 

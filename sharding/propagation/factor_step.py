@@ -194,13 +194,13 @@ class FactorStep:
         if part is None or any(contains(a, part, self.mesh) for a in state.axes):
             return part
         if not state.closed and not state.overflow:
-            room = part if state.minor else self._room(part, before, self.rule.factors[factor].size)
+            room = part if state.minor else self._fitting_part(part, before, self.rule.factors[factor].size)
             if room is not None:
                 return room
         last = state.axes[-1] if state.axes else None
         return last if last is not None and is_prefix(last, part, self.mesh) else None
 
-    def _room(self, axis: AxisRef, before: int, size: int) -> AxisRef | None:
+    def _fitting_part(self, axis: AxisRef, before: int, size: int) -> AxisRef | None:
         """The major part of ``axis`` that divides what ``before`` shards leave of a factor."""
         if before == 0 or size % before:
             return None

@@ -188,7 +188,7 @@ def test_events_beyond_the_room_are_counted() -> None:
     plan = executable.profile
     assert plan is not None
     arena = np.zeros(executable.arena_bytes, np.uint8)
-    words = plan.words(arena)
+    words = plan.record_integers(arena)
     words[1] = plan.events + 3
     assert plan.read(arena).dropped == 3
     assert len(plan.read(arena).events) == plan.events

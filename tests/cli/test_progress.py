@@ -31,7 +31,7 @@ def wait_for(terminal: Terminal, text: str) -> None:
 
 def test_a_stage_is_drawn_with_its_detail_and_erased_at_its_end() -> None:
     terminal = Terminal()
-    line = Line(terminal, patience=0, tick=0.005)
+    line = Line(terminal, delay=0, tick=0.005)
     log = logging.getLogger(LOGGER)
     log.addHandler(line)
     log.setLevel(logging.DEBUG)

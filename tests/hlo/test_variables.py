@@ -37,7 +37,7 @@ GOOD = {
     "SHARDC_SERVER_KEY": ["0F" * 32],
     "SHARDC_BIND": ["auto", "none", "core", "numa"],
     "SHARDC_RANKS": ["1", "4"],
-    "SHARDC_ROLL_CALL": ["name"],
+    "SHARDC_CRASH_REPORT": ["name"],
 }
 SWITCHES = ["SHARDC_CHECK", "SHARDC_SHARED_MEMORY", "SHARDC_TRANSFER_THREAD", "SHARDC_TF32", "SHARDC_DETERMINISTIC"]
 BAD = {
@@ -58,7 +58,7 @@ BAD = {
     "SHARDC_SERVER_KEY": ["0f", "g" * 64, "no/such/file", __file__],
     **{
         name: ["a\nb", " a", "\x1b[0m"]
-        for name in ("SHARDC_MACHINE", "SHARDC_SERVER", "SHARDC_TOKEN", "SHARDC_ROLL_CALL")
+        for name in ("SHARDC_MACHINE", "SHARDC_SERVER", "SHARDC_TOKEN", "SHARDC_CRASH_REPORT")
     },
 }
 
@@ -85,7 +85,7 @@ def test_all_variables_are_in_the_table_and_in_the_tests() -> None:
                 used |= set(re.findall(r"\bSHARDC_[A-Z0-9_]+\b", file.read_text()))
     assert used - {"SHARDC_MPI"} == set(VARIABLES) == GOOD.keys() | set(SWITCHES) == set(BAD)
     documented = (ROOT / "docs/cli.md").read_text() + (ROOT / "docs/service.md").read_text()
-    for_ranks = {"SHARDC_BIND", "SHARDC_RANKS", "SHARDC_ROLL_CALL"}
+    for_ranks = {"SHARDC_BIND", "SHARDC_RANKS", "SHARDC_CRASH_REPORT"}
     assert {name for name in VARIABLES if f"`{name}" not in documented} == for_ranks
 
 
@@ -137,7 +137,7 @@ def test_drawn_words_are_values_in_range_or_refused(name: str, text: str) -> Non
 def test_commands_end_with_the_variable_and_the_value(
     name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if name in ("SHARDC_BIND", "SHARDC_ROLL_CALL"):
+    if name in ("SHARDC_BIND", "SHARDC_CRASH_REPORT"):
         monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv(name, BAD[name][0])
     assert main(["run", str(ROOT / "examples/hlo_annotated/mlp.hlo")]) == 2

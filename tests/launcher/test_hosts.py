@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError
-from shardc.launcher.jobs.hosts import Host, parse_hosts, placed, read_hostfile
+from shardc.launcher.jobs.hosts import Host, parse_hosts, place_ranks, read_hostfile
 from shardc.launcher.jobs.launchers import FAMILIES
 
 
@@ -44,13 +44,13 @@ def test_bad_hostfiles(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_places() -> None:
-    assert placed((), 4) == ()
-    assert placed(parse_hosts("a:2,b:2"), 3) == (Host("a", 2), Host("b", 1))
-    assert placed(parse_hosts("a:4,b:2"), 3) == (Host("a", 3),)
-    assert placed(parse_hosts("a,b,c"), 7) == (Host("a", 3), Host("b", 2), Host("c", 2))
-    assert placed(parse_hosts("a:1,b,c"), 5) == (Host("a", 1), Host("b", 2), Host("c", 2))
+    assert place_ranks((), 4) == ()
+    assert place_ranks(parse_hosts("a:2,b:2"), 3) == (Host("a", 2), Host("b", 1))
+    assert place_ranks(parse_hosts("a:4,b:2"), 3) == (Host("a", 3),)
+    assert place_ranks(parse_hosts("a,b,c"), 7) == (Host("a", 3), Host("b", 2), Host("c", 2))
+    assert place_ranks(parse_hosts("a:1,b,c"), 5) == (Host("a", 1), Host("b", 2), Host("c", 2))
     with pytest.raises(InputError, match="5 ranks, and 4 places on a:2, b:2"):
-        placed(parse_hosts("a:2,b:2"), 5)
+        place_ranks(parse_hosts("a:2,b:2"), 5)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(1, 20))
@@ -58,9 +58,9 @@ def test_every_rank_has_one_place(slots: list[int], ranks: int) -> None:
     hosts = [Host(f"h{i}", n) for i, n in enumerate(slots)]
     if all(slots) and sum(slots) < ranks:
         with pytest.raises(InputError):
-            placed(hosts, ranks)
+            place_ranks(hosts, ranks)
         return
-    found = placed(hosts, ranks)
+    found = place_ranks(hosts, ranks)
     assert sum(h.slots for h in found) == ranks
     assert all(0 < h.slots <= (dict(zip((x.name for x in hosts), slots, strict=True))[h.name] or ranks) for h in found)
 

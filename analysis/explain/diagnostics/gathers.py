@@ -36,7 +36,7 @@ def full_gathers(survey: Survey) -> Iterator[Diagnostic]:
                 yield _warned(survey, group, text, taken)
                 break
             again = _repeated(survey, part, frozenset(group.rows[0]["axes"]))
-            if again is not None and survey.lost(*again[1:]) >= survey.thresholds.work:
+            if again is not None and survey.wasted_share(*again[1:]) >= survey.thresholds.work:
                 axes, what = " and ".join(group.rows[0]["axes"]), f"{again[0].opcode} %{again[0].name}"
                 text = f"is gathered over {axes}, along which all devices then do the same {what}"
                 yield _warned(survey, group, text, part.shape.nbytes)

@@ -23,7 +23,7 @@ def repeated_work(survey: Survey) -> Iterator[Diagnostic]:
         share = again / total if total else 0.0
         if axis not in used:
             yield _unused(survey, axis, size, share)
-        elif total and survey.lost(again, size) >= survey.thresholds.work:
+        elif total and survey.wasted_share(again, size) >= survey.thresholds.work:
             yield _repeated(survey, axis, size, alike, share)
 
 

@@ -102,7 +102,7 @@ class Survey:
         heavy = [(i, n) for i, n in found if i.opcode in PRODUCTS]
         return heavy or [(i, n) for i, n in found if n]
 
-    def lost(self, flops: int, positions: int) -> float:
+    def wasted_share(self, flops: int, positions: int) -> float:
         """What of the step is lost when so many positions do the same work: of its time on a machine, else of its
         arithmetic.
 

@@ -54,8 +54,8 @@ class Transform:
             kernel = np.zeros(self.length, np.complex128)
             kernel[:n] = np.conj(chirp)
             kernel[self.length - n + 1 :] = np.conj(chirp[:0:-1])
-            self.chirp = _apart(b.module, chirp)
-            self.kernel = _apart(b.module, np.fft.fft(kernel) / self.length)
+            self.chirp = _split_constant(b.module, chirp)
+            self.kernel = _split_constant(b.module, np.fft.fft(kernel) / self.length)
 
     @property
     def row_bytes(self) -> int:
@@ -109,9 +109,9 @@ class _Stages:
         self.radices = radices(n)
         self.step = 1 if n <= _WHOLE_TABLE else 1 << (n.bit_length() // 2)
         k = np.arange(-(-n // self.step), dtype=np.int64)
-        self.coarse = _apart(b.module, roots(n, k * self.step, inverse=inverse))
+        self.coarse = _split_constant(b.module, roots(n, k * self.step, inverse=inverse))
         self.coarse_size = len(k)
-        self.fine = _apart(b.module, roots(n, np.arange(self.step, dtype=np.int64), inverse=inverse))
+        self.fine = _split_constant(b.module, roots(n, np.arange(self.step, dtype=np.int64), inverse=inverse))
 
     def load(self, row: ir.Value, k: ir.Value, lanes: int) -> Pair:
         (real,) = memory.load(self.b, row, k, _REAL, lanes)
@@ -270,7 +270,7 @@ def roots(n: int, exponents: NDArray[np.int64], *, inverse: bool) -> NDArray[np.
     return np.asarray(real + 1j * imaginary if inverse else real - 1j * imaginary)
 
 
-def _apart(module: ir.Module, values: NDArray[Any]) -> ir.Value:
+def _split_constant(module: ir.Module, values: NDArray[Any]) -> ir.Value:
     """A constant array: all real parts, then all imaginary parts."""
     data = np.concatenate([values.real, values.imag]).tobytes()
     name = "shardc.roots." + hashlib.sha256(data).hexdigest()[:24]

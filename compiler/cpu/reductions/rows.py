@@ -92,9 +92,9 @@ class _RowWalk:
         self.shapes = kernel.result_shapes
         frame = plan.frame
         self.row, self.column = e.source.loop(frame.rows), e.source.loop(frame.columns)
-        kept = delinearise(e.source, Expr.of(self.row), [frame.dims[d] for d in frame.kept])
+        kept = delinearise(e.source, Expr.of(self.row), [frame.dims[d] for d in frame.kept_dims])
         reduced = delinearise(e.source, Expr.of(self.column), [frame.dims[d] for d in frame.reduced])
-        self.at = dict(zip((*frame.kept, *frame.reduced), (*kept, *reduced), strict=True))
+        self.at = dict(zip((*frame.kept_dims, *frame.reduced), (*kept, *reduced), strict=True))
         self.scratch: dict[Instruction, ir.Value] = {}
         for i, (_, place) in plan.kept.items():
             if place is None:

@@ -48,7 +48,7 @@ class Reducer:
         return identity_of(self.computation, self.dtypes[0]) if len(self.dtypes) == 1 else None
 
     @property
-    def words(self) -> list[ir.Type]:
+    def part_types(self) -> list[ir.Type]:
         """The types of all parts of the accumulators in shared or scratch memory."""
         return [word_type(register_type(d)) for d in self.dtypes for _ in range(part_count(d))]
 
@@ -131,7 +131,7 @@ class Totals:
 
 
 class SharedSpace:
-    """Hands out a block's shared memory; ``nbytes`` is how much has been."""
+    """Gives out a block's shared memory; ``nbytes`` is how much has been."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -214,7 +214,7 @@ def across_threads(
         return values
     b = frame.builder
     warps = threads // code.warp
-    places = [[code.shared(b, s.take(warps * word_bytes(t))) for t in r.words] for r, _ in totals]
+    places = [[code.shared(b, s.take(warps * word_bytes(t))) for t in r.part_types] for r, _ in totals]
     lane, warp = b.urem(thread, constant(I32, code.warp)), b.udiv(thread, constant(I32, code.warp))
     writing = IfBlock(frame, b.icmp_unsigned("==", lane, constant(I32, 0)))
     for row, mine in zip(places, values, strict=True):

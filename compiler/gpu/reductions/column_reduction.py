@@ -195,7 +195,8 @@ def _meet(
     """Fold what the threads of a column hold into those of its first row: neighbours, then pairs."""
     e, plan, code, b, lanes = stage.e, stage.plan, stage.e.code, frame.builder, totals.lanes
     places = [
-        [code.shared(b, shared.take(shape.threads * lanes * word_bytes(t))) for t in r.words] for r in plan.reducers
+        [code.shared(b, shared.take(shape.threads * lanes * word_bytes(t))) for t in r.part_types]
+        for r in plan.reducers
     ]
     own = b.mul(b.zext(code.thread(b), I64), constant(I64, lanes))
     _put(frame, totals.read(frame), places, own, lanes)

@@ -111,7 +111,7 @@ def plan_folds(
         source, leaves, dims, [partial(_at, f, dims, s.dims) for f, s in zip(elements, shapes, strict=True)]
     )
     uses = tuple({u.key: u for u in outer.folds}.values())
-    if not uses or outer.one_by_one or not all(_alike(u, uses[0]) for u in outer.folds) or 0 in uses[0].fold.sizes:
+    if not uses or outer.one_by_one or not all(_folds_like(u, uses[0]) for u in outer.folds) or 0 in uses[0].fold.sizes:
         return None
     if not frozenset(results.variables) <= frozenset().union(*map(bases, uses[0].index)):
         return None  # several results would repeat one fold
@@ -142,7 +142,7 @@ def _planned(
             return space, recorder
 
 
-def _alike(use: FoldUse, first: FoldUse) -> bool:
+def _folds_like(use: FoldUse, first: FoldUse) -> bool:
     """The same positions, and an element that exists for every result (not one of a padded array)."""
     same = use.index == first.index and use.fold.sizes == first.fold.sizes
     dims = next(use.key.shape.leaves()).dims

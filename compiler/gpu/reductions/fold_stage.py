@@ -31,7 +31,7 @@ def kernel_plan(kernel: GpuKernel, source: VarSource | None = None) -> FoldPlan 
 
 def partials_of(kernel: GpuKernel, plan: FoldPlan, count: int) -> list[LaunchArray]:
     """Scratch memory for ``count`` accumulators of each part."""
-    return [kernel.scratch(count * word_bytes(t)) for r in plan.reducers for t in r.words]
+    return [kernel.scratch(count * word_bytes(t)) for r in plan.reducers for t in r.part_types]
 
 
 @dataclass
@@ -71,7 +71,9 @@ class FoldStage:
 
         def take(frame: Frame, unit: ir.Value, holds: ir.Value | None) -> list[list[Val]]:
             at, rest = frame.builder.add(start, frame.builder.mul(unit, constant(I64, stride))), iter(pointers)
-            return [load_words(frame, r.dtypes, [next(rest) for _ in r.words], at, lanes) for r in self.plan.reducers]
+            return [
+                load_words(frame, r.dtypes, [next(rest) for _ in r.part_types], at, lanes) for r in self.plan.reducers
+            ]
 
         return take
 

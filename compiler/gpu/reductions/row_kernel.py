@@ -163,8 +163,8 @@ class _RowThread:
         """The index of a value that has a spot, at the present row and at ``column``."""
         frame, source, spot = self.plan.frame, self.e.source, self.plan.spots[i]
         assert spot is not None, f"%{i.name} has no place in the rows"
-        kept = delinearise(source, Expr.of(self.row), [frame.dims[d] for d in frame.kept])
-        at = dict(zip(frame.kept, kept, strict=True))
+        kept = delinearise(source, Expr.of(self.row), [frame.dims[d] for d in frame.kept_dims])
+        at = dict(zip(frame.kept_dims, kept, strict=True))
         if column is not None:
             reduced = delinearise(source, Expr.of(column), [frame.dims[d] for d in frame.reduced])
             at.update(zip(frame.reduced, reduced, strict=True))

@@ -60,8 +60,8 @@ def emit_column_scan(kernel: GpuKernel, scan: Scan) -> None:
         _emit(kernel, _ColumnScan(scan, lanes, scan.length))
         return
     cut = _ColumnScan(scan, lanes, -(-scan.length // chunks))
-    places = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.words]
-    carries = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.words]
+    places = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.part_types]
+    carries = [kernel.scratch(cut.chunks * columns * word_bytes(t)) for t in scan.reducer.part_types]
     _emit(kernel, cut, target=places, totals_only=True)
     over = Scan(scan.reducer, scan.outer, cut.chunks, scan.inner, False, scan.free)
     _emit(kernel, _ColumnScan(over, lanes, cut.chunks), source=places, target=carries)

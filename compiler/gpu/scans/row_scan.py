@@ -71,8 +71,8 @@ def emit_row_scan(kernel: GpuKernel, scan: Scan) -> None:
         _emit(kernel, rows)
         return
     count = scan.outer * rows.chunks
-    places = [kernel.scratch(count * word_bytes(t)) for t in scan.reducer.words]
-    carries = [kernel.scratch(count * word_bytes(t)) for t in scan.reducer.words]
+    places = [kernel.scratch(count * word_bytes(t)) for t in scan.reducer.part_types]
+    carries = [kernel.scratch(count * word_bytes(t)) for t in scan.reducer.part_types]
     _emit(kernel, rows, target=places, totals_only=True)
     over = Scan(scan.reducer, scan.outer, rows.chunks, 1, False, scan.free)
     _emit(kernel, _RowScan.of(kernel.target, over, 1, cut=False), source=places, target=carries)
@@ -108,7 +108,7 @@ class _Along:
         self.totals = Totals(f.e, [self.reducer], 1)
         warps = rows.shape.width // code.warp
         self.meeting = [
-            code.shared(b, self.shared.take(warps * word_bytes(t))) for t in self.reducer.words if warps > 1
+            code.shared(b, self.shared.take(warps * word_bytes(t))) for t in self.reducer.part_types if warps > 1
         ]
 
     def go(self) -> None:

@@ -271,7 +271,7 @@ def _joined(x: _KernelFacts, y: _KernelFacts) -> _KernelFacts | None:
 
 def _common_frame(x: RowFrame, y: RowFrame) -> RowFrame | None:
     for a, b in ((x, y), (y, x)):
-        if a == b or (not b.reduced and b.dims in (a.dims, tuple(a.dims[d] for d in a.kept))):
+        if a == b or (not b.reduced and b.dims in (a.dims, tuple(a.dims[d] for d in a.kept_dims))):
             return a
     return None
 
@@ -280,7 +280,7 @@ def _in_frame(k: _KernelFacts, frame: RowFrame) -> _KernelFacts:
     """A kernel over the whole frame, or one that has an element per row of it."""
     if len(k.frame.dims) == len(frame.dims):
         return k
-    along = frame.kept
+    along = frame.kept_dims
     reads = {v: None if spot is None else tuple(along[d] for d in spot) for v, spot in k.reads.items()}
     makes = {v: tuple(along[d] for d in spot) for v, spot in k.makes.items()}
     return replace(k, frame=frame, reads=reads, makes=makes)
@@ -302,4 +302,4 @@ def _runs_well(k: _KernelFacts) -> bool:
     if frame.rows < _FEW_ROWS or (k.feeds and row_bytes > _ROW_BYTES):
         return False
     # Reductions over other dimensions than the last run side by side only, and over the same rows.
-    return frame.walks_rows or (not k.feeds and all(spot == frame.kept for spot in k.makes.values()))
+    return frame.walks_rows or (not k.feeds and all(spot == frame.kept_dims for spot in k.makes.values()))

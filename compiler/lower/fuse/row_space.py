@@ -30,7 +30,7 @@ class RowFrame:
     reduced: tuple[int, ...] = ()
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def kept_dims(self) -> tuple[int, ...]:
         return tuple(d for d in range(len(self.dims)) if d not in self.reduced)
 
     @property
@@ -40,7 +40,7 @@ class RowFrame:
 
     @property
     def rows(self) -> int:
-        return math.prod(self.dims[d] for d in self.kept)
+        return math.prod(self.dims[d] for d in self.kept_dims)
 
     @property
     def columns(self) -> int:
@@ -92,7 +92,7 @@ def spot_in(dims: tuple[int, ...], frame: RowFrame) -> Spot | None:
     run = long_dims(dims)
     if run == frame.dims:
         return frame.full
-    return frame.kept if frame.reduced and run == tuple(frame.dims[d] for d in frame.kept) else None
+    return frame.kept_dims if frame.reduced and run == tuple(frame.dims[d] for d in frame.kept_dims) else None
 
 
 def spots_in(computation: Computation, frame: RowFrame) -> dict[Instruction, Spot | None]:

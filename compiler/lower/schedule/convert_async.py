@@ -35,7 +35,7 @@ class ConvertAsync:
         overlap = self.overlap
         if overlap is None or not any(i.opcode in COLLECTIVES for i in module.instructions()):
             return module
-        placement = overlap.placed(module)
+        placement = overlap.place_devices(module)
         return map_computations(module, lambda c: _converted(c, overlap, placement), only=step_computations(module))
 
 

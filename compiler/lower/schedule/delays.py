@@ -41,7 +41,7 @@ class Delays:
                 self._urgent.add(i)
 
     def between(self, a: Iterable[Instruction], b: Iterable[Instruction]) -> bool:
-        """Would what one of two kernels hands to a collective wait for more if they were one?"""
+        """Would what one of two kernels gives to a collective wait for more if they were one?"""
         (first, urgent_a), (second, urgent_b) = self._of(a), self._of(b)
         return (urgent_a and bool(second & ~first)) or (urgent_b and bool(first & ~second))
 

@@ -40,7 +40,7 @@ class Overlap:
     measured: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     placement: Placement | None = None
 
-    def placed(self, module: Module) -> Placement:
+    def place_devices(self, module: Module) -> Placement:
         """Where the devices of ``module`` lie: as it was given, else by default. Raises `InputError` for a misfit."""
         if self.placement is not None:
             return self.placement

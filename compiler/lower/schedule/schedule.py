@@ -61,7 +61,7 @@ class Schedule:
 def model_timeline(module: Module, overlap: Overlap) -> Timeline:
     """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
     steps = step_computations(module)
-    placement = overlap.placed(module)
+    placement = overlap.place_devices(module)
     seconds: dict[Computation, float] = {}
     found = Timeline(0.0, {}, {})
     for c in module.computations:
@@ -97,7 +97,7 @@ class _Scheduling:
 
     def of(self, module: Module) -> Module:
         bodies = loop_bodies(module)
-        placement = self.overlap.placed(module)
+        placement = self.overlap.place_devices(module)
         seconds: dict[Computation, float] = {}
 
         def schedule(c: Computation) -> Computation:

@@ -39,7 +39,7 @@ def _relabelled(computation: Computation) -> Computation:
         if old.opcode == "convolution":
             return _reading(old, operands, [o in readable for o in old.operands])
         if old.opcode == "transpose" and old.operands[0].opcode == "convolution" and single(old.operands[0]):
-            return _written(old, operands[0])
+            return _write_transposed(old, operands[0])
         return None
 
     return rebuild_computation(computation, change, only={"convolution", "transpose"})
@@ -63,7 +63,7 @@ def _reading(old: Instruction, operands: Sequence[Instruction], allowed: Sequenc
     return make("convolution", old.shape, (left, right), old).replace(attrs=attrs)
 
 
-def _written(transpose: Instruction, convolution: Instruction) -> Instruction | None:
+def _write_transposed(transpose: Instruction, convolution: Instruction) -> Instruction | None:
     """The convolution that writes its result as ``transpose`` orders it."""
     if convolution.opcode != "convolution":
         return None

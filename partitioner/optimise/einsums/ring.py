@@ -76,11 +76,11 @@ class RingReader:
     ) -> Instruction:
         """``total`` with what this part gives."""
         if self.dot is None or self.cut is None:
-            return _written(e, total, part, self.dim, start)
+            return _write_part(e, total, part, self.dim, start)
         operands = [part, other] if self.side == 0 else [other, part]
         made = multiply_parts(e, self.dot, self.cut, operands, start, size, self.side)
         if self.cut.result is not None:
-            return _written(e, total, made, self.cut.result, start)
+            return _write_part(e, total, made, self.cut.result, start)
         return e.add("add", total.shape, total, made)
 
     def end(self, e: Emitter, total: Instruction) -> Instruction:
@@ -92,7 +92,7 @@ class RingReader:
         return self.cut is not None and self.cut.result is None
 
 
-def _written(e: Emitter, total: Instruction, part: Instruction, dim: int, start: Instruction) -> Instruction:
+def _write_part(e: Emitter, total: Instruction, part: Instruction, dim: int, start: Instruction) -> Instruction:
     starts = [start if d == dim else e.index(0) for d in range(total.shape.rank)]
     return e.add("dynamic-update-slice", total.shape, total, part, *starts)
 

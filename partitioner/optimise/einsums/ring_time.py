@@ -50,7 +50,7 @@ class _Times:
             return total + max(self.hop, 2 * part) + part
         return total + 2 * part
 
-    def apart(self, n: int) -> float:
+    def one_after_the_other(self, n: int) -> float:
         """First the collective, which may use both directions as well, then the product."""
         return min(self.collective, self.one_way(n, 0.0), self.two_ways(n, 0.0)) + self.whole
 
@@ -156,5 +156,5 @@ def _least(choice: Choice, times: _Times | None, ring: Ring) -> Ring | None:
     if n > 2:
         rows.append((times.two_ways(n, times.part), both))
     seconds, best = min(rows, key=lambda row: row[0])
-    limit = math.inf if choice == "always" else (1 - _WORTH) * times.apart(n)
+    limit = math.inf if choice == "always" else (1 - _WORTH) * times.one_after_the_other(n)
     return best if seconds < limit else None

@@ -148,7 +148,7 @@ def _rotate(carry: Carry, count: LoopCounter, tail: _Tail) -> list[Instruction]:
 
     def remember(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         made = change(old, operands)
-        now[old] = made if made is not None else _kept(old, operands, body, parameter)
+        now[old] = made if made is not None else _keep_operands(old, operands, body, parameter)
         return now[old]
 
     condition = retype(carry.condition, carry.condition.parameters[0].replace(shape=shape))
@@ -165,7 +165,7 @@ def _rotate(carry: Carry, count: LoopCounter, tail: _Tail) -> list[Instruction]:
     return [last.get(k, state[k]) for k in range(size)]
 
 
-def _kept(
+def _keep_operands(
     old: Instruction, operands: tuple[Instruction, ...], body: Computation, parameter: Instruction
 ) -> Instruction:
     k = carried_element(old, body)

@@ -32,12 +32,14 @@ class HoistCollectives:
         if not any(i.opcode == "while" for i in module.instructions()):
             return module
         peak = estimate_peak(module)
-        room = _Room(round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak)
+        room = _MemoryLeft(
+            round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak
+        )
         return change_loops(module, lambda carry, _: _hoist(carry, room))
 
 
 @dataclass(slots=True)
-class _Room:
+class _MemoryLeft:
     """Bytes that are left."""
 
     nbytes: int
@@ -50,13 +52,13 @@ class _Room:
         return True
 
 
-def _hoist(carry: Carry, room: _Room) -> Sequence[Instruction] | None:
+def _hoist(carry: Carry, room: _MemoryLeft) -> Sequence[Instruction] | None:
     still = invariant(carry.body)
     moved = [i for i in carry.body if i in still and i.opcode in COLLECTIVES and not i.shape.is_tuple]
     return hoist(carry, _fitting(moved, still, room))
 
 
-def _fitting(moved: Sequence[Instruction], still: set[Instruction], room: _Room) -> list[Instruction]:
+def _fitting(moved: Sequence[Instruction], still: set[Instruction], room: _MemoryLeft) -> list[Instruction]:
     """Those of ``moved`` to keep during the loop; what they are computed from goes along with them.
 
     Where there is no room for one, there may be for what it is computed from.
