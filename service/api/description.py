@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import Field, TypeAdapter
 
+from shardc.hlo.version import VERSION
 from shardc.service.api.answers import Problem
 from shardc.service.orders import ORDERS
 
@@ -23,8 +24,6 @@ and a signature. Every error is a problem document with the fields of the librar
 
 def describe(app: FastAPI, *, tokens: bool) -> dict[str, Any]:
     """The OpenAPI document of ``app``, whose requests need a token, or not."""
-    from shardc.hlo.version import VERSION
-
     found = get_openapi(title="shardc", version=VERSION, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(_orders())

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
+from shardc.hlo.version import VERSION
 from shardc.service.api.answers import (
     CpuAnswer,
     HealthAnswer,
@@ -63,7 +64,6 @@ async def key(context: InjectedContext) -> Response:
 async def info(context: InjectedContext) -> Response:
     """Version, workers, limits."""
     from shardc.compiler.cache.cache import content_key
-    from shardc.hlo.version import VERSION
 
     settings = context.settings
     limits = LimitsAnswer(

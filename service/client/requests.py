@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from shardc.hlo.codec.plain import from_json, from_plain
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
+from shardc.hlo.version import VERSION
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.client.address import Address
 from shardc.service.client.connection import Connection, ServiceAway, Unknown
@@ -175,7 +176,6 @@ class Requests:
     def _another_build(self, job: Job) -> NoReturn:
         """Refuse a job with another key than the same shardc gives it."""
         from shardc.compiler.cache.cache import content_key
-        from shardc.hlo.version import VERSION
 
         if not job.over:
             with contextlib.suppress(ShardcError):

@@ -19,6 +19,7 @@ from typing import Any
 
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import ShardcError
+from shardc.hlo.version import VERSION
 from shardc.launcher.executors.tasks import Progress
 from shardc.service.orders import (
     CompileOrder,
@@ -83,8 +84,6 @@ def carry_out(
     ``programs`` are the uploaded bytes by digest; ``progress`` hears of stages. Raises what the local stages raise.
     Where other workers could help, there may be one file that says with what (`WantedPieces`).
     """
-    from shardc.hlo.version import VERSION
-
     with tempfile.TemporaryDirectory(prefix="shardc-order-") as folder, _record_warnings(folder) as said:
         bench = Workbench(order, programs, Path(folder), progress, part)
         try:
