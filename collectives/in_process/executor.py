@@ -20,7 +20,7 @@ from shardc.native.collectives.virtual import VIRTUAL, VirtualCall, virtual_ir
 from shardc.native.collectives.work import RESOLVE, WORK, Cell
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.symbols import PARALLEL
-from shardc.native.lowlevel.records import Array, address_of
+from shardc.native.lowlevel.records import Span, address_of
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["DeviceMeeting", "InProcessExecutor"]
@@ -84,7 +84,7 @@ class InProcessExecutor:
         self.state = ctypes.addressof(self._table)
 
     @cached_property
-    def _work(self) -> Callable[[int, Array[int], Array[int], int, int], None]:
+    def _work(self) -> Callable[[int, Span[int], Span[int], int, int], None]:
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
 
     def meetings(self, index: int) -> tuple[DeviceMeeting, ...]:
@@ -121,7 +121,7 @@ def _load(code: WorkCode, pool: Pool) -> Loaded:
     return load_object(made, [VIRTUAL], addresses)
 
 
-def _resolve(code: WorkCode, cells: Array[Cell] | int, count: int, pointers: Array[int] | int) -> None:
+def _resolve(code: WorkCode, cells: Span[Cell] | int, count: int, pointers: Span[int] | int) -> None:
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.resolve)(cells, count, pointers)
 
 

@@ -267,7 +267,7 @@ class MessageExecutor:
         cells = _Cells(p, self._rows, scratch, self._near)
         channel = self._channel(p)
         imports = self._near.imports(p.meeting) if self._near is not None and p.meeting is not None else (0, 0)
-        steps = (native.Step * (len(p.plan.steps) + 1))()
+        steps = (native.StepRecord * (len(p.plan.steps) + 1))()
         posted = most = 0
         for row, step in zip(steps, p.plan.steps, strict=False):
             posted = 0 if isinstance(step, WaitStep) else posted + isinstance(step, SendStep | ReceiveStep)
@@ -298,17 +298,22 @@ class MessageExecutor:
                 self._near.fill(found, p.meeting)
         return found
 
-    def _fill_near(self, row: native.Step, step: MessageStep, p: PlannedCollective, imports: tuple[int, int]) -> None:
+    def _fill_near(
+        self, row: native.StepRecord, step: MessageStep, p: PlannedCollective, imports: tuple[int, int]
+    ) -> None:
         """The steps that have to do with the node."""
         match step:
             case ArriveStep(last) | AwaitArrivalStep(last):
-                row.op, row.nbytes = native.Op.ARRIVE if isinstance(step, ArriveStep) else native.Op.AWAIT, int(last)
+                row.op, row.nbytes = (
+                    native.MessageOp.ARRIVE if isinstance(step, ArriveStep) else native.MessageOp.AWAIT,
+                    int(last),
+                )
             case ImportStep():
-                row.op = native.Op.IMPORT
+                row.op = native.MessageOp.IMPORT
                 row.table = self._list(native.Imports(count=imports[1], imports=imports[0]))
             case PublishStep() | BringBackStep():
                 assert self._near is not None and p.meeting is not None
-                row.op = native.Op.PUBLISH if isinstance(step, PublishStep) else native.Op.BRING_BACK
+                row.op = native.MessageOp.PUBLISH if isinstance(step, PublishStep) else native.MessageOp.BRING_BACK
                 entries, count = self._entries.setdefault(p.call.index, self._near.entries(p.meeting))
                 row.table = self._list(native.Entries(self._code.copy, count, entries))
 
@@ -317,36 +322,36 @@ class MessageExecutor:
         self._keep.append(table)
         return ctypes.addressof(table)
 
-    def _fill(self, row: native.Step, step: MessageStep, p: PlannedCollective, cells: _Cells) -> None:
+    def _fill(self, row: native.StepRecord, step: MessageStep, p: PlannedCollective, cells: _Cells) -> None:
         def at(place: StepPlace) -> None:
             row.cell = cells.of(place)
 
         match step:
             case BeginStep():
-                row.op = native.Op.BEGIN
+                row.op = native.MessageOp.BEGIN
             case HeaderStep(place):
-                row.op = native.Op.HEADER
+                row.op = native.MessageOp.HEADER
                 at(place)
             case SendStep(process, place, nbytes, kind) | ReceiveStep(process, place, nbytes, kind):
-                row.op = native.Op.SEND if isinstance(step, SendStep) else native.Op.RECEIVE
+                row.op = native.MessageOp.SEND if isinstance(step, SendStep) else native.MessageOp.RECEIVE
                 row.peer, row.kind, row.nbytes = process, kind, nbytes
                 at(place)
             case WaitStep(nbytes):
-                row.op, row.nbytes = native.Op.WAIT, nbytes
+                row.op, row.nbytes = native.MessageOp.WAIT, nbytes
             case CheckHeaderStep(process, place):
-                row.op, row.peer = native.Op.CHECK, process
+                row.op, row.peer = native.MessageOp.CHECK, process
                 at(place)
             case ZeroStep(place, nbytes):
-                row.op, row.nbytes = native.Op.ZERO, nbytes
+                row.op, row.nbytes = native.MessageOp.ZERO, nbytes
                 at(place)
             case ReduceStep(index, sources, targets, count):
                 dtype = p.call.operands[index].dtype
                 function = self._code.reducer(p.call.reduction, dtype)
-                row.op = native.Op.REDUCE
+                row.op = native.MessageOp.REDUCE
                 given, taken = cells.all(sources), cells.all(targets)
                 row.table = self._table(given, taken, count, dtype.nbytes, reduce=function)
             case CopyBytesStep(source, targets, nbytes):
-                row.op = native.Op.COPY
+                row.op = native.MessageOp.COPY
                 row.table = self._table(cells.all([source]), cells.all(targets), nbytes, 1, copy=self._code.copy)
 
     def _table(
@@ -362,7 +367,7 @@ class MessageExecutor:
         cells = (native.Cell * (len(sources) + len(targets)))(*sources, *targets)
         pointers = (ctypes.c_void_p * len(cells))()
         places = (ctypes.addressof(cells), ctypes.addressof(pointers))
-        table = native.Table(reduce, copy, len(sources), len(targets), elements, item, *places)
+        table = native.TableRecord(reduce, copy, len(sources), len(targets), elements, item, *places)
         self._keep += [cells, pointers, table]
         return ctypes.addressof(table)
 

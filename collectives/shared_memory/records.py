@@ -16,7 +16,7 @@ from shardc.native.collectives.helper_queue import HelperQueue
 from shardc.native.collectives.status import Status
 from shardc.native.collectives.work import Cell, WorkCall
 from shardc.native.lowlevel.kinds import Count, OwnLine, Pointer, address, i64
-from shardc.native.lowlevel.records import Array, Atomic, Record
+from shardc.native.lowlevel.records import Atomic, Record, Span
 from shardc.native.threads.meeting import Meeting
 from shardc.native.threads.pool_records import Piece
 
@@ -47,7 +47,7 @@ class MemberRecord(Record):
 
     head: Head
     claimed: OwnLine[Atomic[i64]]
-    body: OwnLine[Annotated[Array[i64], Count(0)]]
+    body: OwnLine[Annotated[Span[i64], Count(0)]]
 
 
 #: Bytes of a slot, and of a record without its body.
@@ -59,11 +59,11 @@ class ChannelRecord(Record):
     that have begun by slot, ``bases`` the pieces of work that a slot has seen. ``position`` is this process's among
     ``members``."""
 
-    slots: Array[SlotRecord]
-    records: Array[address]
-    heaps: Array[i64]
-    pending: Array[Pointer[CallRecord] | None]
-    bases: Array[i64]
+    slots: Span[SlotRecord]
+    records: Span[address]
+    heaps: Span[i64]
+    pending: Span[Pointer[CallRecord] | None]
+    bases: Span[i64]
     members: i64
     position: i64
     sequence: i64
@@ -78,10 +78,10 @@ class ShareRecord(Record):
     """
 
     work: Pointer[WorkCall]
-    sources: Array[Cell]
-    targets: Array[Cell]
-    operands: Array[address]
-    results: Array[address]
+    sources: Span[Cell]
+    targets: Span[Cell]
+    operands: Span[address]
+    results: Span[address]
     count: i64
     first: i64
     pieces: i64
@@ -104,15 +104,15 @@ class CallRecord(Record):
     """
 
     channel: Pointer[ChannelRecord]
-    cells: Array[Cell]
-    own: Array[address]
-    sizes: Array[i64]
-    staging: Array[address]
-    mail: Array[i64]
-    member_records: Array[address]
-    imported: Array[i64]
-    entries_of: Array[i64]
-    shares: Array[ShareRecord]
+    cells: Span[Cell]
+    own: Span[address]
+    sizes: Span[i64]
+    staging: Span[address]
+    mail: Span[i64]
+    member_records: Span[address]
+    imported: Span[i64]
+    entries_of: Span[i64]
+    shares: Span[ShareRecord]
     share_count: i64
     pieces: i64
     base: i64
@@ -146,7 +146,7 @@ class StateRecord(Record):
     ``helps`` is 1 where a thread does the transfers; ``ended`` counts it when it is over.
     """
 
-    calls: Array[Pointer[CallRecord] | None]
+    calls: Span[Pointer[CallRecord] | None]
     count: i64
     heap: address
     heap_bytes: i64

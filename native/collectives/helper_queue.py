@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardc.native.lowlevel.builtins import as_i32
 from shardc.native.lowlevel.kinds import address, i32, i64
-from shardc.native.lowlevel.records import ACQUIRE, Array, Atomic, Record
+from shardc.native.lowlevel.records import ACQUIRE, Atomic, Record, Span
 from shardc.native.threads.meeting import Meeting, arrive, monotonic_now, wait_sharing
 
 __all__ = ["HELPER_WAIT", "HelperQueue", "await_call", "hand_over", "is_stopped", "next_call"]
@@ -17,7 +17,7 @@ class HelperQueue(Record):
     """``calls`` has ``mask`` + 1 entries, more than are ever under way; ``handed`` were put there so far, which the
     meeting ``posted`` counts. The helper ends when it is told to ``stop``."""
 
-    calls: Array[address]
+    calls: Span[address]
     mask: i64
     handed: i64
     posted: Meeting

@@ -10,13 +10,13 @@ from shardc.native.collectives.helper_queue import HelperQueue
 from shardc.native.collectives.status import Status
 from shardc.native.collectives.work import Cell, ReduceElements
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u8
-from shardc.native.lowlevel.records import Array, Record
+from shardc.native.lowlevel.records import Record, Span
 from shardc.native.threads.meeting import Meeting
 from shardc.native.threads.pool_records import Piece
 
 __all__ = [
     "HEADS", "MEETING_BYTES", "Call", "Channel", "CopyBytes", "Entries", "Entry", "Flag", "Head", "Import", "Imports",
-    "MeetingLine", "Op", "PostMessage", "Stamp", "State", "Step", "Table",
+    "MeetingLine", "MessageOp", "PostMessage", "Stamp", "State", "StepRecord", "TableRecord",
 ]  # fmt: skip
 
 #: The newest headers that a process shows on a channel, a power of two.
@@ -28,8 +28,8 @@ PostMessage = Callable[[address, i32, i64, i32, i32, i64, address], i32]
 CopyBytes = Callable[[address, address, i64, i64], None]
 
 
-class Op:
-    """`Step.op`. Of `ARRIVE` and `AWAIT` ``nbytes`` is the meeting: 0 at the beginning, 1 at the end."""
+class MessageOp:
+    """`StepRecord.op`. Of `ARRIVE` and `AWAIT` ``nbytes`` is the meeting: 0 at the beginning, 1 at the end."""
 
     END, BEGIN, HEADER, SEND, RECEIVE, WAIT, CHECK, REDUCE, COPY, ZERO, ARRIVE, AWAIT = range(12)
     PUBLISH, IMPORT, BRING_BACK = range(12, 15)
@@ -42,9 +42,9 @@ class Flag(Record):
     spare: i32
 
 
-class Step(Record):
+class StepRecord(Record):
     """``peer`` is a rank of the call's communicator; ``kind`` tells messages of a call apart; ``table`` is the address
-    of a `Table`, of `Entries` or of `Imports`."""
+    of a `TableRecord`, of `Entries` or of `Imports`."""
 
     op: i64
     peer: i64
@@ -55,7 +55,7 @@ class Step(Record):
     spare: i64
 
 
-class Table(Record):
+class TableRecord(Record):
     """``cells`` are the ``sources`` and then the ``targets``, ``pointers`` as many words to work in; ``elements`` of
     ``item`` bytes each. One of ``reduce`` and ``copy`` is there."""
 
@@ -65,8 +65,8 @@ class Table(Record):
     targets: i64
     elements: i64
     item: i64
-    cells: Array[Cell]
-    pointers: Array[address]
+    cells: Span[Cell]
+    pointers: Span[address]
 
 
 class Entry(Record):
@@ -76,7 +76,7 @@ class Entry(Record):
     cell: Cell
     nbytes: i64
     staging: address
-    published: Array[i64]
+    published: Span[i64]
     effective: address
     real: address
     operand: i64
@@ -87,22 +87,22 @@ class Entries(Record):
 
     copy: CopyBytes
     count: i64
-    entries: Array[Entry]
+    entries: Span[Entry]
 
 
 class Import(Record):
     """``out[0]`` becomes the address of an entry: ``heap``, as mapped here, and what its word says."""
 
-    word: Array[i64]
+    word: Span[i64]
     heap: i64
-    out: Array[i64]
+    out: Span[i64]
 
 
 class Imports(Record):
     """The entries of all processes that meet."""
 
     count: i64
-    imports: Array[Import]
+    imports: Span[Import]
 
 
 class Channel(Record):
@@ -113,8 +113,8 @@ class Channel(Record):
     for the control table."""
 
     communicator: i64
-    counter: Array[i64]
-    heads: Array[Array[Head]]
+    counter: Span[i64]
+    heads: Span[Span[Head]]
     members: i64
     position: i64
     number: i64
@@ -124,7 +124,7 @@ class MeetingLine(Record):
     """A meeting on a cache line of its own, and the next one, which is fetched with it."""
 
     meeting: Meeting
-    spare: Annotated[Array[u8], Count(120)]
+    spare: Annotated[Span[u8], Count(120)]
 
 
 #: Bytes of the two meetings of a collective.
@@ -138,7 +138,7 @@ class Call(Record):
     a meeting that counts how often it has done what was ``given``, with ``result``. ``stamp`` is the `State`'s when it
     began."""
 
-    steps: Array[Step]
+    steps: Span[StepRecord]
     cursor: i64
     posted: i64
     sequence: i64
@@ -148,7 +148,7 @@ class Call(Record):
     index: i64
     signature: i64
     since: i64
-    meetings: Array[MeetingLine]
+    meetings: Span[MeetingLine]
     rounds: i64
     helped: i64
     over: Meeting
@@ -176,7 +176,7 @@ class State(Record):
     byte: i64
     request_bytes: i64
     spin: i64
-    calls: Array[Pointer[Call]]
+    calls: Span[Pointer[Call]]
     code: i64
     peer: i64
     seen: Head

@@ -17,11 +17,11 @@ from shardc.native.collectives.message_records import (
     Flag,
     Head,
     Imports,
-    Op,
+    MessageOp,
     PostMessage,
     State,
-    Step,
-    Table,
+    StepRecord,
+    TableRecord,
 )
 from shardc.native.collectives.message_tables import copy_piece, do_pieces, reduce_piece
 from shardc.native.collectives.status import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, show_state
@@ -59,26 +59,26 @@ def run_steps(state: State, call: Call, phase: i32, entered: i64, deadline: i64)
     show_place(state, call, phase)
     while True:
         step = call.steps[call.cursor]
-        if step.op == Op.END:
+        if step.op == MessageOp.END:
             call.cursor = 0
             show_completed(state)
             show(state, COMPUTING, monotonic_now())
             return 0
-        if step.op in (Op.WAIT, Op.AWAIT) and phase == START:
+        if step.op in (MessageOp.WAIT, MessageOp.AWAIT) and phase == START:
             show(state, COMPUTING, entered)
             return 0
         answer = as_i32(0)
-        if step.op == Op.BEGIN:
+        if step.op == MessageOp.BEGIN:
             _begin(state, call, phase)
-        elif step.op == Op.SEND:
+        elif step.op == MessageOp.SEND:
             answer = _post(state, call, step, state.isend)
-        elif step.op == Op.RECEIVE:
+        elif step.op == MessageOp.RECEIVE:
             answer = _post(state, call, step, state.irecv)
-        elif step.op == Op.WAIT:
+        elif step.op == MessageOp.WAIT:
             answer = _expect(state, call, step.nbytes, entered, deadline)
-        elif step.op == Op.CHECK:
+        elif step.op == MessageOp.CHECK:
             answer = 0 if is_ours(state, call, step.peer, Head.at(place_of_cell(step.cell))) else DIVERGED
-        elif step.op == Op.AWAIT:
+        elif step.op == MessageOp.AWAIT:
             answer = _await(state, call, step.nbytes != 0, entered, deadline)
         else:
             _do_at_once(state, call, step)
@@ -96,27 +96,27 @@ def _begin(state: State, call: Call, phase: i32) -> None:
     show_place(state, call, phase)
 
 
-def _do_at_once(state: State, call: Call, step: Step) -> None:
+def _do_at_once(state: State, call: Call, step: StepRecord) -> None:
     """Steps that neither wait nor fail."""
-    if step.op == Op.HEADER:
+    if step.op == MessageOp.HEADER:
         write_own_head(call, Head.at(place_of_cell(step.cell)))
-    elif step.op == Op.REDUCE:
-        do_pieces(state, Table.at(step.table), reduce_piece)
-    elif step.op == Op.COPY:
-        do_pieces(state, Table.at(step.table), copy_piece)
-    elif step.op == Op.ZERO:
+    elif step.op == MessageOp.REDUCE:
+        do_pieces(state, TableRecord.at(step.table), reduce_piece)
+    elif step.op == MessageOp.COPY:
+        do_pieces(state, TableRecord.at(step.table), copy_piece)
+    elif step.op == MessageOp.ZERO:
         fill_memory(place_of_cell(step.cell), 0, step.nbytes)
-    elif step.op == Op.ARRIVE:
+    elif step.op == MessageOp.ARRIVE:
         arrive(call.meetings[step.nbytes].meeting, goal_of(call))
-    elif step.op == Op.PUBLISH:
+    elif step.op == MessageOp.PUBLISH:
         publish(state, call, Entries.at(step.table))
-    elif step.op == Op.IMPORT:
+    elif step.op == MessageOp.IMPORT:
         import_entries(Imports.at(step.table))
-    elif step.op == Op.BRING_BACK:
+    elif step.op == MessageOp.BRING_BACK:
         bring_back(Entries.at(step.table))
 
 
-def _post(state: State, call: Call, step: Step, function: PostMessage) -> i32:
+def _post(state: State, call: Call, step: StepRecord, function: PostMessage) -> i32:
     """Post a message."""
     tag = (call.sequence & _EXCHANGES - 1) << _KINDS | step.kind
     request = call.requests + call.posted * state.request_bytes

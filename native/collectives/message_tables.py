@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.native.collectives.message_records import State, Table
+from shardc.native.collectives.message_records import State, TableRecord
 from shardc.native.collectives.work import place_of_cell
 from shardc.native.lowlevel.kinds import address, i64
 from shardc.native.lowlevel.records import address_of
@@ -16,7 +16,7 @@ _PARALLEL_BYTES, _PIECE_BYTES = 1 << 19, 1 << 16
 _SPEED = 10
 
 
-def do_pieces(state: State, table: Table, piece: Piece) -> None:
+def do_pieces(state: State, table: TableRecord, piece: Piece) -> None:
     """All pieces of a table's elements, on the pool's threads where it pays."""
     for k in range(table.sources + table.targets):
         table.pointers[k] = place_of_cell(table.cells[k])
@@ -31,7 +31,7 @@ def do_pieces(state: State, table: Table, piece: Piece) -> None:
 
 def reduce_piece(context: address, begin: i64, end: i64) -> None:
     """Pieces ``begin`` to ``end`` of a reduction."""
-    table = Table.at(context)
+    table = TableRecord.at(context)
     each = _PIECE_BYTES // table.item
     first = begin * each
     count = min(end * each, table.elements) - first
@@ -42,7 +42,7 @@ def reduce_piece(context: address, begin: i64, end: i64) -> None:
 
 def copy_piece(context: address, begin: i64, end: i64) -> None:
     """The same for a copy: to every target that is neither the source nor the target before."""
-    table = Table.at(context)
+    table = TableRecord.at(context)
     source = table.pointers[0]
     first = begin * _PIECE_BYTES
     nbytes = min(end * _PIECE_BYTES, table.elements) - first

@@ -4,7 +4,7 @@
 
     i32 shardc_messages(ptr state, i32 index, i32 phase, i64 deadline)
 
-does call ``index`` of a `State`: a table of `Step` records, one after the other. MPI's functions are called by address;
+does call ``index`` of a `State`: its `StepRecord` steps, one after the other. MPI's functions are called by address;
 handles (communicator, type) are numbers of up to eight bytes that lie in memory, so the object fits every MPI library.
 A `WAIT` whose messages are not done polls, and sleeps between polls when that takes long; after ``deadline``
 nanoseconds the answer is `WAITING`, and the next call goes on there. With ``phase`` 1 (start) the answer is 0 as soon
@@ -27,11 +27,11 @@ from shardc.native.collectives.message_records import (
     Entry,
     Import,
     Imports,
-    Op,
+    MessageOp,
     Stamp,
     State,
-    Step,
-    Table,
+    StepRecord,
+    TableRecord,
 )
 from shardc.native.collectives.message_steps import (
     DIVERGED,
@@ -57,8 +57,8 @@ from shardc.native.threads.meeting import arrive, monotonic_now, wait_sharing
 
 __all__ = [
     "DIVERGED", "HEADS", "HELPER_SYMBOL", "MEETING_BYTES", "MESSAGES_SYMBOL", "MPI_FAILED", "STARTED_TWICE", "WAITING",
-    "Call", "Cell", "Channel", "Entries", "Entry", "Import", "Imports", "Op", "Stamp", "State", "Step", "Table",
-    "help_with_messages", "load_messages", "messages_ir", "messages_object", "perform_by_messages",
+    "Call", "Cell", "Channel", "Entries", "Entry", "Import", "Imports", "MessageOp", "Stamp", "State", "StepRecord",
+    "TableRecord", "help_with_messages", "load_messages", "messages_ir", "messages_object", "perform_by_messages",
 ]  # fmt: skip
 
 MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"

@@ -17,7 +17,7 @@ from shardc.native.llvm.target import Target
 from shardc.native.lowlevel.builtins import exported
 from shardc.native.lowlevel.kinds import Pointer, address, i32, i64
 from shardc.native.lowlevel.module import compile_functions
-from shardc.native.lowlevel.records import Array, Record, address_of
+from shardc.native.lowlevel.records import Record, Span, address_of
 from shardc.native.threads.pool_jobs import parallel
 
 __all__ = ["VIRTUAL", "VirtualCall", "perform_in_process", "virtual_ir"]
@@ -36,15 +36,15 @@ class VirtualCall(Record):
     work: Pointer[WorkCall]
     groups: i64
     pointers_per_group: i64
-    pointers: Array[address]
-    cells: Array[Cell]
+    pointers: Span[address]
+    cells: Span[Cell]
     moving: i64
     shares: i64
     nanoseconds: i64
 
 
 @exported(VIRTUAL)
-def perform_in_process(calls: Array[VirtualCall], index: i32, phase: i32, deadline: i64) -> i32:
+def perform_in_process(calls: Span[VirtualCall], index: i32, phase: i32, deadline: i64) -> i32:
     """A whole collective, or at its start; at its done there is nothing left."""
     if phase == DONE_PHASE:
         return 0

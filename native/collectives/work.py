@@ -27,7 +27,7 @@ from shardc.native.llvm.target import Target
 from shardc.native.lowlevel.builtins import copy_memory, exported, external, fence, fill_memory, inline, local
 from shardc.native.lowlevel.kinds import Pointer, address, i64
 from shardc.native.lowlevel.module import compile_functions
-from shardc.native.lowlevel.records import SEQ_CST, Array, Record
+from shardc.native.lowlevel.records import SEQ_CST, Record, Span
 from shardc.native.memory.copying import COPY_BYTES, LINE, ZERO_BYTES
 
 __all__ = [
@@ -47,7 +47,7 @@ _BLOCK = 8192
 
 #: `shardc.native.collectives.reducing`: sources, how many, from which byte, targets, how many, from which byte,
 #: elements, whether past the caches.
-ReduceElements = Callable[[Array[address], i64, i64, Array[address], i64, i64, i64, bool], None]
+ReduceElements = Callable[[Span[address], i64, i64, Span[address], i64, i64, i64, bool], None]
 
 
 class WorkOperand(Record):
@@ -68,7 +68,7 @@ class WorkCall(Record):
     op: i64
     members: i64
     operands: i64
-    table: Array[WorkOperand]
+    table: Span[WorkOperand]
     lines: i64
     bytes: i64
     streaming: i64
@@ -84,7 +84,7 @@ class Cell(Record):
     offset: i64
 
 
-class _Word(Record):
+class _PointerWord(Record):
     value: address
 
 
@@ -92,8 +92,8 @@ class _Strip(Record):
     """Strip ``index`` of an operand: bytes ``low`` to ``high`` of the ``length`` that it has."""
 
     operand: Pointer[WorkOperand]
-    sources: Array[address]
-    targets: Array[address]
+    sources: Span[address]
+    targets: Span[address]
     members: i64
     streaming: i64
     index: i64
@@ -115,11 +115,11 @@ def _zero_bytes(to: address, nbytes: i64) -> None:
 @inline
 def place_of_cell(cell: Cell) -> address:
     """What a cell whose base is not null points to."""
-    return _Word.at(cell.base).value + cell.offset
+    return _PointerWord.at(cell.base).value + cell.offset
 
 
 @exported(RESOLVE)
-def resolve(cells: Array[Cell], count: i64, out: Array[address]) -> None:
+def resolve(cells: Span[Cell], count: i64, out: Span[address]) -> None:
     """The pointers of cells."""
     for k in range(count):
         out[k] = 0 if cells[k].base == 0 else place_of_cell(cells[k])
@@ -134,7 +134,7 @@ def copy_memory_of(to: address, source: address, nbytes: i64, streaming: i64) ->
 
 
 @exported(WORK)
-def do_work(call: WorkCall, operands: Array[address], results: Array[address], part: i64, parts: i64) -> None:
+def do_work(call: WorkCall, operands: Span[address], results: Span[address], part: i64, parts: i64) -> None:
     """A share of the lines of a group's work."""
     begin = call.lines * part // parts
     end = call.lines * (part + 1) // parts
@@ -189,7 +189,7 @@ def _do_strip(op: i64, strip: _Strip) -> None:
 
 
 @inline
-def _reduce(strip: _Strip, begin: i64, targets: Array[address], copies: i64) -> None:
+def _reduce(strip: _Strip, begin: i64, targets: Span[address], copies: i64) -> None:
     count = (strip.high - strip.low) // strip.operand.nbytes
     streaming = strip.streaming != 0
     strip.operand.reduce(strip.sources, strip.members, begin, targets, copies, strip.low, count, streaming)
@@ -213,7 +213,7 @@ def _gather(strip: _Strip) -> None:
 def _exchange(strip: _Strip) -> None:
     """From one member to another."""
     sender = strip.index // strip.members
-    receiver = strip.index % strip.members
+    receiver = strip.index - sender * strip.members
     target = strip.targets[receiver]
     if target != 0:
         source = strip.sources[sender] + receiver * strip.length + strip.low

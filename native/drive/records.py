@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 
 from shardc.native.lowlevel.kinds import address, i32, i64
-from shardc.native.lowlevel.records import Array, Atomic, Record
+from shardc.native.lowlevel.records import Atomic, Record, Span
 from shardc.native.threads.rows import Row, Step
 
 __all__ = [
@@ -58,16 +58,16 @@ class Job(Record):
     """
 
     step: Step
-    rows: Array[Row]
+    rows: Span[Row]
     count: i64
-    advance: Callable[[Step, Array[Row], i64, i64], None]
+    advance: Callable[[Step, Span[Row], i64, i64], None]
     perform: Callable[[address, i32, i32, i64], i32]
     state: address
     deadline: i64
-    expected: Array[i64]
-    records: Array[CollectiveSums]
+    expected: Span[i64]
+    records: Span[CollectiveSums]
     calls: i64
-    events: Array[Event]
+    events: Span[Event]
     stop: i64
     waiting: i64
     code: i64

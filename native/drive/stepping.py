@@ -19,7 +19,7 @@ from shardc.native.drive.records import (
 )
 from shardc.native.lowlevel.builtins import as_i32, exported, fill_memory, inline
 from shardc.native.lowlevel.kinds import i32, i64
-from shardc.native.lowlevel.records import RELAXED, RELEASE, SEQ_CST, Array, Atomic, Record
+from shardc.native.lowlevel.records import RELAXED, RELEASE, SEQ_CST, Atomic, Record, Span
 from shardc.native.lowlevel.system import now
 from shardc.native.threads.rows import Row, run_rows
 
@@ -85,13 +85,13 @@ def drive(job: Job) -> i32:
         goes_on = _ADVANCE
 
 
-def _rewind(rows: Array[Row], count: i64) -> None:
+def _rewind(rows: Span[Row], count: i64) -> None:
     """Every device starts at the beginning."""
     for k in range(count):
         fill_memory(rows[k].arena, 0, _HEADER)
 
 
-def _agree(rows: Array[Row], count: i64, first: i64) -> bool:
+def _agree(rows: Span[Row], count: i64, first: i64) -> bool:
     """Did all devices give the first one's answer?"""
     for k in range(1, count):  # noqa: SIM110 - the language has loops only
         if rows[k].answer != first:
@@ -180,7 +180,7 @@ def _begin_event(job: Job, index: i64, phase: i64, time: i64) -> None:
     job.made.store(made + 1, RELEASE)
 
 
-class _Word(Record):
+class _SharedNumber(Record):
     """A number that other processes read."""
 
     value: Atomic[i64]
@@ -189,8 +189,8 @@ class _Word(Record):
 def _show(job: Job, inside: i64) -> None:
     """Show the other processes whether this one is in a step, if there is a place for it."""
     if job.shown != 0:
-        _Word.at(job.shown).value.store(job.inside * inside, RELAXED)
-        _Word.at(job.recorder).value.store(job.number, RELAXED)
+        _SharedNumber.at(job.shown).value.store(job.inside * inside, RELAXED)
+        _SharedNumber.at(job.recorder).value.store(job.number, RELAXED)
 
 
 @exported(CLAIM)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from shardc.native.lowlevel.kinds import Integer, Place, i32, i64, u8, u32, u64
-from shardc.native.lowlevel.records import Array, Order, Record, address_of, current_run, kind_of
+from shardc.native.lowlevel.kinds import Integer, MemoryPlace, i32, i64, u8, u32, u64
+from shardc.native.lowlevel.records import Order, Record, Span, address_of, current_run, kind_of
 
 __all__ = [
     "SPECIAL", "Conversion", "Static", "StaticInRun", "as_i32", "as_i64", "as_u8", "as_u32", "as_u64", "copy_memory",
@@ -46,11 +46,11 @@ def local(cls: type[R]) -> R:
     return record
 
 
-def local_array(bits: int, count: int) -> Array[int]:
+def local_array(bits: int, count: int) -> Span[int]:
     """The same for ``count`` unsigned numbers of ``bits``; both are constants."""
     memory = (Integer(bits, False).c_type * count)()
     ctypes.memset(memory, 0x5A, ctypes.sizeof(memory))
-    return Array(Place(Integer(bits, False)), ctypes.addressof(memory), memory)
+    return Span(MemoryPlace(Integer(bits, False)), ctypes.addressof(memory), memory)
 
 
 def fill_memory(at: int, value: int, nbytes: int) -> None:

@@ -18,13 +18,13 @@ from shardc.native.lowlevel.kinds import (
     NOTHING,
     NULL,
     AddressKind,
-    ArrayKind,
     AtomicKind,
     FunctionKind,
     Integer,
     Kind,
-    Place,
+    MemoryPlace,
     RecordKind,
+    SpanKind,
 )
 from shardc.native.lowlevel.platform import platform
 from shardc.native.lowlevel.records import (
@@ -373,12 +373,12 @@ class Expressions:
 
     # Memory.
 
-    def place(self, node: ast.expr) -> tuple[Place, str]:
+    def place(self, node: ast.expr) -> tuple[MemoryPlace, str]:
         """What a field or an element is, and where."""
         if isinstance(node, ast.Subscript):
             array, index = self.value(node.value), self.value(node.slice, _I64)
-            if not isinstance(array.kind, ArrayKind):
-                raise self.problem(node, f"an element of {array.kind}", "declare an Array")
+            if not isinstance(array.kind, SpanKind):
+                raise self.problem(node, f"an element of {array.kind}", "declare an Span")
             element = array.kind.element
             return element, self._behind(array.text, element.nbytes, index.text)
         if not isinstance(node, ast.Attribute):
@@ -396,11 +396,11 @@ class Expressions:
         t = "i8" if nbytes == 1 else f"[{nbytes} x i8]"
         return base if index == "0" else self.code.make(f"getelementptr {t}, ptr {base}, i64 {index}")
 
-    def loaded(self, place: Place, at: str) -> Value:
+    def loaded(self, place: MemoryPlace, at: str) -> Value:
         """A reference to what lies in a place, or its value."""
         return Value(place.kind, at if place.is_inline else self.code.make(f"load {llvm_type(place.kind)}, ptr {at}"))
 
-    def stored(self, node: ast.AST, place: Place, at: str, value: Value) -> None:
+    def stored(self, node: ast.AST, place: MemoryPlace, at: str, value: Value) -> None:
         """Assign to a place; a record that lies in it is copied."""
         given = self.converted(value, place.kind, node)
         if not place.is_inline:
@@ -464,7 +464,7 @@ class Expressions:
         owner = self.value(method.value)
         if isinstance(owner.kind, AtomicKind):
             return self._atomic(node, owner.text, owner.kind.value, method.attr)
-        if isinstance(owner.kind, ArrayKind) and method.attr == "behind":
+        if isinstance(owner.kind, SpanKind) and method.attr == "behind":
             (count,) = self._arguments(node, [_I64])
             return Value(owner.kind, self._behind(owner.text, owner.kind.element.nbytes, count.text))
         return None
@@ -502,12 +502,12 @@ class Expressions:
     def _special(self, node: ast.Call, known: Any) -> Value:
         if known is builtins.local:
             cls = self.constant(node.args[0])
-            return Value(RecordKind(cls), self.code.memory(f"[{Place(RecordKind(cls)).nbytes} x i8]", 16))
+            return Value(RecordKind(cls), self.code.memory(f"[{MemoryPlace(RecordKind(cls)).nbytes} x i8]", 16))
         if known is builtins.local_array:
             bits, count = (self.constant(a) for a in node.args)
             if bits not in (8, 32, 64) or not isinstance(count, int):
                 raise self.problem(node, "memory of a size that is not constant", "give constants")
-            return Value(ArrayKind(Place(Integer(bits, False))), self.code.memory(f"[{count} x i{bits}]", 16))
+            return Value(SpanKind(MemoryPlace(Integer(bits, False))), self.code.memory(f"[{count} x i{bits}]", 16))
         if known is builtins.fence:
             self.code.do(f"fence {self._order(node, ORDERS[1:])}")
         elif known is address_of:

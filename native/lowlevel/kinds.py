@@ -11,9 +11,35 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 __all__ = [
-    "ADDRESS", "BOOL", "LINE_BYTES", "LITERAL", "NOTHING", "NULL", "OWN_LINE", "POINTER", "AddressKind", "ArrayKind",
-    "AtomicKind", "BoolKind", "Count", "FunctionKind", "Integer", "Kind", "LiteralKind", "NothingKind", "NullKind",
-    "OwnLine", "Place", "Pointer", "RecordKind", "address", "i32", "i64", "u8", "u32", "u64",
+    "ADDRESS",
+    "BOOL",
+    "LINE_BYTES",
+    "LITERAL",
+    "NOTHING",
+    "NULL",
+    "OWN_LINE",
+    "POINTER",
+    "AddressKind",
+    "AtomicKind",
+    "BoolKind",
+    "Count",
+    "FunctionKind",
+    "Integer",
+    "Kind",
+    "LiteralKind",
+    "MemoryPlace",
+    "NothingKind",
+    "NullKind",
+    "OwnLine",
+    "Pointer",
+    "RecordKind",
+    "SpanKind",
+    "address",
+    "i32",
+    "i64",
+    "u8",
+    "u32",
+    "u64",
 ]  # fmt: skip
 
 #: Bytes of a cache line.
@@ -103,13 +129,13 @@ class RecordKind:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayKind:
+class SpanKind:
     """A reference to elements that lie one after another."""
 
-    element: Place
+    element: MemoryPlace
 
     def __str__(self) -> str:
-        return f"Array[{self.element}]"
+        return f"Span[{self.element}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +165,7 @@ class FunctionKind:
 
 
 Kind = (
-    Integer | BoolKind | AddressKind | NothingKind | NullKind | LiteralKind | RecordKind | ArrayKind | AtomicKind
+    Integer | BoolKind | AddressKind | NothingKind | NullKind | LiteralKind | RecordKind | SpanKind | AtomicKind
     | FunctionKind
 )  # fmt: skip
 BOOL, ADDRESS, NOTHING, NULL, LITERAL = BoolKind(), AddressKind(), NothingKind(), NullKind(), LiteralKind()
@@ -153,7 +179,7 @@ def _c_type_of(kind: Kind) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """``Annotated[Array[T], Count(n)]``: a field that is ``n`` elements, rather than a pointer to elements."""
+    """``Annotated[Span[T], Count(n)]``: a field that is ``n`` elements, rather than a pointer to elements."""
 
     number: int
 
@@ -178,7 +204,7 @@ OwnLine = Annotated[T, OWN_LINE]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryPlace:
     """What lies in memory: a value of ``kind`` or (``is_pointer``) where it is; or ``count`` elements of an array."""
 
     kind: Kind
@@ -192,7 +218,7 @@ class Place:
     @property
     def c_type(self) -> Any:
         """As ctypes lays it out."""
-        if isinstance(self.kind, ArrayKind) and self.count is not None:
+        if isinstance(self.kind, SpanKind) and self.count is not None:
             return self.kind.element.c_type * self.count
         if isinstance(self.kind, Integer):
             return self.kind.c_type
@@ -209,6 +235,6 @@ class Place:
     @property
     def is_inline(self) -> bool:
         """Is what lies here referred to, rather than loaded?"""
-        if isinstance(self.kind, ArrayKind):
+        if isinstance(self.kind, SpanKind):
             return self.count is not None
         return isinstance(self.kind, RecordKind | AtomicKind) and not self.is_pointer

@@ -31,7 +31,7 @@ def compile_functions(
     a function that is not of the language.
     """
     triple = (target or host_target()).triple
-    module = _Module(functions)
+    module = _ModuleText(functions)
     token = PLATFORM.set(platform or platform_of(triple))
     try:
         return f'target triple = "{triple}"\n{module.text()}'
@@ -39,7 +39,7 @@ def compile_functions(
         PLATFORM.reset(token)
 
 
-class _Module:
+class _ModuleText:
     """What of a module is declared, and what is still to be emitted."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]]) -> None:

@@ -19,19 +19,34 @@ from shardc.native.lowlevel.kinds import (
     OWN_LINE,
     POINTER,
     AddressKind,
-    ArrayKind,
     AtomicKind,
     Count,
     FunctionKind,
     Integer,
     Kind,
-    Place,
+    MemoryPlace,
     RecordKind,
+    SpanKind,
 )
 
 __all__ = [
-    "ACQUIRE", "ACQ_REL", "ORDERS", "RELAXED", "RELEASE", "RUN", "SEQ_CST", "Array", "Atomic", "Order", "Record",
-    "Run", "address_of", "current_run", "kind_of", "place_of", "places_of",
+    "ACQUIRE",
+    "ACQ_REL",
+    "ORDERS",
+    "RELAXED",
+    "RELEASE",
+    "RUN",
+    "SEQ_CST",
+    "Atomic",
+    "Order",
+    "Record",
+    "SimulatedRun",
+    "Span",
+    "address_of",
+    "current_run",
+    "kind_of",
+    "place_of",
+    "places_of",
     "reference",
 ]  # fmt: skip
 
@@ -43,7 +58,7 @@ RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = "relaxed", "acquire", "release", "
 ORDERS = (RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST)
 
 
-class Run(Protocol):
+class SimulatedRun(Protocol):
     """The machine and the system, where functions run as plain Python: `shardc.native.lowlevel.simulation` has one."""
 
     def before_atomic(self) -> None:
@@ -77,13 +92,11 @@ class Run(Protocol):
     def start_thread(self, function: Callable[..., Any], argument: int) -> None: ...
 
 
-_FUNCTION: Any = type(ctypes.CFUNCTYPE(None)(0)).__mro__[1]
-
 #: The run that the calling thread is in.
-RUN: ContextVar[Run | None] = ContextVar("RUN", default=None)
+RUN: ContextVar[SimulatedRun | None] = ContextVar("RUN", default=None)
 
 
-def current_run() -> Run:
+def current_run() -> SimulatedRun:
     """The run that the calling thread is in; TypeError where there is none."""
     run = RUN.get()
     if run is None:
@@ -96,7 +109,7 @@ def reference(at: int) -> Any:
     return at
 
 
-def read(place: Place, at: int, owner: object = None) -> Any:
+def read(place: MemoryPlace, at: int, owner: object = None) -> Any:
     """What lies at an address, in memory that is there as long as ``owner``."""
     kind = place.kind
     if isinstance(kind, Integer):
@@ -109,22 +122,22 @@ def read(place: Place, at: int, owner: object = None) -> Any:
             return None
     if isinstance(kind, RecordKind):
         return kind.cls.from_address(at)
-    if isinstance(kind, ArrayKind):
-        return Array(kind.element, at, owner)
+    if isinstance(kind, SpanKind):
+        return Span(kind.element, at, owner)
     if isinstance(kind, AtomicKind):
         return Atomic(kind.value, at, owner)
     assert isinstance(kind, FunctionKind)
     run = RUN.get()
-    return (run and run.function_at(at)) or kind.c_type(at)
+    return (run and run.function_at(at)) or NativeFunction(kind, at)
 
 
-def write(place: Place, at: int, value: Any) -> None:
+def write(place: MemoryPlace, at: int, value: Any) -> None:
     """Store a value at an address; a record that lies there is copied."""
     if isinstance(place.kind, Integer):
         place.kind.c_type.from_address(at).value = value
     elif place.is_inline:
         if isinstance(place.kind, AtomicKind):
-            write(Place(place.kind.value), at, value)
+            write(MemoryPlace(place.kind.value), at, value)
         elif value is not None:
             ctypes.memmove(at, address_of(value), place.nbytes)
     else:
@@ -135,21 +148,31 @@ def address_of(value: Any) -> int:
     """Where a record, an array, an atomic or a function is; an address is itself, None is 0."""
     if value is None or isinstance(value, int):
         return value or 0
-    if isinstance(value, Array | Atomic):
+    if isinstance(value, Span | Atomic | NativeFunction):
         return value.address
-    if isinstance(value, _FUNCTION):
-        return ctypes.cast(value, ctypes.c_void_p).value or 0
     if callable(value):
         return current_run().address_of_function(value)
     return ctypes.addressof(value)
 
 
-class Array(Generic[T]):
+class NativeFunction:
+    """Compiled code, to be called as if it were Python."""
+
+    __slots__ = ("_call", "address")
+
+    def __init__(self, kind: FunctionKind, address: int) -> None:
+        self.address, self._call = address, kind.c_type(address)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*(address_of(a) for a in arguments))
+
+
+class Span(Generic[T]):
     """Elements that lie one after another, as many as who made them knows."""
 
     __slots__ = ("_owner", "address", "element")
 
-    def __init__(self, element: Place, address: int, owner: object = None) -> None:
+    def __init__(self, element: MemoryPlace, address: int, owner: object = None) -> None:
         self.element, self.address, self._owner = element, address, owner
 
     def __getitem__(self, index: int) -> T:
@@ -163,9 +186,9 @@ class Array(Generic[T]):
     def _as_parameter_(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.address)
 
-    def behind(self, count: int) -> Array[T]:
+    def behind(self, count: int) -> Span[T]:
         """Without the first ``count`` elements."""
-        return Array(self.element, self.address + count * self.element.nbytes, self._owner)
+        return Span(self.element, self.address + count * self.element.nbytes, self._owner)
 
 
 class Atomic(Generic[T]):
@@ -183,34 +206,34 @@ class Atomic(Generic[T]):
 
     def load(self, order: Order) -> T:
         self._begin()
-        found: T = read(Place(self.kind), self.address)
+        found: T = read(MemoryPlace(self.kind), self.address)
         return found
 
     def store(self, value: T, order: Order) -> None:
         self._begin()
-        write(Place(self.kind), self.address, value)
+        write(MemoryPlace(self.kind), self.address, value)
 
     def exchange(self, value: T, order: Order) -> T:
         """Store ``value``; what was there before."""
         self._begin()
-        before: T = read(Place(self.kind), self.address)
-        write(Place(self.kind), self.address, value)
+        before: T = read(MemoryPlace(self.kind), self.address)
+        write(MemoryPlace(self.kind), self.address, value)
         return before
 
     def compare_exchange(self, expected: T, value: T, order: Order) -> T:
         """Store ``value`` if ``expected`` is there; what was there before."""
         self._begin()
-        before: T = read(Place(self.kind), self.address)
+        before: T = read(MemoryPlace(self.kind), self.address)
         if before == expected:
-            write(Place(self.kind), self.address, value)
+            write(MemoryPlace(self.kind), self.address, value)
         return before
 
     def add(self, value: int, order: Order) -> int:
         """Add ``value``, with wrapping; what was there before."""
         self._begin()
         assert isinstance(self.kind, Integer)
-        before: int = read(Place(self.kind), self.address)
-        write(Place(self.kind), self.address, self.kind.wrapped(before + value))
+        before: int = read(MemoryPlace(self.kind), self.address)
+        write(MemoryPlace(self.kind), self.address, self.kind.wrapped(before + value))
         return before
 
 
@@ -256,7 +279,7 @@ def _layout(hints: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[list[tu
     fields: list[tuple[str, Any]] = []
     special, lines = [], 0
     for name, hint in hints.items():
-        pointer = isinstance(hint, str) and hint.startswith(("Pointer[", "Array[", "Callable["))
+        pointer = isinstance(hint, str) and hint.startswith(("Pointer[", "Span[", "Callable["))
         place = None if pointer else place_of(eval(hint, dict(names)) if isinstance(hint, str) else hint)
         c_type = ctypes.c_size_t if place is None else place.c_type
         if place is not None and place.own_line:
@@ -279,7 +302,7 @@ class Record(ctypes.Structure, metaclass=_RecordType):
     """A record in memory: a `ctypes.Structure` whose fields are the class's annotations, in their order.
 
     A field is a number (``i64``, ``u32``, ``address``...); another record, which lies inside; a ``Pointer`` to one; an
-    ``Array``, which is a pointer to its elements, or with ``Count`` the elements; an ``Atomic``; or a ``Callable``.
+    ``Span``, which is a pointer to its elements, or with ``Count`` the elements; an ``Atomic``; or a ``Callable``.
     Values are references: ``call.channel`` is the channel itself, whoever holds it. To a field that holds a pointer
     also an address may be assigned (outside of the language's functions).
 
@@ -288,7 +311,7 @@ class Record(ctypes.Structure, metaclass=_RecordType):
         class Slot(Record):
             ticket: Atomic[u64]
             next: Pointer[Slot] | None
-            entries: Array[i64]
+            entries: Span[i64]
     """
 
     @classmethod
@@ -304,7 +327,7 @@ class Record(ctypes.Structure, metaclass=_RecordType):
 
 
 @cache
-def places_of(cls: type[Record]) -> Mapping[str, Place]:
+def places_of(cls: type[Record]) -> Mapping[str, MemoryPlace]:
     """How the fields of a record lie in memory, by name."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {name: place_of(hint) for name, hint in hints.items() if not name.startswith("_")}
@@ -315,7 +338,7 @@ def kind_of(hint: Any) -> Kind:
     return place_of(hint).kind
 
 
-def place_of(hint: Any) -> Place:
+def place_of(hint: Any) -> MemoryPlace:
     """How a field or an element with an annotation lies in memory; TypeError as `kind_of`."""
     marks: tuple[Any, ...] = ()
     if typing.get_origin(hint) is Annotated:
@@ -325,23 +348,23 @@ def place_of(hint: Any) -> Place:
     pointer, own_line = POINTER in marks, OWN_LINE in marks
     count = next((m.number for m in marks if isinstance(m, Count)), None)
     if kind is not None:
-        return Place(kind, own_line=own_line)
+        return MemoryPlace(kind, own_line=own_line)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [a for a in typing.get_args(hint) if a is not type(None)]
         if len(inner) == 1:
             return place_of(inner[0])
     if hint is bool or hint in (None, type(None)):
-        return Place(BOOL if hint is bool else NOTHING)
+        return MemoryPlace(BOOL if hint is bool else NOTHING)
     if isinstance(hint, type) and issubclass(hint, Record):
-        return Place(RecordKind(hint), pointer, None, own_line)
+        return MemoryPlace(RecordKind(hint), pointer, None, own_line)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Array:
-        return Place(ArrayKind(place_of(arguments[0])), False, count, own_line)
+    if origin is Span:
+        return MemoryPlace(SpanKind(place_of(arguments[0])), False, count, own_line)
     if origin is Atomic:
         value = kind_of(arguments[0])
         if isinstance(value, Integer | AddressKind | FunctionKind):
-            return Place(AtomicKind(value), pointer, None, own_line)
+            return MemoryPlace(AtomicKind(value), pointer, None, own_line)
     if origin is collections.abc.Callable:
         parameters, result = arguments
-        return Place(FunctionKind(tuple(map(kind_of, parameters)), kind_of(result)), False, None, own_line)
+        return MemoryPlace(FunctionKind(tuple(map(kind_of, parameters)), kind_of(result)), False, None, own_line)
     raise TypeError(f"{hint!r} is no type of the low-level language")

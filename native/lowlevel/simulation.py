@@ -6,7 +6,7 @@ step, as they are for programs without data races). What weaker orders allow bes
 
 `explore` goes through all orders with few preemptions, one after another: iterative context bounding (Musuvathi and
 Qadeer, "Iterative context bounding for systematic testing of multithreaded programs", PLDI 2007). Most mistakes show
-with two. `Simulation` with a random choice samples orders of larger programs.
+with two. `ThreadSimulation` with a random choice samples orders of larger programs.
 
 Time passes when it is asked for, and jumps to where a sleeper wakes when nobody else can run.
 """
@@ -24,7 +24,7 @@ from shardc.native.lowlevel.platform import PLATFORM, Platform
 from shardc.native.lowlevel.records import RUN, Record
 from shardc.native.lowlevel.sources import signature_of
 
-__all__ = ["Deadlock", "Endless", "Process", "Simulation", "Task", "explore"]
+__all__ = ["Deadlock", "Endless", "Process", "SimulatedThread", "ThreadSimulation", "explore"]
 
 
 class Deadlock(AssertionError):
@@ -49,7 +49,7 @@ class Process:
 
 
 @dataclass(eq=False)
-class Task:
+class SimulatedThread:
     """A thread. ``waits_on`` is an address where it sleeps, ``wakes_at`` when it wakes by itself."""
 
     run: Callable[[], Any]
@@ -72,12 +72,12 @@ class Task:
 Choose = Callable[[int, bool], int]
 
 
-class Simulation:
+class ThreadSimulation:
     """Threads that take turns as ``choose`` says; ``tick`` are the nanoseconds that pass when the clock is read.
 
     Example::
 
-        simulation = Simulation()
+        simulation = ThreadSimulation()
         waiting = simulation.start(wait, meeting, 2)
         simulation.start(arrive, meeting, 2)
         simulation.run()
@@ -87,19 +87,19 @@ class Simulation:
     def __init__(self, choose: Choose = lambda count, preempts: 0, tick: int = 1000, most: int = 100_000) -> None:
         self._choose, self._tick, self._left = choose, tick, most
         self._time = 1
-        self._tasks: list[Task] = []
-        self._current: Task | None = None
+        self._tasks: list[SimulatedThread] = []
+        self._current: SimulatedThread | None = None
         self._over = threading.Lock()
         self._problem: BaseException | None = None
         self._is_closed = False
         self._functions: dict[int, Any] = {}
         self._addresses: dict[Any, tuple[int, Any]] = {}
 
-    def start(self, function: Callable[..., Any], *arguments: Any, process: Process | None = None) -> Task:
+    def start(self, function: Callable[..., Any], *arguments: Any, process: Process | None = None) -> SimulatedThread:
         """A thread that calls ``function`` as soon as it is its turn."""
         if process is None:
             process = self._tasks[0].process if self._tasks else Process()
-        task = Task(lambda: function(*arguments), process, len(self._tasks) + 1)
+        task = SimulatedThread(lambda: function(*arguments), process, len(self._tasks) + 1)
         task.turn.acquire()
         self._tasks.append(task)
         threading.Thread(target=self._live, args=(task,), daemon=True).start()
@@ -118,7 +118,7 @@ class Simulation:
         if self._problem is not None:
             raise self._problem
 
-    def _live(self, task: Task) -> None:
+    def _live(self, task: SimulatedThread) -> None:
         RUN.set(_View(self, task))
         PLATFORM.set(task.process.platform)
         task.turn.acquire()
@@ -162,14 +162,17 @@ class Simulation:
 
     def now(self) -> int:
         self._time += self._tick
+        for task in self._tasks:
+            if task.wakes_at is not None and task.wakes_at <= self._time:
+                task.waits_on = task.wakes_at = None
         return self._time
 
-    def _others(self, task: Task | None) -> list[Task]:
+    def _others(self, task: SimulatedThread | None) -> list[SimulatedThread]:
         """Who else can run, in turn."""
         at = self._tasks.index(task) + 1 if task else 0
         return [t for t in self._tasks[at:] + self._tasks[:at] if t.can_run and t is not task]
 
-    def _go_on(self, task: Task | None) -> None:
+    def _go_on(self, task: SimulatedThread | None) -> None:
         """``task`` cannot: somebody else, or it itself when its time has come."""
         ready = self._others(None)
         if not ready:
@@ -192,7 +195,7 @@ class Simulation:
             task.turn.acquire()
             raise _Abandoned
 
-    def _pass_to(self, chosen: Task, task: Task | None = None) -> None:
+    def _pass_to(self, chosen: SimulatedThread, task: SimulatedThread | None = None) -> None:
         """``chosen`` goes on; the caller, unless it has ended, when it is its turn again."""
         before = self._current if self._current is not None and not self._current.is_over else None
         self._current = chosen
@@ -228,8 +231,8 @@ class Simulation:
 class _View:
     """A simulation as one of its threads sees it."""
 
-    simulation: Simulation
-    task: Task
+    simulation: ThreadSimulation
+    task: SimulatedThread
 
     def before_atomic(self) -> None:
         self.simulation.turn(passes=False)
@@ -271,8 +274,8 @@ class _View:
 def explore(program: Callable[[Choose], None], preemptions: int = 2, most: int = 100_000) -> int:
     """Call ``program`` with every choice of turns that preempts a thread at most so often; how many there were.
 
-    ``program`` makes a `Simulation` of what it is given, runs it and checks what came out. `Endless` where there are
-    more than ``most``.
+    ``program`` makes a `ThreadSimulation` of what it is given, runs it and checks what came out. `Endless` where there
+    are more than ``most``.
     """
     prefix: list[int] = []
     for runs in range(1, most + 1):

@@ -9,11 +9,11 @@ from typing import Annotated
 from shardc.native.lowlevel.builtins import external, inline, local
 from shardc.native.lowlevel.kinds import Count, OwnLine, address, i32, i64, u8, u64
 from shardc.native.lowlevel.platform import platform
-from shardc.native.lowlevel.records import Array, Atomic, Record, address_of, current_run
+from shardc.native.lowlevel.records import Atomic, Record, Span, address_of, current_run
 
 __all__ = [
-    "EVERYBODY", "FUTEX_PRIVATE", "Condition", "Mutex", "Time", "clock_gettime", "futex_wait", "futex_wake", "getpid",
-    "nanosleep", "now", "pause", "pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate",
+    "EVERYBODY", "FUTEX_PRIVATE", "ConditionVariable", "Mutex", "Time", "clock_gettime", "futex_wait", "futex_wake",
+    "getpid", "nanosleep", "now", "pause", "pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate",
     "pthread_attr_setstacksize", "pthread_cond_broadcast", "pthread_cond_init", "pthread_cond_wait", "pthread_create",
     "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_self", "pthread_sigmask", "put_time",
     "sched_getaffinity", "sched_getcpu", "sched_setaffinity", "sched_yield", "sigfillset",
@@ -106,48 +106,48 @@ def sched_getcpu() -> i32:
 
 
 @external("sched_getaffinity")
-def sched_getaffinity(process: i32, nbytes: i64, cores: Array[u64]) -> i32:
+def sched_getaffinity(process: i32, nbytes: i64, cores: Span[u64]) -> i32:
     return 0
 
 
 @external("sched_setaffinity")
-def sched_setaffinity(process: i32, nbytes: i64, cores: Array[u64]) -> i32:
+def sched_setaffinity(process: i32, nbytes: i64, cores: Span[u64]) -> i32:
     return 0
 
 
 @external("pthread_create")
-def pthread_create(thread: Array[u64], attributes: Array[u8], run: Callable[[i64], address], argument: i64) -> i32:
+def pthread_create(thread: Span[u64], attributes: Span[u8], run: Callable[[i64], address], argument: i64) -> i32:
     current_run().start_thread(run, argument)
     return 0
 
 
 @external("pthread_attr_init")
-def pthread_attr_init(attributes: Array[u8]) -> i32:
+def pthread_attr_init(attributes: Span[u8]) -> i32:
     return 0
 
 
 @external("pthread_attr_destroy")
-def pthread_attr_destroy(attributes: Array[u8]) -> i32:
+def pthread_attr_destroy(attributes: Span[u8]) -> i32:
     return 0
 
 
 @external("pthread_attr_setstacksize")
-def pthread_attr_setstacksize(attributes: Array[u8], nbytes: i64) -> i32:
+def pthread_attr_setstacksize(attributes: Span[u8], nbytes: i64) -> i32:
     return 0
 
 
 @external("pthread_attr_setdetachstate")
-def pthread_attr_setdetachstate(attributes: Array[u8], state: i32) -> i32:
+def pthread_attr_setdetachstate(attributes: Span[u8], state: i32) -> i32:
     return 0
 
 
 @external("sigfillset")
-def sigfillset(signals: Array[u8]) -> i32:
+def sigfillset(signals: Span[u8]) -> i32:
     return 0
 
 
 @external("pthread_sigmask")
-def pthread_sigmask(how: i32, signals: Array[u8], before: Array[u8] | None) -> i32:
+def pthread_sigmask(how: i32, signals: Span[u8], before: Span[u8] | None) -> i32:
     return 0
 
 
@@ -155,13 +155,13 @@ class Mutex(Record):
     """Memory for any system's ``pthread_mutex_t``; in a simulation, whether it is held."""
 
     held: OwnLine[i64]
-    memory: Annotated[Array[u8], Count(120)]
+    memory: Annotated[Span[u8], Count(120)]
 
 
-class Condition(Record):
+class ConditionVariable(Record):
     """Memory for any system's ``pthread_cond_t``."""
 
-    memory: OwnLine[Annotated[Array[u8], Count(128)]]
+    memory: OwnLine[Annotated[Span[u8], Count(128)]]
 
 
 @external("pthread_mutex_init")
@@ -187,31 +187,31 @@ def pthread_mutex_unlock(mutex: Mutex) -> i32:
 
 
 @external("pthread_cond_init")
-def pthread_cond_init(condition: Condition, attributes: address) -> i32:
+def pthread_cond_init(condition: ConditionVariable, attributes: address) -> i32:
     return 0
 
 
 @external("pthread_cond_wait")
-def pthread_cond_wait(condition: Condition, mutex: Mutex) -> i32:
+def pthread_cond_wait(condition: ConditionVariable, mutex: Mutex) -> i32:
     pthread_mutex_unlock(mutex)
     current_run().wait_on(address_of(condition), None)
     return pthread_mutex_lock(mutex)
 
 
 @external("pthread_cond_broadcast")
-def pthread_cond_broadcast(condition: Condition) -> i32:
+def pthread_cond_broadcast(condition: ConditionVariable) -> i32:
     current_run().wake(address_of(condition), EVERYBODY)
     return 0
 
 
 @external("llvm.x86.sse2.pause")
 def pause_x86() -> None:
-    current_run().pass_turn()
+    """Nothing that others see."""
 
 
 @external("llvm.aarch64.hint")
 def hint_arm(kind: i32) -> None:
-    current_run().pass_turn()
+    """Nothing that others see."""
 
 
 @inline

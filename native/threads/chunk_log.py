@@ -16,7 +16,7 @@ from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.lowlevel.builtins import exported, local, static
 from shardc.native.lowlevel.kinds import Count, address, i64
 from shardc.native.lowlevel.module import compile_functions
-from shardc.native.lowlevel.records import RELAXED, Array, Atomic, Record, address_of
+from shardc.native.lowlevel.records import RELAXED, Atomic, Record, Span, address_of
 from shardc.native.lowlevel.system import now, pthread_self
 from shardc.native.threads.pool import PARALLEL, Pool
 from shardc.native.threads.pool_jobs import parallel
@@ -43,7 +43,7 @@ class _Log(Record):
     """``count`` entries, of which the first `_ENTRIES` are there."""
 
     count: Atomic[i64]
-    entries: Annotated[Array[_Entry], Count(_ENTRIES)]
+    entries: Annotated[Span[_Entry], Count(_ENTRIES)]
 
 
 class _Job(Record):

@@ -11,8 +11,8 @@ from shardc.native.lowlevel.records import (
     RELAXED,
     RELEASE,
     SEQ_CST,
-    Array,
     Record,
+    Span,
     address_of,
 )
 from shardc.native.lowlevel.system import pthread_self
@@ -166,7 +166,7 @@ class _Rows(Record):
     """A job: the step function, and a table of rows."""
 
     step: Step
-    rows: Array[Row]
+    rows: Span[Row]
 
 
 def _advance_rows(job: address, begin: i64, end: i64) -> None:
@@ -175,7 +175,7 @@ def _advance_rows(job: address, begin: i64, end: i64) -> None:
 
 
 @exported(ADVANCE)
-def advance(step: Step, rows: Array[Row], count: i64, nanoseconds: i64) -> None:
+def advance(step: Step, rows: Span[Row], count: i64, nanoseconds: i64) -> None:
     """Call the step function for every row; all calls take one thread about ``nanoseconds``."""
     job = local(_Rows)
     job.step = step

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from shardc.native.lowlevel.builtins import static
 from shardc.native.lowlevel.kinds import Count, OwnLine, address, i32, i64, u64
-from shardc.native.lowlevel.records import Array, Atomic, Record
-from shardc.native.lowlevel.system import Condition, Mutex
+from shardc.native.lowlevel.records import Atomic, Record, Span
+from shardc.native.lowlevel.system import ConditionVariable, Mutex
 
 __all__ = ["CORES", "CORE_WORDS", "POOL", "SLOTS", "Piece", "PoolRecord", "Slot"]
 
@@ -46,7 +46,7 @@ class PoolRecord(Record):
     workers. ``started`` workers are there of process ``owner``; ``starting`` is the process that starts some.
     """
 
-    slots: Annotated[Array[Slot], Count(SLOTS)]
+    slots: Annotated[Span[Slot], Count(SLOTS)]
     epoch: OwnLine[Atomic[i32]]
     sleepers: OwnLine[Atomic[i32]]
     limit: OwnLine[Atomic[i32]]
@@ -58,7 +58,7 @@ class PoolRecord(Record):
     owner: Atomic[i32]
     starting: Atomic[i32]
     mutex: Mutex
-    condition: Condition
+    condition: ConditionVariable
 
 
 POOL = static(PoolRecord, "pool", caller=-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.native.lowlevel.builtins import as_u64, fill_memory, inline, local_array
 from shardc.native.lowlevel.kinds import i32, u64
 from shardc.native.lowlevel.platform import platform
-from shardc.native.lowlevel.records import ACQUIRE, RELAXED, SEQ_CST, Array, Atomic, address_of
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, SEQ_CST, Atomic, Span, address_of
 from shardc.native.lowlevel.system import (
     FUTEX_PRIVATE,
     futex_wait,
@@ -78,14 +78,14 @@ def core() -> i32:
 
 
 @inline
-def allowed_cores(cores: Array[u64]) -> None:
+def allowed_cores(cores: Span[u64]) -> None:
     """Where it may run, a bit for each of `CORES`."""
     if platform().futex != 0:
         fill_memory(address_of(cores), 0, CORES // 8)
         sched_getaffinity(0, CORES // 8, cores)
 
 
-def leave_core(there: i32, cores: Array[u64]) -> None:
+def leave_core(there: i32, cores: Span[u64]) -> None:
     """Go on another one of ``cores`` than ``there``; afterwards it may run on all of them again."""
     if platform().futex != 0:
         if there < 0 or there >= CORES:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shardc.native.lowlevel.builtins import as_i32
 from shardc.native.lowlevel.kinds import address, i32, i64
-from shardc.native.lowlevel.records import Array, Record
+from shardc.native.lowlevel.records import Record, Span
 
 __all__ = ["Row", "Step", "run_rows"]
 
@@ -25,7 +25,7 @@ class Row(Record):
     answer: i64
 
 
-def run_rows(step: Step, rows: Array[Row], begin: i64, end: i64) -> None:
+def run_rows(step: Step, rows: Span[Row], begin: i64, end: i64) -> None:
     """The devices of rows ``begin`` to ``end`` to their next stop, one after the other on this thread."""
     for k in range(begin, end):
         row = rows[k]

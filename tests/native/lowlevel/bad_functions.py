@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shardc.native.lowlevel.builtins import as_i32
 from shardc.native.lowlevel.kinds import address, i32, i64, u64
-from shardc.native.lowlevel.records import ACQUIRE, Array, Atomic, Record
+from shardc.native.lowlevel.records import ACQUIRE, Atomic, Record, Span
 
 
 class Point(Record):
@@ -107,7 +107,7 @@ def chains(x: i64) -> bool:
     return 0 < x < 3
 
 
-def loops_over_elements(x: Array[i64]) -> i64:
+def loops_over_elements(x: Span[i64]) -> i64:
     """a loop over something else than a range; write for NAME in range(...)"""
     total = 0
     for y in x:

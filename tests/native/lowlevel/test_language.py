@@ -35,12 +35,12 @@ from shardc.native.lowlevel.records import (
     RELAXED,
     RELEASE,
     SEQ_CST,
-    Array,
     Atomic,
     Record,
+    Span,
     address_of,
 )
-from shardc.native.lowlevel.simulation import Simulation
+from shardc.native.lowlevel.simulation import ThreadSimulation
 from shardc.native.lowlevel.sources import LanguageError, signature_of
 from tests.native.lowlevel import bad_functions
 
@@ -61,7 +61,7 @@ def native(*functions: Any) -> list[Callable[..., Any]]:
 
 def plain(function: Callable[..., Any], *arguments: Any) -> Any:
     """What it gives as plain Python."""
-    simulation = Simulation()
+    simulation = ThreadSimulation()
     task = simulation.start(function, *arguments)
     simulation.run()
     return task.result
@@ -171,7 +171,7 @@ def statements(depth: int, indent: str = "    ", in_loop: bool = False) -> st.Se
 ARGUMENTS = st.tuples(*(st.integers(KINDS[t].lowest, KINDS[t].highest) for n, t in VARIABLES.items() if n in "abcd"))
 
 
-@settings(max_examples=60, deadline=None, phases=NO_SHRINKING)
+@settings(max_examples=25, deadline=None, phases=NO_SHRINKING)
 @given(st.lists(statements(2), min_size=1, max_size=4), st.lists(ARGUMENTS, min_size=1, max_size=4))
 def test_compiled_functions_do_what_they_do_as_plain_python(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[str], arguments: list[tuple[int, ...]]
@@ -190,8 +190,8 @@ def test_compiled_functions_do_what_they_do_as_plain_python(
 
 FIELDS = {
     "i32": ctypes.c_int32, "i64": ctypes.c_int64, "u8": ctypes.c_uint8, "u32": ctypes.c_uint32, "u64": ctypes.c_uint64,
-    "address": ctypes.c_void_p, "Array[i64]": ctypes.c_void_p, "Atomic[u32]": ctypes.c_uint32,
-    "Atomic[address]": ctypes.c_void_p, "Annotated[Array[u8], Count(5)]": ctypes.c_uint8 * 5,
+    "address": ctypes.c_void_p, "Span[i64]": ctypes.c_void_p, "Atomic[u32]": ctypes.c_uint32,
+    "Atomic[address]": ctypes.c_void_p, "Annotated[Span[u8], Count(5)]": ctypes.c_uint8 * 5,
 }  # fmt: skip
 
 
@@ -226,12 +226,12 @@ class Node(Record):
     value: i64
     inner: Inner
     next: Pointer[Node] | None
-    words: Array[i64]
-    nodes: Array[Pointer[Node] | None]
+    words: Span[i64]
+    nodes: Span[Pointer[Node] | None]
     function: Callable[[i64], i64]
     shared: OwnLine[Atomic[i32]]
     wide: Atomic[u64]
-    bytes: Annotated[Array[u8], Count(3)]
+    bytes: Annotated[Span[u8], Count(3)]
 
 
 def double(x: i64) -> i64:

@@ -9,7 +9,7 @@ import pytest
 
 from shardc.native.lowlevel.kinds import i32, i64
 from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Atomic, Record, address_of
-from shardc.native.lowlevel.simulation import Choose, Deadlock, Endless, Process, Simulation, explore
+from shardc.native.lowlevel.simulation import Choose, Deadlock, Endless, Process, ThreadSimulation, explore
 from shardc.native.lowlevel.system import EVERYBODY, Time, futex_wait, futex_wake, getpid, nanosleep, now, sched_yield
 
 
@@ -32,7 +32,7 @@ def test_an_update_that_is_not_atomic_is_lost_in_some_order(add: object, sums: s
     found = set()
 
     def program(choose: Choose) -> None:
-        shared, simulation = Shared(), Simulation(choose)
+        shared, simulation = Shared(), ThreadSimulation(choose)
         for _ in range(2):
             simulation.start(add, shared)
         simulation.run()
@@ -48,7 +48,7 @@ def test_every_order_once(preemptions: int) -> None:
     orders = []
 
     def program(choose: Choose) -> None:
-        shared, simulation, order = Shared(), Simulation(choose), []
+        shared, simulation, order = Shared(), ThreadSimulation(choose), []
 
         def step_twice(name: str) -> None:
             for _ in range(2):
@@ -95,7 +95,7 @@ def tell_before_sleeping(shared: Shared) -> None:
 @pytest.mark.parametrize(("sleep", "is_lost"), [(sleep_before_telling, True), (tell_before_sleeping, False)])
 def test_a_lost_wake_up_is_a_deadlock(sleep: object, is_lost: bool) -> None:
     def program(choose: Choose) -> None:
-        shared, simulation = Shared(), Simulation(choose)
+        shared, simulation = Shared(), ThreadSimulation(choose)
         simulation.start(sleep, shared)
         simulation.start(raise_flag_if_somebody_sleeps, shared)
         simulation.run()
@@ -111,7 +111,7 @@ def test_what_a_thread_raises_is_raised() -> None:
     def fails(shared: Shared) -> None:
         raise ValueError("here")
 
-    shared, simulation = Shared(), Simulation()
+    shared, simulation = Shared(), ThreadSimulation()
     simulation.start(wait_for_flag, shared)
     simulation.start(fails, shared)
     with pytest.raises(ValueError, match="here"):
@@ -119,7 +119,7 @@ def test_what_a_thread_raises_is_raised() -> None:
 
 
 def test_time_jumps_to_who_wakes_first() -> None:
-    simulation, ends = Simulation(tick=1), []
+    simulation, ends = ThreadSimulation(tick=1), []
 
     def sleep(name: str, nanoseconds: int) -> None:
         nanosleep(Time(0, nanoseconds), 0)
@@ -132,7 +132,7 @@ def test_time_jumps_to_who_wakes_first() -> None:
 
 
 def test_a_wait_with_a_limit_ends() -> None:
-    shared, simulation = Shared(), Simulation()
+    shared, simulation = Shared(), ThreadSimulation()
     time = Time(1, 5)
     simulation.start(futex_wait, shared.flag, 0, 0, address_of(time))
     simulation.run()
@@ -143,7 +143,7 @@ def test_threads_that_only_pass_their_turns_do_not_end() -> None:
         while shared.flag.load(ACQUIRE) == 0:
             sched_yield()
 
-    shared, simulation = Shared(), Simulation(most=1000)
+    shared, simulation = Shared(), ThreadSimulation(most=1000)
     simulation.start(pass_turns, shared)
     simulation.start(pass_turns, shared)
     with pytest.raises(Endless):
@@ -151,7 +151,7 @@ def test_threads_that_only_pass_their_turns_do_not_end() -> None:
 
 
 def test_processes_are_told_apart() -> None:
-    simulation = Simulation()
+    simulation = ThreadSimulation()
     tasks = [simulation.start(getpid, process=Process(n)) for n in (7, 9)]
     simulation.run()
     assert [t.result for t in tasks] == [7, 9]
@@ -160,7 +160,7 @@ def test_processes_are_told_apart() -> None:
 def test_a_random_choice_gives_the_same_for_the_same_seed() -> None:
     def order(seed: int) -> str:
         shared, found, draw = Shared(), [], random.Random(seed)
-        simulation = Simulation(lambda count, preempts: draw.randrange(count))
+        simulation = ThreadSimulation(lambda count, preempts: draw.randrange(count))
 
         def steps(name: str) -> None:
             for _ in range(20):
