@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from shardc.native.math.vector import I8, I64, PTR, constant
 
-__all__ = ["at_byte", "counted", "define", "field", "greatest", "least", "number", "row_of", "wanted"]
+__all__ = ["at_byte", "counted", "define", "least", "number", "row_of", "wanted"]
 
 
 @contextmanager
@@ -41,10 +41,6 @@ def least(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.select(b.icmp_signed("<", x, y), x, y)
 
 
-def greatest(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.select(b.icmp_signed(">", x, y), x, y)
-
-
 def at_byte(b: ir.IRBuilder, base: ir.Value, offset: ir.Value) -> ir.Value:
     """The address ``offset`` bytes behind ``base``."""
     return b.gep(base, [offset], source_etype=I8)
@@ -53,11 +49,6 @@ def at_byte(b: ir.IRBuilder, base: ir.Value, offset: ir.Value) -> ir.Value:
 def row_of(b: ir.IRBuilder, table: ir.Value, index: ir.Value, t: ir.Type = PTR) -> ir.Value:
     """The entry of a table, loaded."""
     return b.load(b.gep(table, [index], source_etype=t), typ=t)
-
-
-def field(b: ir.IRBuilder, record: ir.Value, words: int, t: ir.Type = I64) -> ir.Value:
-    """A field of a record whose fields are words of 8 bytes, loaded."""
-    return b.load(b.gep(record, [number(words)], source_etype=I64), typ=t)
 
 
 def define(

@@ -14,14 +14,9 @@ On Linux sleepers sleep in the kernel (a futex that processes share); elsewhere 
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from shardc.native.llvm.jit import compile_ir
-from shardc.native.llvm.target import Target, host_target
 from shardc.native.lowlevel.builtins import as_i32, exported, inline, local
 from shardc.native.lowlevel.kinds import i32, i64
-from shardc.native.lowlevel.module import compile_functions
-from shardc.native.lowlevel.platform import platform, platform_of
+from shardc.native.lowlevel.platform import platform
 from shardc.native.lowlevel.records import ACQUIRE, SEQ_CST, Atomic, Record, address_of
 from shardc.native.lowlevel.system import (
     EVERYBODY,
@@ -36,7 +31,7 @@ from shardc.native.lowlevel.system import (
 )
 
 __all__ = [
-    "ARRIVE", "NOW", "WAIT", "WAIT_SHARING", "Meeting", "arrive", "meeting_ir", "meeting_object", "monotonic_now",
+    "ARRIVE", "NOW", "WAIT", "WAIT_SHARING", "Meeting", "arrive", "monotonic_now",
     "wait", "wait_sharing",
 ]  # fmt: skip
 
@@ -141,16 +136,3 @@ def arrive(meeting: Meeting, target: i32) -> None:
     count = as_i32(meeting.count.add(1, SEQ_CST) + 1)
     if platform().futex != 0 and count == target and meeting.sleepers.load(SEQ_CST) != 0:
         futex_wake(meeting.count, EVERYBODY, 0)
-
-
-def meeting_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
-    """The IR for ``target`` (default: this machine); ``futex`` overrides how threads sleep."""
-    target = target or host_target()
-    functions = (monotonic_now, wait, wait_sharing, arrive)
-    return compile_functions(functions, target, platform_of(target.triple, futex=futex))
-
-
-@lru_cache(maxsize=8)
-def meeting_object(target: Target | None = None, *, futex: bool | None = None) -> bytes:
-    """The object file of `meeting_ir`."""
-    return compile_ir(meeting_ir(target, futex=futex), target)

@@ -8,18 +8,27 @@ import time
 
 import pytest
 
-from shardc.native.llvm.jit import Loaded, load_object
-from shardc.native.llvm.target import Target
-from shardc.native.threads.meeting import ARRIVE, NOW, WAIT, meeting_ir, meeting_object
+from shardc.native.llvm.jit import Loaded, compile_ir, load_object
+from shardc.native.llvm.target import Target, host_target
+from shardc.native.lowlevel.module import compile_functions
+from shardc.native.lowlevel.platform import platform_of
+from shardc.native.threads.meeting import ARRIVE, NOW, WAIT, arrive, monotonic_now, wait, wait_sharing
 
 ARRIVE_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 WAIT_TYPE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 NOW_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64)
 
 
+def meeting_ir(target: Target | None = None, *, futex: bool | None = None) -> str:
+    """The functions for ``target``; ``futex`` overrides how threads sleep."""
+    target = target or host_target()
+    functions = (monotonic_now, wait, wait_sharing, arrive)
+    return compile_functions(functions, target, platform_of(target.triple, futex=futex))
+
+
 @pytest.fixture(params=[None, False], ids=["system", "polling"], scope="module")
 def loaded(request: pytest.FixtureRequest) -> Loaded:
-    return load_object(meeting_object(futex=request.param), [WAIT, ARRIVE, NOW])
+    return load_object(compile_ir(meeting_ir(futex=request.param)), [WAIT, ARRIVE, NOW])
 
 
 def test_all_pass_when_the_last_has_come(loaded: Loaded) -> None:
@@ -62,4 +71,4 @@ def test_every_platform_has_a_way_to_sleep(triple: str) -> None:
     text = meeting_ir(target)
     assert ("@syscall" in text) == ("linux" in triple)
     assert "$" not in text
-    assert meeting_object(target)
+    assert compile_ir(text, target)
