@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVENT_WORDS", "HEADER_WORDS", "SITE_WORDS", "ProfilePlan", "ProfileStep", "StepRecord"]
+__all__ = ["EVENT_WORDS", "HEADER_WORDS", "SITE_WORDS", "ProfilePlan", "ProfileRecord", "ProfileStep"]
 
 HEADER_WORDS, SITE_WORDS, EVENT_WORDS = 8, 2, 3
 
@@ -45,7 +45,7 @@ class ProfileStep:
 
 
 @dataclass(frozen=True, slots=True)
-class StepRecord:
+class ProfileRecord:
     """One device's record of a step: executions and nanoseconds by site; ``events`` are rows (site, begin, end)."""
 
     calls: NDArray[np.int64]
@@ -79,11 +79,11 @@ class ProfilePlan:
         """The record within a device's arena, to be cleared (``[:] = 0``) before a step."""
         return arena[self.offset : self.offset + self.nbytes].view(np.int64)
 
-    def read(self, arena: NDArray[np.uint8]) -> StepRecord:
+    def read(self, arena: NDArray[np.uint8]) -> ProfileRecord:
         """A copy of what the last steps recorded."""
         words = self.record_integers(arena)
         sites: NDArray[Any] = words[HEADER_WORDS : self.first_event].reshape(-1, SITE_WORDS).copy()
         count = int(words[1])
         kept = min(count, self.events)
         events = words[self.first_event :][: kept * EVENT_WORDS].reshape(-1, EVENT_WORDS).copy()
-        return StepRecord(sites[:, 0], sites[:, 1], events, count - kept)
+        return ProfileRecord(sites[:, 0], sites[:, 1], events, count - kept)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from shardc.analysis.calibrate.programs import MeasuredLoop, arguments_of, module_text
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
-from shardc.compiler.profile import ProfileStep, StepRecord
+from shardc.compiler.profile import ProfileRecord, ProfileStep
 from shardc.hlo.config import Config
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.driver.compiled import Compiled
@@ -92,7 +92,7 @@ def _one(program: Compiled, values: Sequence[object], loops: Sequence[MeasuredLo
     return per_trip(plan.sites, plan.read(arena), loops)
 
 
-def per_trip(sites: Sequence[ProfileStep], record: StepRecord, loops: Sequence[MeasuredLoop]) -> dict[str, float]:
+def per_trip(sites: Sequence[ProfileStep], record: ProfileRecord, loops: Sequence[MeasuredLoop]) -> dict[str, float]:
     """Seconds of one execution of what each loop does, by its name."""
     spent: dict[str, float] = {}
     for site, nanoseconds in zip(sites, record.nanoseconds, strict=True):

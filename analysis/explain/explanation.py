@@ -197,7 +197,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Something that people know by pain. ``kind`` is one of
+    """A warning. ``kind`` is one of
 
     ``replicated-parameter``, ``full-gather``, ``padding``, ``unused-axis``, ``redundant-compute``, ``back-and-forth``,
     ``redundant-reduction``; ``numbers`` are named figures (bytes, shares between 0 and 1).

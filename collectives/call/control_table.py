@@ -8,7 +8,7 @@ field        meaning
 ============ ===========================================================================================================
 pid, rank    the process, and its number in the job
 failed       in the row at position 0: 1 + the rank that said first that the job has failed, 0 if nobody has
-recorder     where in its heap the `shardc.native.drive.drive_loop.Job` that ran last lies, with its flight recorder;
+recorder     where in its heap the `shardc.native.drive.records.DriveJob` that ran last lies, with its flight recorder;
              0: nowhere
 state        `OUTSIDE` of any step; `COMPUTING` in a step; `ARRIVING`: waits until all have come to a collective;
              `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order;

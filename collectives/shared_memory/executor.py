@@ -181,10 +181,10 @@ class _RecordBuilder:
         heaps = [self.node.heaps.addresses[p] for p in channel.processes]
         record = ChannelRecord(
             slots=self.memory.slots[channel.number],
-            records=self._words(self.memory.records[channel.number]),
-            heaps=self._words(heaps),
+            records=self._integer_table(self.memory.records[channel.number]),
+            heaps=self._integer_table(heaps),
             pending=self._keep_alive((ctypes.c_void_p * SLOTS)()),
-            bases=self._words([0] * SLOTS),
+            bases=self._integer_table([0] * SLOTS),
             members=len(channel.processes),
             position=channel.processes.index(self.node.position),
             stride=channel.stride,
@@ -202,13 +202,13 @@ class _RecordBuilder:
         record = CallRecord(
             channel=ctypes.addressof(channel),
             cells=self._cells([cell_of(self.rows[d], ref) for d, ref in refs]),
-            own=self._words([0] * mine),
-            sizes=self._words([ref.nbytes for _, ref in refs]),
-            staging=self._words(staging),
-            mail=self._words([n * mail[-1] + at for n in range(devices) for at in mail[:-1]]),
-            member_records=self._words([0] * len(plan.processes)),
-            imported=self._words([0] * (width * len(plan.processes))),
-            entries_of=self._words([plan.entries(m) for m in range(len(plan.processes))]),
+            own=self._integer_table([0] * mine),
+            sizes=self._integer_table([ref.nbytes for _, ref in refs]),
+            staging=self._integer_table(staging),
+            mail=self._integer_table([n * mail[-1] + at for n in range(devices) for at in mail[:-1]]),
+            member_records=self._integer_table([0] * len(plan.processes)),
+            imported=self._integer_table([0] * (width * len(plan.processes))),
+            entries_of=self._integer_table([plan.entries(m) for m in range(len(plan.processes))]),
             entries=mine,
             operands=mine // 2,
             width=width,
@@ -232,7 +232,7 @@ class _RecordBuilder:
             row.pieces = pieces_of(made.record.bytes, made.record.lines, processes)
             row.sources = self._cells([self._source(plan, record, p) for p in share.sources])
             row.targets = self._cells([self._target(plan, record, p) for p in share.targets])
-            row.operands, row.results = (self._words([0] * len(share.sources)) for _ in range(2))
+            row.operands, row.results = (self._integer_table([0] * len(share.sources)) for _ in range(2))
             record.pieces += row.pieces if plan.direct else 0
             record.nanoseconds += made.record.bytes // (processes * _SPEED)
         record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
@@ -258,13 +258,13 @@ class _RecordBuilder:
         number, ref = plan.ref(place)
         shared = self.memory.sections.address(plan.devices[place.member][number], ref)
         if shared is not None:
-            return Cell(self._words([shared]), 0)
+            return Cell(self._integer_table([shared]), 0)
         return Cell(address_of(record.imported) + 8 * (place.member * record.width + place.entry), 0)
 
     def _cells(self, cells: Sequence[Cell]) -> int:
         return self._keep_alive((Cell * max(1, len(cells)))(*cells))
 
-    def _words(self, values: Sequence[int]) -> int:
+    def _integer_table(self, values: Sequence[int]) -> int:
         return self._keep_alive((ctypes.c_int64 * max(1, len(values)))(*values))
 
     def _keep_alive(self, table: ctypes.Array[Any]) -> int:

@@ -8,7 +8,7 @@ from itertools import groupby
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, map_chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, map_chunks, phase
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.elements import Element, Elements, Index
 from shardc.compiler.elements.results import elements_of
@@ -44,14 +44,14 @@ def _maps(kernel: CpuKernel, leaves: Sequence[Instruction], elements: Sequence[E
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
     count = map_chunks(kernel.instruction, kernel.tuning)
 
-    def fill(k: CpuKernel, e: CpuEmitter, span: Span | None) -> None:
+    def fill(k: CpuKernel, e: CpuEmitter, span: ChunkSpan | None) -> None:
         for run in _nests(k, elements):
             emit_map(e, run[0].shape.dims, run, span=span)
         e.finish()
 
     def emit(part: PhaseKernel) -> None:
         e = part.emitter(dict(zip(leaves, part.operands, strict=True)))
-        fill(part, e, Span(count, part.begin, part.end))
+        fill(part, e, ChunkSpan(count, part.begin, part.end))
 
     e = kernel.emitter(dict(zip(leaves, kernel.operands, strict=True)))
     if count == 1 or not all(can_cut(e, run[0].shape.dims, run, count) for run in _nests(kernel, elements)):

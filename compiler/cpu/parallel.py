@@ -38,7 +38,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.math.vector import I32, I64, PTR, constant
 
-__all__ = ["PhaseKernel", "Span", "chunks", "flops_of", "in_pieces", "map_chunks", "phase", "products_of"]
+__all__ = ["ChunkSpan", "PhaseKernel", "chunks", "flops_of", "in_pieces", "map_chunks", "phase", "products_of"]
 
 #: What one core does per second, roughly: bytes moved, simple operations on elements, multiply-adds of products.
 _BYTES, _FLOPS, _PRODUCTS = 16e9, 8e9, 40e9
@@ -123,7 +123,7 @@ class PhaseKernel(CpuKernel):
 
 
 @dataclass(frozen=True)
-class Span:
+class ChunkSpan:
     """Chunks [begin, end) of ``count`` that an iteration space is cut into; the bounds are i64 values, begin < end."""
 
     count: int
@@ -177,7 +177,9 @@ def phase(
     b.call(parallel, [entry, context, constant(I64, count), constant(I64, int(seconds * 1e9))])
 
 
-def in_pieces(kernel: CpuKernel, pieces: int, flops: float, fill: Callable[[CpuKernel, Span | None], None]) -> None:
+def in_pieces(
+    kernel: CpuKernel, pieces: int, flops: float, fill: Callable[[CpuKernel, ChunkSpan | None], None]
+) -> None:
     """A kernel of ``pieces`` independent pieces that takes ``flops`` simple operations.
 
     ``fill`` makes the function that computes the pieces of a span (None: all of them): the kernel's own, or a phase's.
@@ -187,7 +189,7 @@ def in_pieces(kernel: CpuKernel, pieces: int, flops: float, fill: Callable[[CpuK
         fill(kernel, None)
         return
     e = kernel.emitter({})
-    phase(kernel, e, count, lambda part: fill(part, Span(count, part.begin, part.end)))
+    phase(kernel, e, count, lambda part: fill(part, ChunkSpan(count, part.begin, part.end)))
     e.finish()
 
 

@@ -1,1 +1,4 @@
-"""Executables as functions in this process: `step` for CPUs, `gpu` for what a program for GPUs needs."""
+"""Executables as functions in this process.
+
+Start with `step`, for CPUs; `gpu` has what a program for GPUs needs.
+"""

@@ -123,7 +123,7 @@ class _SavePlan:
             out[part.owner] = out.get(part.owner, 0) + volume(part.region) * self.layouts[part.name].dtype.nbytes
         return max(out.values(), default=0)
 
-    def index(self, step: int, ranks: int, written: list[_Written], metadata: Any, generation: int) -> Index:
+    def index(self, step: int, ranks: int, written: list[_RankFiles], metadata: Any, generation: int) -> Index:
         shards: dict[str, list[StoredShard]] = {name: [] for name in self.layouts}
         for name, shard in (found for part in written for found in part.shards):
             shards[name].append(shard)
@@ -138,7 +138,7 @@ class _SavePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _RankFiles:
     """What one rank wrote, by tensor."""
 
     file: str
@@ -202,11 +202,11 @@ def _file_name(transport: Transport, generation: int) -> str:
     return f"data-{transport.process_index:05d}-of-{transport.process_count:05d}{again}.safetensors"
 
 
-def _write(place: Path, name: str, plan: _SavePlan, step: int) -> _Written:
+def _write(place: Path, name: str, plan: _SavePlan, step: int) -> _RankFiles:
     threads = threads_per_process(job_config())
     mine = [p for p in plan.parts if p.owner == plan.rank]
     if not mine:
-        return _Written(name, 0, ())
+        return _RankFiles(name, 0, ())
     arrays: dict[str, NDArray[Any]] = {}
     shards: list[tuple[str, StoredShard]] = []
     for part in mine:
@@ -215,7 +215,7 @@ def _write(place: Path, name: str, plan: _SavePlan, step: int) -> _Written:
         arrays[part.key] = stored(part.data, dtype)
         shards.append((part.name, _described(name, part, part.data, threads)))
     nbytes = write_file(place / name, arrays, {"format": "shardc", "step": str(step)})
-    return _Written(name, nbytes, tuple(shards))
+    return _RankFiles(name, nbytes, tuple(shards))
 
 
 def _described(file: str, part: _Part, data: NDArray[Any], threads: int) -> StoredShard:

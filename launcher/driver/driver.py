@@ -19,7 +19,7 @@ from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, out_of_memo
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
-from shardc.compiler.profile import StepRecord
+from shardc.compiler.profile import ProfileRecord
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import groups_grid
@@ -135,7 +135,7 @@ class Driver(StepDriver):
         for arena in self.arenas.values():
             plan.record_integers(arena)[:] = 0
 
-    def records(self) -> dict[int, StepRecord]:
+    def records(self) -> dict[int, ProfileRecord]:
         """What the steps since recorded, by device."""
         plan = self.executable.profile
         assert plan is not None

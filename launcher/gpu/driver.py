@@ -25,7 +25,7 @@ from shardc.collectives.gpu.virtual import VirtualCollectives
 from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, encode_failed_check
 from shardc.compiler.gpu_program import CheckStep, GpuProgram, LaunchStep, ProductStep, leaf_steps
 from shardc.compiler.load.gpu import host_kernels, images_here, need_device
-from shardc.compiler.profile import StepRecord
+from shardc.compiler.profile import ProfileRecord
 from shardc.hlo.config import Config
 from shardc.hlo.errors import RunError
 from shardc.launcher.arrays.sharded_array import ShardedArray
@@ -126,7 +126,7 @@ class GpuDriver(StepDriver):
             with gpu_errors():
                 self._streams.code.timed.clear(self.context.main)
 
-    def records(self) -> dict[int, StepRecord]:
+    def records(self) -> dict[int, ProfileRecord]:
         """What each device did in the last steps of a program compiled for profiling, when they are over."""
         if self._streams.code.timed is None:
             return {}

@@ -28,7 +28,7 @@ from shardc.hlo.errors import RunError
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.memory import GpuContext
 from shardc.launcher.gpu.timed import Timed
-from shardc.native.gpu.runtime import Event, Kernel, Runtime, Stream
+from shardc.native.gpu.runtime import DeviceEvent, Kernel, Runtime, Stream
 
 __all__ = ["StepCode", "Streams"]
 
@@ -51,7 +51,7 @@ class _Lane:
     """A stream, and the event that marks how far it is."""
 
     stream: Stream
-    event: Event
+    event: DeviceEvent
 
 
 @dataclass
@@ -64,8 +64,8 @@ class Streams:
     _lanes: dict[int, _Lane] = field(default_factory=dict)
     _beside: dict[int, _Lane] = field(default_factory=dict)
     #: Groups' work under way, by collective: what their devices have to wait for.
-    _started: dict[int, list[tuple[GroupWork, Event]]] = field(default_factory=dict)
-    _done: dict[tuple[int, int], Event] = field(default_factory=dict)
+    _started: dict[int, list[tuple[GroupWork, DeviceEvent]]] = field(default_factory=dict)
+    _done: dict[tuple[int, int], DeviceEvent] = field(default_factory=dict)
     _used: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:

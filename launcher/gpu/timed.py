@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.compiler.gpu_program import GpuProgram, GpuStep, leaf_steps
-from shardc.compiler.profile import ProfilePlan, StepRecord
-from shardc.native.gpu.runtime import Event, Runtime, Stream
+from shardc.compiler.profile import ProfilePlan, ProfileRecord
+from shardc.native.gpu.runtime import DeviceEvent, Runtime, Stream
 
 __all__ = ["Timed"]
 
@@ -26,8 +26,8 @@ class _Span:
 
     site: int
     counts: bool
-    begin: Event
-    end: Event
+    begin: DeviceEvent
+    end: DeviceEvent
 
 
 class Timed:
@@ -42,8 +42,8 @@ class Timed:
             seen.add(site)
         self._spans: dict[int, list[_Span]] = {d: [] for d in devices}
         self._dropped = dict.fromkeys(devices, 0)
-        self._spare: list[Event] = []
-        self._base: Event | None = None
+        self._spare: list[DeviceEvent] = []
+        self._base: DeviceEvent | None = None
         self._began = 0
 
     def clear(self, main: Stream) -> None:
@@ -72,15 +72,15 @@ class Timed:
         self._runtime.record(end, stream)
         spans.append(_Span(site, counts, begin, end))
 
-    def _event(self) -> Event:
+    def _event(self) -> DeviceEvent:
         return self._spare.pop() if self._spare else self._runtime.event(timed=True)
 
-    def records(self) -> dict[int, StepRecord]:
+    def records(self) -> dict[int, ProfileRecord]:
         """What was recorded since `clear`, when it is done; times are of the monotonic clock, in nanoseconds."""
         self._runtime.synchronize()
         return {device: self._record(device) for device in self._spans}
 
-    def _record(self, device: int) -> StepRecord:
+    def _record(self, device: int) -> ProfileRecord:
         spans, base, sites = self._spans[device], self._base, len(self._plan.sites)
         calls, spent = np.zeros(sites, np.int64), np.zeros(sites, np.int64)
         events = np.zeros((len(spans), 3), np.int64)
@@ -90,4 +90,4 @@ class Timed:
             row[:] = span.site, self._began + begin, self._began + end
             calls[span.site] += span.counts
             spent[span.site] += end - begin
-        return StepRecord(calls, spent, events, self._dropped[device])
+        return ProfileRecord(calls, spent, events, self._dropped[device])

@@ -2,7 +2,8 @@
 
 A process shows itself in its row of the node's control table (`shardc.collectives.call.control_table`), and
 the flight recorder
-(`shardc.native.drive.drive_loop.Job`) has its last collectives. Both stay readable when the process is stopped or dead.
+(`shardc.native.drive.records.DriveJob`) has its last collectives. Both stay readable when the process is stopped or
+dead.
 """
 
 from __future__ import annotations

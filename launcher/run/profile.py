@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.for_gpu import machine_of
 from shardc.compiler.measured import write_measured
-from shardc.compiler.profile import ProfilePlan, ProfileStep, StepRecord
+from shardc.compiler.profile import ProfilePlan, ProfileRecord, ProfileStep
 from shardc.costs.machines.measured_roofline import Roofline, described_roofline, roofline
 from shardc.hlo.config import Config
 from shardc.launcher.driver.communication import (
@@ -273,7 +273,7 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     plan: ProfilePlan = driver.executable.profile
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
     seconds: list[float] = []
-    records: list[dict[int, StepRecord]] = []
+    records: list[dict[int, ProfileRecord]] = []
     before: Counts = {}
     begin = 0
     log = compiled.step.log if driver.executable.gpu is None else None
@@ -313,7 +313,7 @@ class _Measured:
     """What one rank found: as in `Profile`; ``before`` and ``after`` are its collectives' `Counts`."""
 
     rank: int
-    records: list[dict[int, StepRecord]]
+    records: list[dict[int, ProfileRecord]]
     seconds: list[float]
     chunks: NDArray[np.int64]
     before: Counts
@@ -323,7 +323,7 @@ class _Measured:
 
 def _profile(executable: Executable, plan: ProfilePlan, everybody: Sequence[_Measured], limits: Roofline) -> Profile:
     steps = len(everybody[0].records)
-    merged: list[dict[int, StepRecord]] = [
+    merged: list[dict[int, ProfileRecord]] = [
         {d: r for m in everybody for d, r in m.records[n].items()} for n in range(steps)
     ]
     ranks = {d: m.rank for m in everybody for d in m.records[-1]}
@@ -353,7 +353,7 @@ def _profile(executable: Executable, plan: ProfilePlan, everybody: Sequence[_Mea
 
 
 def _threads(
-    last: Mapping[int, StepRecord], ranks: Mapping[int, int], chunks: Mapping[int, NDArray[np.int64]], sites: int
+    last: Mapping[int, ProfileRecord], ranks: Mapping[int, int], chunks: Mapping[int, NDArray[np.int64]], sites: int
 ) -> NDArray[np.float64]:
     """By site, how many threads were at work on average in the last step: one where no work was handed out."""
     found = np.zeros(sites)

@@ -4,7 +4,8 @@
 
     i32 shardc_drive(ptr job)
 
-lets every `Row` of a `Job` run to its next stop (several of them on the pool's threads, when that takes long enough to
+lets every `Row` of a `DriveJob` run to its next stop (several of them on the pool's threads, when that takes long
+enough to
 be worth it), and gives the collective to the collective executor::
 
     i32 perform(ptr state, i32 index, i32 phase, i64 deadline)
@@ -12,14 +13,16 @@ be worth it), and gives the collective to the collective executor::
 ``phase`` is `WHOLE`, `START` or `DONE_PHASE`. It answers 0 when that is done, 1 when it waited ``deadline`` nanoseconds
 for others (it is called again with the same arguments), a negative number when it failed. The loop returns `FINISHED`,
 `WAITING` (look at signals and at the other processes, then call again), `ANSWERED` (the rows' answers say what
-happened: they differ, a check is false, or there is no such collective), `FAILED` (`Job.code` says why), between two
+happened: they differ, a check is false, or there is no such collective), `FAILED` (`DriveJob.code` says why), between
+two
 collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`:
 these answer with `HOST`; let them go on to where they stop for something else, write that answer to their rows, call
 again.
 
-What a phase took the last times is remembered in ``Job.expected``: 2 * n + 1 numbers, for what follows the beginning,
-each collective (or its start), and each done. The newest `RING` collectives are in ``Job.events``, sums in
-``Job.records``. All times are nanoseconds of the monotonic clock.
+What a phase took the last times is remembered in ``DriveJob.expected``: 2 * n + 1 numbers, for what follows the
+beginning,
+each collective (or its start), and each done. The newest `RING` collectives are in ``DriveJob.events``, sums in
+``DriveJob.records``. All times are nanoseconds of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -46,8 +49,8 @@ from shardc.native.drive.records import (
     WAITING,
     WHOLE,
     CollectiveSums,
+    DriveJob,
     Event,
-    Job,
 )
 from shardc.native.drive.stepping import CLAIM, DRIVE, claim
 from shardc.native.drive.stepping import drive as drive_job
@@ -76,8 +79,8 @@ __all__ = [
     "WHOLE",
     "CollectiveSums",
     "Drive",
+    "DriveJob",
     "Event",
-    "Job",
     "drive",
     "drive_ir",
     "drive_object",
@@ -94,7 +97,7 @@ PERFORM_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32,
 
 def made_by(memory: Any) -> int:
     """How many events were begun, by a buffer of `JOB_BYTES`."""
-    return Job.from_buffer_copy(memory).made.load(ACQUIRE)
+    return DriveJob.from_buffer_copy(memory).made.load(ACQUIRE)
 
 
 def events_of(memory: Any) -> list[Event]:
@@ -140,7 +143,7 @@ class Drive:
             record.kind = kind
         expected = (ctypes.c_int64 * (2 * len(kinds) + 1))()
         memory = bytearray(JOB_BYTES) if memory is None else memory
-        job = Job.from_buffer(memory)
+        job = DriveJob.from_buffer(memory)
         events = (Event * RING).from_buffer(memory, EVENTS_OFFSET)
         ctypes.memset(ctypes.addressof(job), 0, JOB_BYTES)
         job.__init__(  # type: ignore[misc]
@@ -165,7 +168,7 @@ class Prepared:
     """A job and the tables that it points to."""
 
     function: Callable[[int], int]
-    job: Job
+    job: DriveJob
     rows: ctypes.Array[Row]
     records: ctypes.Array[CollectiveSums]
     events: ctypes.Array[Event]

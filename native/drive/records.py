@@ -10,8 +10,23 @@ from shardc.native.lowlevel.records import Atomic, Record, Span
 from shardc.native.threads.rows import Row, Step
 
 __all__ = [
-    "ANSWERED", "DONE_PHASE", "EVENTS_OFFSET", "FAILED", "FINISHED", "HOST", "HOSTED", "JOB_BYTES", "PAUSED", "RING",
-    "START", "WAIT", "WAITING", "WHOLE", "CollectiveSums", "Event", "Job",
+    "ANSWERED",
+    "DONE_PHASE",
+    "EVENTS_OFFSET",
+    "FAILED",
+    "FINISHED",
+    "HOST",
+    "HOSTED",
+    "JOB_BYTES",
+    "PAUSED",
+    "RING",
+    "START",
+    "WAIT",
+    "WAITING",
+    "WHOLE",
+    "CollectiveSums",
+    "DriveJob",
+    "Event",
 ]  # fmt: skip
 
 #: What the step returns at the done of collective ``index``: ``index | WAIT``.
@@ -49,7 +64,7 @@ class Event(Record):
     waits: i64
 
 
-class Job(Record):
+class DriveJob(Record):
     """What `shardc_drive` works on: the ``step`` of the ``count`` devices in ``rows``, with ``advance`` of the pool for
     many of them and ``perform`` for the ``calls`` collectives.
 
@@ -81,5 +96,5 @@ class Job(Record):
 
 
 #: Bytes of a job with its events behind it, and where these begin.
-EVENTS_OFFSET = ctypes.sizeof(Job)
+EVENTS_OFFSET = ctypes.sizeof(DriveJob)
 JOB_BYTES = EVENTS_OFFSET + RING * ctypes.sizeof(Event)

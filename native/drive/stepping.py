@@ -14,8 +14,8 @@ from shardc.native.drive.records import (
     WAIT,
     WAITING,
     CollectiveSums,
+    DriveJob,
     Event,
-    Job,
 )
 from shardc.native.lowlevel.builtins import as_i32, exported, fill_memory, inline
 from shardc.native.lowlevel.kinds import i32, i64
@@ -33,9 +33,10 @@ _UNKNOWN, _TINY = 10_000_000, 1_500
 #: Bytes at the start of an arena that hold the step's resume point.
 _HEADER = 8
 
-#: `Job.where`.
+#: `DriveJob.where`.
 _OUTSIDE, _IN_STEP, _IN_COLLECTIVE = 0, 1, 2
-#: `Job.waiting`: how `drive` goes on when it is called again. From the beginning, with the collective that waits, with
+#: `DriveJob.waiting`: how `drive` goes on when it is called again. From the beginning, with the collective that
+#: waits, with
 #: the step behind one that is done, or with what the devices answer after they have called Python.
 _ANEW, _PERFORM, _ADVANCE, _ARRIVE = 0, 1, 2, 3
 #: What a step answers at its end.
@@ -43,7 +44,7 @@ _AT_THE_END = -1
 
 
 @exported(DRIVE)
-def drive(job: Job) -> i32:
+def drive(job: DriveJob) -> i32:
     """From one stop of the devices to the next, and through the collectives between them."""
     goes_on = job.waiting
     job.waiting = _ANEW
@@ -100,19 +101,19 @@ def _agree(rows: Span[Row], count: i64, first: i64) -> bool:
 
 
 @inline
-def _is_collective(job: Job, answer: i64) -> bool:
+def _is_collective(job: DriveJob, answer: i64) -> bool:
     """Is there such a collective?"""
     index = answer & (WAIT - 1)
     return answer >= 0 and index < job.calls and job.records[index].kind != 0
 
 
 @inline
-def _phase(job: Job, stop: i64) -> i64:
+def _phase(job: DriveJob, stop: i64) -> i64:
     """What the executor is asked for at a stop."""
     return DONE_PHASE if stop & WAIT != 0 else job.records[stop & (WAIT - 1)].kind - 1
 
 
-def _leave_to_python(job: Job) -> i32:
+def _leave_to_python(job: DriveJob) -> i32:
     """Some device has stopped to call Python, or Python must say what their answers mean."""
     for k in range(job.count):
         if job.rows[k].answer // HOST == 1:
@@ -121,13 +122,13 @@ def _leave_to_python(job: Job) -> i32:
     return _leave(job, ANSWERED)
 
 
-def _leave(job: Job, result: i32) -> i32:
+def _leave(job: DriveJob, result: i32) -> i32:
     job.where = _OUTSIDE
     _show(job, 0)
     return result
 
 
-def _advance(job: Job, begin: i64) -> i64:
+def _advance(job: DriveJob, begin: i64) -> i64:
     """All devices to their next stop, on the pool's threads if what lies before it takes longer than calling them.
 
     What a phase took is believed to last: a shorter time counts by an eighth. Returns the time.
@@ -148,7 +149,7 @@ def _advance(job: Job, begin: i64) -> i64:
     return end
 
 
-def _finish(job: Job, index: i64, phase: i64, time: i64) -> None:
+def _finish(job: DriveJob, index: i64, phase: i64, time: i64) -> None:
     """A collective, or its start or its done, that has ended: into the flight recorder and the sums."""
     event = _newest_event(job)
     event.end = time
@@ -164,11 +165,11 @@ def _finish(job: Job, index: i64, phase: i64, time: i64) -> None:
 
 
 @inline
-def _newest_event(job: Job) -> Event:
+def _newest_event(job: DriveJob) -> Event:
     return job.events[job.made.load(RELAXED) - 1 & RING - 1]
 
 
-def _begin_event(job: Job, index: i64, phase: i64, time: i64) -> None:
+def _begin_event(job: DriveJob, index: i64, phase: i64, time: i64) -> None:
     """Whoever reads it from outside sees it once ``made`` counts it."""
     made = job.made.load(RELAXED)
     event = job.events[made & RING - 1]
@@ -186,7 +187,7 @@ class _SharedNumber(Record):
     value: Atomic[i64]
 
 
-def _show(job: Job, inside: i64) -> None:
+def _show(job: DriveJob, inside: i64) -> None:
     """Show the other processes whether this one is in a step, if there is a place for it."""
     if job.shown != 0:
         _SharedNumber.at(job.shown).value.store(job.inside * inside, RELAXED)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from shardc.native.gpu.target import GpuTarget
 
-__all__ = ["Event", "Graph", "Image", "Kernel", "LaunchShape", "Memory", "Module", "Runtime", "Stream"]
+__all__ = ["DeviceEvent", "DeviceModule", "Graph", "Image", "Kernel", "LaunchShape", "Memory", "Runtime", "Stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Kernel(Protocol):
     def name(self) -> str: ...
 
 
-class Module(Protocol):
+class DeviceModule(Protocol):
     """Loaded code; kernels live as long as it does."""
 
     def kernel(self, symbol: str, shared_bytes: int = 0) -> Kernel:
@@ -71,7 +71,7 @@ class Stream(Protocol):
     def handle(self) -> int: ...
 
 
-class Event(Protocol):
+class DeviceEvent(Protocol):
     """A mark in a stream."""
 
 
@@ -108,18 +108,18 @@ class Runtime(Protocol):
         that were started before are under way."""
         ...
 
-    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> Module:
+    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> DeviceModule:
         """Load code. ``texts`` has by image its PTX (or nothing): for a driver that is older than a cubin's assembler.
         `GpuProblem`, before anything is launched, for code that this GPU does not run."""
         ...
 
     def stream(self) -> Stream: ...
-    def event(self, timed: bool = False) -> Event:
+    def event(self, timed: bool = False) -> DeviceEvent:
         """A mark to be recorded; only ``timed`` ones can be asked for the time between them."""
         ...
 
-    def record(self, event: Event, stream: Stream) -> None: ...
-    def wait(self, event: Event, stream: Stream) -> None:
+    def record(self, event: DeviceEvent, stream: Stream) -> None: ...
+    def wait(self, event: DeviceEvent, stream: Stream) -> None:
         """Later work of ``stream`` begins when ``event``, recorded before, has happened."""
         ...
 
@@ -146,7 +146,7 @@ class Runtime(Protocol):
         """Wait for a stream (or all of them); raises what went wrong."""
         ...
 
-    def elapsed(self, first: Event, last: Event) -> float:
+    def elapsed(self, first: DeviceEvent, last: DeviceEvent) -> float:
         """Seconds between two timed events, which have happened."""
         ...
 

@@ -29,7 +29,7 @@ from shardc.compiler.cpu.convolutions.winograd_weights import emit_square_weight
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import emit_elements
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import gemm_type
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
@@ -90,7 +90,7 @@ def _zeros(count: int, part: PhaseKernel) -> None:
     e = part.emitter()
     shape = part.instruction.shape
     output = MapOutput(part.results[0], shape, lambda e, index, mask: e.constant(0, shape.dtype))
-    emit_map(e, shape.dims, [output], span=Span(count, part.begin, part.end))
+    emit_map(e, shape.dims, [output], span=ChunkSpan(count, part.begin, part.end))
     e.finish()
 
 

@@ -22,7 +22,7 @@ from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import FiniteWatch
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
@@ -201,7 +201,7 @@ def _pack(plan: Square, count: int, part: PhaseKernel) -> None:
 
     dims = (plan.channels.size, 3, 3, plan.roles.features)
     shape = array_shape(plan.kind, 3, 3, plan.wide, plan.features)
-    emit_map(e, dims, [MapOutput(part.shared[1], shape, element, place)], span=Span(count, part.begin, part.end))
+    emit_map(e, dims, [MapOutput(part.shared[1], shape, element, place)], span=ChunkSpan(count, part.begin, part.end))
     e.finish()
 
 

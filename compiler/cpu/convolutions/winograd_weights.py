@@ -21,7 +21,7 @@ from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import FiniteWatch
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask
@@ -181,5 +181,5 @@ def _spread(plan: Square, count: int, part: PhaseKernel) -> None:
 
     dims = (plan.channels.size, 3, 3, roles.features)
     outputs = [MapOutput(part.results[0], roles.output, element, place)]
-    emit_map(e, dims, outputs, span=Span(count, part.begin, part.end))
+    emit_map(e, dims, outputs, span=ChunkSpan(count, part.begin, part.end))
     e.finish()

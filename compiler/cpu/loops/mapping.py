@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.tiles import TransposedTile, side
-from shardc.compiler.cpu.parallel import Span
+from shardc.compiler.cpu.parallel import ChunkSpan
 from shardc.compiler.cpu.reductions import columns
 from shardc.compiler.cpu.reductions.short_rows import ShortRows, lanes_for
 from shardc.compiler.elements import memory
@@ -34,7 +34,7 @@ from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I64, constant, intrinsic
 
-__all__ = ["MapOutput", "Span", "can_cut", "emit_map"]
+__all__ = ["MapOutput", "can_cut", "emit_map"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
@@ -72,7 +72,7 @@ def emit_map(
     dims: Sequence[int],
     outputs: Sequence[MapOutput],
     frame: Frame | None = None,
-    span: Span | None = None,
+    span: ChunkSpan | None = None,
 ) -> None:
     """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``.
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, flops_of, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, flops_of, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
 from shardc.compiler.elements.elements import Element, Elements, Index
@@ -56,7 +56,7 @@ def _copy(nbytes: int, count: int, part: PhaseKernel) -> None:
     leaf = Instruction("parameter", whole, attrs=MappingProxyType({"index": 0}))
     e = part.emitter({leaf: source})
     output = MapOutput(target, whole, _value_of(leaf), streamed=part.tuning.streamed)
-    emit_map(e, whole.dims, [output], span=Span(count, part.begin, part.end))
+    emit_map(e, whole.dims, [output], span=ChunkSpan(count, part.begin, part.end))
     e.finish()
 
 
@@ -85,7 +85,7 @@ def emit_dynamic_update_slice(
 
     def emit(part: PhaseKernel) -> None:
         own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
-        emit_map(own, update.shape.dims, output(part), span=Span(count, part.begin, part.end))
+        emit_map(own, update.shape.dims, output(part), span=ChunkSpan(count, part.begin, part.end))
         own.finish()
 
     flops = flops_of(kernel.instruction) if root is not None else 0
@@ -151,7 +151,7 @@ def _scatter_all(kernel: CpuKernel, i: Instruction, e: CpuEmitter, pointers: Map
     def emit(part: PhaseKernel) -> None:
         own = part.emitter({o: part.operands[kernel.operands.index(p)] for o, p in pointers.items()})
         b = own.entry.builder
-        begin, end = Span(stripes, part.begin, part.end).steps(b, most)
+        begin, end = ChunkSpan(stripes, part.begin, part.end).steps(b, most)
         last = b.icmp_unsigned("==", part.end, constant(I64, stripes))
         past = b.select(last, constant(I64, wide), b.mul(end, constant(I64, _STRIPE)))
         _Scatter(part, i, own, count, (b.mul(begin, constant(I64, _STRIPE)), past)).emit()

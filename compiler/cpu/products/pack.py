@@ -7,7 +7,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
-from shardc.compiler.cpu.parallel import Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, chunks, phase
 from shardc.compiler.cpu.scratch import allocate
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.dot_sides import DotSide
@@ -32,10 +32,10 @@ def pack(kernel: CpuKernel, e: CpuEmitter, number: int, operand: Instruction, si
             where[d] = index[position]
         return convert_element(e, e.value(operand, tuple(where), mask), operand.shape.dtype, kind)
 
-    def copy(part: CpuKernel, to: ir.Value, span: Span | None) -> None:
+    def copy(part: CpuKernel, to: ir.Value, span: ChunkSpan | None) -> None:
         p = part.emitter({operand: part.operands[number]})
         emit_map(p, packed.dims, [MapOutput(to, packed, element)], span=span)
         p.finish()
 
-    phase(kernel, e, count, lambda part: copy(part, part.shared[0], Span(count, part.begin, part.end)), [place])
+    phase(kernel, e, count, lambda part: copy(part, part.shared[0], ChunkSpan(count, part.begin, part.end)), [place])
     return place

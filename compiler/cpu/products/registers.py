@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.tiles import DotKernel
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, Mask, Rest, linear
@@ -60,7 +60,7 @@ def emit_in_registers(kernel: CpuKernel, product: DotKernel, kind: DType) -> Non
     e = kernel.emitter()
 
     def emit(part: PhaseKernel) -> None:
-        _RegisterProduct(part, product, kind).emit(Span(count, part.begin, part.end))
+        _RegisterProduct(part, product, kind).emit(ChunkSpan(count, part.begin, part.end))
 
     phase(kernel, e, count, emit)
     e.finish()
@@ -88,7 +88,7 @@ class _RegisterProduct:
         self.lane = source.loop(max(self.sides.n, 2))
         self.current: Val | None = None
 
-    def emit(self, span: Span | None) -> None:
+    def emit(self, span: ChunkSpan | None) -> None:
         """Blocks of rows of all batches, one after the other, or a span of them."""
         e, rows = self.e, self.sides.m
         blocks = -(-rows // _ROWS)

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
-from shardc.compiler.cpu.parallel import PhaseKernel, Span, chunks, phase
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.blas_calls import BlasView, address, gemm, transpose_copy
 from shardc.compiler.cpu.products.grid import TileGrid, grid
 from shardc.compiler.cpu.products.pack import pack
@@ -123,7 +123,7 @@ class _Tiles:
         if self.stage is not None:
             e.with_leaf(self.staged, self.stage)
         total = self.sides.batches * self.down * self.across
-        first, past = Span(pieces, self.part.begin, self.part.end).steps(entry.builder, total)
+        first, past = ChunkSpan(pieces, self.part.begin, self.part.end).steps(entry.builder, total)
         loop = ForLoop(entry, past, 1, first)
         self._place(loop)
         loop.close()

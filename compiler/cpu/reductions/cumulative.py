@@ -13,7 +13,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import emit_elements
-from shardc.compiler.cpu.parallel import Span, in_pieces
+from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count, register_type
 from shardc.compiler.elements.control_flow import for_range
@@ -68,7 +68,7 @@ class _Running:
         widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
         self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
 
-    def emit(self, span: Span | None, by_column: bool) -> None:
+    def emit(self, span: ChunkSpan | None, by_column: bool) -> None:
         """All of it, or a span's part: of the columns (the last part has those beyond whole vectors), or of what lies
         before the dimension."""
         b = self.e.entry.builder

@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.parallel import Span, in_pieces
+from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
@@ -115,7 +115,7 @@ def emit_sort(kernel: CpuKernel) -> None:
     in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))
 
 
-def _sort_rows(kernel: CpuKernel, rows: Rows, span: Span | None) -> None:
+def _sort_rows(kernel: CpuKernel, rows: Rows, span: ChunkSpan | None) -> None:
     i = kernel.instruction
     e = kernel.emitter({})
     dtypes = [o.shape.dtype for o in i.operands]

@@ -1,1 +1,4 @@
-"""Elementwise arithmetic on LLVM values. Start with `elementwise`; `registers` says what values are."""
+"""Elementwise arithmetic on LLVM values: integers, floats, complex numbers, conversions.
+
+Start with `elementwise`; `registers` says what values are.
+"""

@@ -38,7 +38,7 @@ _POLL_SECONDS = 20e-6
 _REMEMBERED = 8
 
 
-class _Stream:
+class _CudaStream:
     """A stream of the driver, lent by the runtime."""
 
     def __init__(self, owner: CudaRuntime, raw: Any) -> None:
@@ -51,7 +51,7 @@ class _Stream:
         self._owner.take_stream(self.raw)
 
 
-class _Event:
+class _CudaEvent:
     """An event of the driver; ``capture`` is the capture that it was recorded in."""
 
     def __init__(self, owner: CudaRuntime, raw: Any, timed: bool) -> None:
@@ -65,7 +65,7 @@ class _Event:
         self._owner.driver.attempt("cuEventDestroy", self.raw)
 
 
-class _Graph:
+class _CudaGraph:
     """A captured step; keeps the kernels that it launches."""
 
     def __init__(self, owner: CudaRuntime, raw: Any, kernels: tuple[CudaKernel, ...]) -> None:
@@ -153,16 +153,16 @@ class CudaRuntime:
         handles = [load_image(self.driver, image, text, self._where) for image, text in pairs]
         return CudaModule(self.driver, handles, self._device.shared_bytes, self._retire)
 
-    def stream(self) -> _Stream:
+    def stream(self) -> _CudaStream:
         self.make_current()
         if not self._idle_streams:
             self._streams.append(self._call("cuStreamCreate", _NON_BLOCKING))
             self._idle_streams.append(self._streams[-1])
-        return _Stream(self, self._idle_streams.pop())
+        return _CudaStream(self, self._idle_streams.pop())
 
-    def event(self, timed: bool = False) -> _Event:
+    def event(self, timed: bool = False) -> _CudaEvent:
         self.make_current()
-        return _Event(self, self._call("cuEventCreate", 0 if timed else _UNTIMED), timed)
+        return _CudaEvent(self, self._call("cuEventCreate", 0 if timed else _UNTIMED), timed)
 
     def record(self, event: Any, stream: Any) -> None:
         self.make_current()
@@ -209,7 +209,7 @@ class CudaRuntime:
         address = ctypes.cast(self._host_function, ctypes.c_void_p).value
         self._call("cuLaunchHostFunc", stream.raw, self.driver.bindings.CUhostFn(address), self._number)
 
-    def capture(self, streams: Sequence[Any], work: Callable[[], None]) -> _Graph:
+    def capture(self, streams: Sequence[Any], work: Callable[[], None]) -> _CudaGraph:
         if self._capture is not None:
             raise GpuFault("a capture inside of a capture")
         events = [self.event() for _ in streams]  # before: not while something is captured
@@ -238,9 +238,9 @@ class CudaRuntime:
             raw = self._call("cuGraphInstantiate", graph, 0)
         finally:
             self.driver.attempt("cuGraphDestroy", graph)
-        return _Graph(self, raw, tuple(kernels))
+        return _CudaGraph(self, raw, tuple(kernels))
 
-    def launch_graph(self, graph: _Graph, stream: _Stream) -> None:
+    def launch_graph(self, graph: _CudaGraph, stream: _CudaStream) -> None:
         """Start a captured step."""
         if stream.capture is not None:
             raise GpuFault("a graph is launched inside of a capture")
@@ -312,7 +312,7 @@ class CudaRuntime:
         """A stream that nobody puts work into any more."""
         self._idle_streams.append(raw)
 
-    def drop(self, graph: _Graph) -> None:
+    def drop(self, graph: _CudaGraph) -> None:
         """A graph that is not launched again; the driver lets one that is under way come to its end."""
         if self._capture is None:
             self.driver.attempt("cuGraphExecDestroy", graph.raw)
@@ -330,7 +330,9 @@ class CudaRuntime:
             for name, raw in unused:
                 self._call(name, raw)
 
-    def _join(self, events: Sequence[_Event], sources: Sequence[_Stream], followers: Iterable[_Stream]) -> None:
+    def _join(
+        self, events: Sequence[_CudaEvent], sources: Sequence[_CudaStream], followers: Iterable[_CudaStream]
+    ) -> None:
         """All of ``followers`` go on behind ``sources``."""
         followers = tuple(followers)
         for event, source in zip(events, sources, strict=True):

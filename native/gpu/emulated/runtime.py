@@ -35,14 +35,14 @@ class _Capture:
         self.works: list[Work] = []
 
 
-class _Stream:
+class _EmulatedStream:
     def __init__(self, handle: int) -> None:
         self.handle = handle
         self.last: Work | None = None
         self.capture: _Capture | None = None
 
 
-class _Event:
+class _EmulatedEvent:
     def __init__(self, timed: bool) -> None:
         self.timed = timed
         self.work: Work | None = None
@@ -57,7 +57,7 @@ class _Kernel:
         self.shared_bytes = shared_bytes
 
 
-class _Module:
+class _EmulatedModule:
     def __init__(self, module: EmulatedModule, target: GpuTarget) -> None:
         self._module = module
         self._target = target
@@ -69,7 +69,7 @@ class _Module:
         return _Kernel(self._module, symbol, shared_bytes)
 
 
-class _Graph:
+class _EmulatedGraph:
     def __init__(self, queue: WorkQueue, works: Sequence[Work]) -> None:
         self._queue = queue
         self._works = works
@@ -105,7 +105,7 @@ class EmulatedRuntime:
         self._heap = Heap(memory_bytes, f"emulated GPU {ordinal}")
         self._queue = WorkQueue(seed)
         self._orders = None if seed is None else random.Random(seed + 1)
-        self._streams: list[_Stream] = []
+        self._streams: list[_EmulatedStream] = []
         self._ran: dict[str, None] = {}
 
     @property
@@ -138,18 +138,18 @@ class EmulatedRuntime:
         self._sweep()
         return Pinned(self._heap, nbytes).array()
 
-    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> _Module:
+    def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> _EmulatedModule:
         for image in images:
             if image.kind != "emulated":
                 raise GpuProblem(f"the emulated GPU runs no {image.kind}", fix="compile the program for cuda-emulated")
-        return _Module(load_emulated([image.data for image in images]), self._target)
+        return _EmulatedModule(load_emulated([image.data for image in images]), self._target)
 
-    def stream(self) -> _Stream:
-        self._streams.append(_Stream(len(self._streams) + 1))
+    def stream(self) -> _EmulatedStream:
+        self._streams.append(_EmulatedStream(len(self._streams) + 1))
         return self._streams[-1]
 
-    def event(self, timed: bool = False) -> _Event:
-        return _Event(timed)
+    def event(self, timed: bool = False) -> _EmulatedEvent:
+        return _EmulatedEvent(timed)
 
     def record(self, event: Any, stream: Any) -> None:
         def happen() -> None:
@@ -192,7 +192,7 @@ class EmulatedRuntime:
             raise GpuFault("a function of the host inside of a capture")
         self._put(stream, self._queue.called(function))
 
-    def capture(self, streams: Sequence[Any], work: Callable[[], None]) -> _Graph:
+    def capture(self, streams: Sequence[Any], work: Callable[[], None]) -> _EmulatedGraph:
         if any(stream.capture is not None for stream in streams):
             raise GpuFault("a capture inside of a capture")
         before = [stream.last for stream in streams]
@@ -204,7 +204,7 @@ class EmulatedRuntime:
         finally:
             for stream, last in zip(streams, before, strict=True):
                 stream.capture, stream.last = None, last
-        return _Graph(self._queue, capture.works)
+        return _EmulatedGraph(self._queue, capture.works)
 
     def synchronize(self, stream: Any = None) -> None:
         if self._captures():
@@ -229,7 +229,7 @@ class EmulatedRuntime:
             "driver": "emulation",
         }
 
-    def _put(self, stream: _Stream, run: Callable[[], object] | None, *others: Work) -> Work:
+    def _put(self, stream: _EmulatedStream, run: Callable[[], object] | None, *others: Work) -> Work:
         after = (*(() if stream.last is None else (stream.last,)), *others)
         if stream.capture is not None:
             stream.last = Work(run, after)
