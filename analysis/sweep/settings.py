@@ -19,8 +19,7 @@ __all__ = ["PortableMachine", "WorkerSettings"]
 @dataclass(frozen=True, slots=True)
 class PortableMachine:
     """A machine as `shardc.costs.machines.machine.load_machine` takes it: by ``name``, or where its description is a
-    file
-    of the user's with the ``text`` of that."""
+    file of the user's with the ``text`` of that."""
 
     name: str
     counts: str = ""

@@ -2,10 +2,8 @@
 
 A kernel has the operands of the members, by position, and their results as arrays. What it does with them is what
 `shardc.native.collectives.work` does on a CPU: strips of elements are copied, or reduced by the tree over positions
-that
-`shardc.collectives.call.reduction` describes, so results have the same bits. Threads take 16 bytes at a time where
-strips
-begin at multiples of that.
+that `shardc.collectives.call.reduction` describes, so results have the same bits. Threads take 16 bytes at a time where
+strips begin at multiples of that.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 (`shardc.native.drive.drive_loop` says what is asked of it.) Every rank can address the heaps of the others
 (`shardc.collectives.shared_memory.heap`), so a collective is: tell the others where my operands and results lie, wait
-until all have,
-do pieces of the work into everybody's results while there are any, wait until all are done. Small operands are copied
-into memory that everybody reads, and every rank does all of the work for itself: one wait instead of two.
+until all have, do pieces of the work into everybody's results while there are any, wait until all are done. Small
+operands are copied into memory that everybody reads, and every rank does all of the work for itself: one wait instead
+of two.
 
 Where a program has started a collective and does something else meanwhile, the first half is done at the start, the
 rest at the end, or by a thread of its own (``shardc_shared_helper``) in between.

@@ -1,9 +1,9 @@
 """The memory through which the processes of a node see each other's operands and results, for one program.
 
-Each process has a block in its heap (`shardc.collectives.shared_memory.heap`): a line that says who has left; for
-each channel the
-headers that it shows; for each collective a word per operand and result, where it says at which offset of its heap it
-lies now, and, in the block of the first of those who meet, the meetings; and stand-ins for what lies elsewhere.
+Each process has a block in its heap (`shardc.collectives.shared_memory.heap`): a line that says who has left; for each
+channel the headers that it shows; for each collective a word per operand and result, where it says at which offset of
+its heap it lies now, and, in the block of the first of those who meet, the meetings; and stand-ins for what lies
+elsewhere.
 """
 
 from __future__ import annotations

@@ -344,13 +344,12 @@ def rebuild_computation(
 ) -> Computation:
     """Map every instruction, operands first; returns the same object when nothing changed.
 
-    ``change(old, new_operands)`` returns the replacement (it may be an already built instruction), or None to
-    keep ``old`` with its new operands, which are ``old.operands`` itself where none changed; it is asked about the
-    opcodes ``only`` if these are given. ``called`` maps computations that were rebuilt before; what calls one of them
-    calls the new one, also in a replacement. Instructions that
-    a replacement needs in addition are found through its operands; those that become dead are dropped, except
-    parameters and what has side effects, which keeps its order: ``inlined`` has what else has some in a replacement, by
-    what it replaces, and may be filled by ``change``.
+    ``change(old, new_operands)`` returns the replacement (it may be an already built instruction), or None to keep
+    ``old`` with its new operands, which are ``old.operands`` itself where none changed; it is asked about the opcodes
+    ``only`` if these are given. ``called`` maps computations that were rebuilt before; what calls one of them calls the
+    new one, also in a replacement. Instructions that a replacement needs in addition are found through its operands;
+    those that become dead are dropped, except parameters and what has side effects, which keeps its order: ``inlined``
+    has what else has some in a replacement, by what it replaces, and may be filled by ``change``.
     """
     if isinstance(called, Rebuilt):
         moved: Mapping[Computation, Computation] = called.moved

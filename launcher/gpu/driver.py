@@ -2,9 +2,8 @@
 
 What a step does is data (`shardc.compiler.gpu_program`). Runs of work that the host need not look at become graphs, and
 a call returns when they are launched: arrays stay on the GPU, and reading one waits for it. Collectives that go through
-the host are done by the loop that drives steps on a CPU (`shardc.native.drive.drive_loop`), for which the walk
-through this step
-is one more step function.
+the host are done by the loop that drives steps on a CPU (`shardc.native.drive.drive_loop`), for which the walk through
+this step is one more step function.
 """
 
 from __future__ import annotations

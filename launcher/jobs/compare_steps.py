@@ -1,9 +1,8 @@
 """Steps that no collective connects, compared in shared memory.
 
 A process writes the stamp of each step (`shardc.collectives.call.stamp`) into a ring that the others of its node can
-read,
-and looks at the entries of the ranks before and after it: of two neighbours the later one finds a difference. Entries
-are sums over all steps so far: one that the other has overwritten meanwhile shows in the next that it has not.
+read, and looks at the entries of the ranks before and after it: of two neighbours the later one finds a difference.
+Entries are sums over all steps so far: one that the other has overwritten meanwhile shows in the next that it has not.
 """
 
 from __future__ import annotations

@@ -31,10 +31,9 @@ RANKS_VARIABLE = "SHARDC_RANKS"
 class Launcher:
     """What the environment says of the job.
 
-    ``kind`` is ``openmpi`` (its mpirun), ``pmi`` (MPICH's or Intel's mpiexec, or ``srun --mpi=pmi2``), ``pmix``
-    (PRRTE, ``srun --mpi=pmix``), ``slurm`` (srun that gives MPI nothing) or ``shardc`` (`shardc mpiexec` with a
-    launcher that says nothing by itself). ``size`` and ``rank`` are 0 and -1
-    where unknown.
+    ``kind`` is ``openmpi`` (its mpirun), ``pmi`` (MPICH's or Intel's mpiexec, or ``srun --mpi=pmi2``), ``pmix`` (PRRTE,
+    ``srun --mpi=pmix``), ``slurm`` (srun that gives MPI nothing) or ``shardc`` (`shardc mpiexec` with a launcher that
+    says nothing by itself). ``size`` and ``rank`` are 0 and -1 where unknown.
     """
 
     kind: str

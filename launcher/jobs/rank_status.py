@@ -1,9 +1,8 @@
 """Where the processes of a job are: what a watchdog reads before it says who is missing.
 
-A process shows itself in its row of the node's control table (`shardc.collectives.call.control_table`), and
-the flight recorder
-(`shardc.native.drive.records.DriveJob`) has its last collectives. Both stay readable when the process is stopped or
-dead.
+A process shows itself in its row of the node's control table (`shardc.collectives.call.control_table`), and the flight
+recorder (`shardc.native.drive.records.DriveJob`) has its last collectives. Both stay readable when the process is
+stopped or dead.
 """
 
 from __future__ import annotations

@@ -14,15 +14,13 @@ be worth it), and gives the collective to the collective executor::
 for others (it is called again with the same arguments), a negative number when it failed. The loop returns `FINISHED`,
 `WAITING` (look at signals and at the other processes, then call again), `ANSWERED` (the rows' answers say what
 happened: they differ, a check is false, or there is no such collective), `FAILED` (`DriveJob.code` says why), between
-two
-collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`:
+two collectives of a long step `PAUSED` (look at signals, then call again) or, where some devices call Python, `HOSTED`:
 these answer with `HOST`; let them go on to where they stop for something else, write that answer to their rows, call
 again.
 
 What a phase took the last times is remembered in ``DriveJob.expected``: 2 * n + 1 numbers, for what follows the
-beginning,
-each collective (or its start), and each done. The newest `RING` collectives are in ``DriveJob.events``, sums in
-``DriveJob.records``. All times are nanoseconds of the monotonic clock.
+beginning, each collective (or its start), and each done. The newest `RING` collectives are in ``DriveJob.events``, sums
+in ``DriveJob.records``. All times are nanoseconds of the monotonic clock.
 """
 
 from __future__ import annotations

@@ -35,9 +35,8 @@ _HEADER = 8
 
 #: `DriveJob.where`.
 _OUTSIDE, _IN_STEP, _IN_COLLECTIVE = 0, 1, 2
-#: `DriveJob.waiting`: how `drive` goes on when it is called again. From the beginning, with the collective that
-#: waits, with
-#: the step behind one that is done, or with what the devices answer after they have called Python.
+#: `DriveJob.waiting`: how `drive` goes on when it is called again. From the beginning, with the collective that waits,
+#: with the step behind one that is done, or with what the devices answer after they have called Python.
 _ANEW, _PERFORM, _ADVANCE, _ARRIVE = 0, 1, 2, 3
 #: What a step answers at its end.
 _AT_THE_END = -1

@@ -1,8 +1,7 @@
 """The propagation graph: values (one per leaf) and the equations between them.
 
-Every array operation is an equation: its factor rule over its operand and result values. Data-flow edges are
-equations with an identity rule from all sources to the one value that stands for all targets;
-`shardc.sharding.propagation.flow`
+Every array operation is an equation: its factor rule over its operand and result values. Data-flow edges are equations
+with an identity rule from all sources to the one value that stands for all targets; `shardc.sharding.propagation.flow`
 makes those. Tuples and get-tuple-element make no values of their own.
 """
 

@@ -1,8 +1,7 @@
 """Convolutions on a grid: products whose left side is read through the window, without a copy of the patches.
 
 Rows are the output's dimensions but the features, depth the kernel's (`shardc.compiler.elements.convolution_roles`);
-groups are
-batches. A convolution of a dilated input is several ones without gaps, each of which makes some of the rows.
+groups are batches. A convolution of a dilated input is several ones without gaps, each of which makes some of the rows.
 """
 
 from __future__ import annotations

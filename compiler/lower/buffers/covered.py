@@ -10,9 +10,9 @@ __all__ = ["Covered"]
 class Covered:
     """The bytes under a changing set of intervals: a tree over all the ``ends`` that intervals may have.
 
-    A node knows how many intervals cover all of it and do not cover all of its parent, and the bytes that those and
-    the ones below cover (Bentley, "Solutions to Klee's rectangle problems", 1977),
-    so a change costs the logarithm of the number of ends.
+    A node knows how many intervals cover all of it and do not cover all of its parent, and the bytes that those and the
+    ones below cover (Bentley, "Solutions to Klee's rectangle problems", 1977), so a change costs the logarithm of the
+    number of ends.
 
     Example: ``c = Covered((0, 4, 8)); c.change(0, 8, 1); c.change(4, 8, 1); c.nbytes`` is 8.
     """
