@@ -22,12 +22,12 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.options import Choice, PartitionOptions
+from shardc.sharding.provenance.explain_value import explain_value
+from shardc.sharding.provenance.history import Provenance
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
     from shardc.sharding.propagation.export import PropagationOutcome
-from shardc.sharding.provenance.explain_value import explain_value
-from shardc.sharding.provenance.history import Provenance
 
 __all__ = [
     "PartitionedProgram",

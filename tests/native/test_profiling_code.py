@@ -69,7 +69,7 @@ def test_a_full_log_keeps_what_came_first() -> None:
     log = chunk_log(pool(pool_object()))
     nothing = CHUNKS(lambda context, begin, end: None)
     call, function = CALL(log.address), ctypes.cast(nothing, ctypes.c_void_p)
-    log._words()[0] = (1 << 15) - 1
+    log._log_as_integers()[0] = (1 << 15) - 1
     for _ in range(3):
         call(function, None, 1, 0)
     assert len(log.read()) == 1 << 15

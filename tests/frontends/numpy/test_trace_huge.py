@@ -28,7 +28,7 @@ def views(draw: Any) -> tuple[Any, Strides]:
         kind = draw(st.sampled_from(["transpose", "index", "broadcast"]))
         if kind == "transpose":
             order = draw(st.permutations(range(array.ndim)))
-            array, steps = array.transpose(order), steps.transposed(order)
+            array, steps = array.transpose(order), steps.transpose(order)
         elif kind == "index":
             items = [
                 draw(st.sampled_from([slice(None), slice(None, None, -1), slice(1, None), slice(None, None, 2), 0]))
@@ -37,7 +37,7 @@ def views(draw: Any) -> tuple[Any, Strides]:
                 for n in array.shape
             ]
             items.insert(draw(st.integers(0, len(items))), None)
-            array, steps = array[tuple(items)], steps.indexed(items)
+            array, steps = array[tuple(items)], steps.index(items)
         else:
             dims = (2, *(3 if n == 1 else n for n in array.shape))
             array, steps = np.broadcast_to(array, dims), steps.broadcast(dims)
@@ -67,7 +67,7 @@ def test_views_are_views_where_they_are_in_numpy(data: Any) -> None:
         wanted = np.reshape(array, dims, copy=False)
     except ValueError:
         wanted = None
-    got = steps.reshaped(dims)
+    got = steps.reshape(dims)
     assert (got is None) == (wanted is None)
     if got is not None and wanted is not None and wanted.size:
         assert [s for s, n in zip(got.steps, dims, strict=True) if n > 1] == [
