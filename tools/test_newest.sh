@@ -10,7 +10,7 @@ shift 2
 
 # What JAX's releases differ in: its functions, what it lowers, shardings, and what shardc tells of programs from it.
 tests="tests/fuzz/test_fuzz_jax.py tests/frontends/jax tests/launcher/test_stages.py
-    tests/launcher/test_custom_calls.py tests/launcher/test_making.py
+    tests/launcher/test_custom_calls.py tests/launcher/test_executables.py
     tests/launcher/test_save.py tests/launcher/test_array_making.py tests/launcher/test_dlpack.py
     tests/launcher/executors tests/analysis/explain tests/analysis/simulate
     tests/hlo/test_stablehlo_*.py tests/hlo/test_text_xla.py tests/sharding tests/partitioner/test_jax.py
