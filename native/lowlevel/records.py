@@ -268,10 +268,14 @@ class _RecordType(_StructureType):
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         hints = namespace.get("__annotations__", {})
         fields, special = _layout(hints, sys.modules[namespace["__module__"]].__dict__)
-        cls = super().__new__(mcs, name, bases, {**namespace, "_fields_": fields} if fields else namespace)
-        for field in special:
+        given = {"_fields_": fields} if fields else {}
+        return super().__new__(mcs, name, bases, {**namespace, **given, "_special_": tuple(special)})
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:  # noqa: N805
+        """Fields that are no plain numbers replace those that ctypes made: in ``__new__``, since Python 3.13 here."""
+        super().__init__(name, bases, namespace)
+        for field in cls.__dict__["_special_"]:
             setattr(cls, field, _Field(cls, field, getattr(cls, field).offset))
-        return cls
 
 
 def _layout(hints: Mapping[str, Any], names: Mapping[str, Any]) -> tuple[list[tuple[str, Any]], list[str]]:
