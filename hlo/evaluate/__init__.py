@@ -25,9 +25,8 @@ from shardc.hlo.evaluate.ops import (
     shape,
     window,
 )
-from shardc.hlo.evaluate.ops.manual import has_manual_computation
 from shardc.hlo.evaluate.values import Array, Value, flatten, unflatten
-from shardc.hlo.ir.custom_calls import CustomCalls
+from shardc.hlo.ir.custom_calls import CustomCalls, has_manual_computation
 from shardc.hlo.ir.ir import Computation, Module
 
 __all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.ir import Instruction, Module
 
 __all__ = [
     "CALLBACKS",
@@ -27,6 +27,7 @@ __all__ = [
     "CustomCall",
     "CustomCalls",
     "Expand",
+    "has_manual_computation",
 ]
 
 #: A NumPy function: ``meaning(call, *operands)`` gives an array, or a tuple of them for several results.
@@ -114,3 +115,8 @@ MARKERS = frozenset(
 CALLBACKS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 #: Calls that compare their operands and fail the run where they differ.
 CHECKS = frozenset({"check.expect_eq", "check.expect_almost_eq", "check.expect_close"})
+
+
+def has_manual_computation(module: Module) -> bool:
+    """Whether a part of a global program is written for the single device."""
+    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
+from shardc.hlo.ir.custom_calls import has_manual_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
@@ -15,7 +16,6 @@ from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
-from shardc.partitioner.rewrite.manual import has_manual
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, choose_split
 from shardc.partitioner.strategy.decisions import LayoutPlan
 from shardc.partitioner.strategy.pieces import count_repetitions
@@ -67,7 +67,12 @@ class Context:
         table = AxisTable(mesh, _shardings(module), _index_type(module))
         names = NameSupply(i.name for i in module.instructions())
         return Context(
-            table, Resharder(table, machine), names, NameSupply(), has_manual(module), count_repetitions(module)
+            table,
+            Resharder(table, machine),
+            names,
+            NameSupply(),
+            has_manual_computation(module),
+            count_repetitions(module),
         )
 
     def following(self, plan: LayoutPlan) -> Context:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
-from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
 
-__all__ = ["has_manual", "is_manual", "manual_of"]
-
-
-def has_manual(module: Module) -> bool:
-    """Is a part of the global program written for the devices along some axes?"""
-    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
+__all__ = ["is_manual", "manual_of"]
 
 
 def manual_of(op: Instruction) -> tuple[str, ...]:

@@ -14,20 +14,14 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import Array, Value
-from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL
-from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["has_manual_computation", "to_global", "to_local"]
+__all__ = ["to_global", "to_local"]
 
 Operands = Sequence[Sequence[Value]]
-
-
-def has_manual_computation(module: Module) -> bool:
-    """Whether a part of a global program is written for the single device."""
-    return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
 
 
 def to_local(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
