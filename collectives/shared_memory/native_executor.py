@@ -153,7 +153,7 @@ def _complete(status: Status, state: StateRecord, call: CallRecord, now: i64, en
         code = collect(state, call)
         if code != 0:
             return code
-        begin = monotonic_now()
+        begin = monotonic_now() if call.started != 0 else 0
         work_together(state, call)
         if call.started != 0:
             _count_transfer(call, begin, monotonic_now())
