@@ -31,6 +31,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "partitioner-fuzzer": ("tests/partitioner/test_fuzz.py", "tests/partitioner/test_small_sizes.py"),
     "jax-fuzzer": ("tests/fuzz/test_fuzz_jax.py",),
     "text-fuzzer": ("tests/fuzz/test_fuzz_texts.py",),
+    "jax-suite": ("tests/conformance/jax_suite",),
 }
 
 
@@ -49,6 +50,7 @@ PARTS = (
     full("libraries", "programs of flax, optax, diffrax and others beside `jax.jit`", 60),
     full("sharding", "rules and propagation beside Shardy's on many random programs, the audit at length", 120),
     full("frontends", "all functions of JAX and NumPy, compiled and partitioned", 120),
+    full("jax-suite", "JAX's own tests that pass on XLA:CPU, on the platform shardc", 120),
     full("service", "loads, kills, attacks and drawn requests at length", 120),
     full("running", "collectives, faults at every collective, resharding of arrays, 10,000 steps", 240),
     full("compiler", "kernels in all types, for other CPUs and GPUs, and mathematical functions at length", 240),

@@ -30,6 +30,7 @@ FIGURES: Mapping[str, str] = {
     "sharded HLO texts of XLA's tests": "*/test_hlo_sharded.py::test_case[[]*",
     "Shardy's propagation tests": "*/test_shardy_propagation.py::test_propagation[[]*",
     "Shardy's end-to-end programs": "*/test_shardy_executable.py::test_case[[]*",
+    "JAX's own tests that pass on XLA:CPU, on the platform shardc": "*/test_jax_suite.py::test_case[[]*",
     "functions of JAX": "*/test_jax_functions.py::test_function[[]*",
     "calls of NumPy functions, evaluated": "*/test_trace_table.py::test_evaluated[[]*",
     "calls of NumPy functions, compiled": "*/test_trace_table.py::test_compiled[[]*",
