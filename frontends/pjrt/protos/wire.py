@@ -36,7 +36,7 @@ def number(n: int, *, single: bool = False) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Field:
+class _ProtoField:
     """``kind`` is the Python type of one value; ``wire`` its wire type; ``key`` the kind of a dict's keys."""
 
     name: str
@@ -45,7 +45,7 @@ class _Field:
     wire: int
     repeated: bool
     optional: bool
-    entry: tuple[_Field, _Field] | None = None
+    entry: tuple[_ProtoField, _ProtoField] | None = None
 
 
 @dataclass_transform(frozen_default=True)
@@ -95,14 +95,14 @@ class Message:
 
 
 @lru_cache(maxsize=256)
-def _fields_of(message: Hashable) -> tuple[_Field, ...]:
+def _fields_of(message: Hashable) -> tuple[_ProtoField, ...]:
     """The fields of a message class, by their annotations."""
     assert isinstance(message, type) and dataclasses.is_dataclass(message)
     hints = get_type_hints(message)
     return tuple(_field(f.name, hints[f.name], **f.metadata) for f in dataclasses.fields(message))
 
 
-def _field(name: str, hint: Any, number: int, single: bool) -> _Field:
+def _field(name: str, hint: Any, number: int, single: bool) -> _ProtoField:
     options = [a for a in get_args(hint) if a is not NoneType] if isinstance(hint, UnionType) else [hint]
     optional = isinstance(hint, UnionType) and NoneType in get_args(hint)
     kind = options[0]
@@ -110,11 +110,11 @@ def _field(name: str, hint: Any, number: int, single: bool) -> _Field:
     if origin is dict:
         key, value = get_args(kind)
         pair = (_field("key", key, 1, False), _field("value", value, 2, single))
-        return _Field(name, number, dict, _LENGTH, True, False, pair)
+        return _ProtoField(name, number, dict, _LENGTH, True, False, pair)
     if origin is tuple:
         kind = get_args(kind)[0]
     wire = _FIXED32 if single else {int: _VARINT, bool: _VARINT, float: _FIXED64}.get(kind, _LENGTH)
-    return _Field(name, number, kind, wire, origin is tuple, optional)
+    return _ProtoField(name, number, kind, wire, origin is tuple, optional)
 
 
 # --- writing ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _write_length(out: bytearray, n: int, content: bytes) -> None:
     out += content
 
 
-def _write_value(out: bytearray, f: _Field, value: Any) -> None:
+def _write_value(out: bytearray, f: _ProtoField, value: Any) -> None:
     if f.wire == _LENGTH:
         content = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else value.to_bytes()
         _write_length(out, f.number, content)
@@ -151,7 +151,7 @@ def _write_value(out: bytearray, f: _Field, value: Any) -> None:
         out += _number_bytes(f.wire, value)
 
 
-def _write_alone(f: _Field, value: Any) -> bytes:
+def _write_alone(f: _ProtoField, value: Any) -> bytes:
     out = bytearray()
     _write_value(out, f, value)
     return bytes(out)
@@ -196,7 +196,7 @@ def _records(data: bytes) -> Iterator[tuple[int, int, Any]]:
         at += size
 
 
-def _take(values: dict[str, Any], f: _Field, wire: int, content: Any) -> None:
+def _take(values: dict[str, Any], f: _ProtoField, wire: int, content: Any) -> None:
     """Put a record's content to the values read so far."""
     if f.entry is not None:
         values.setdefault(f.name, {}).update([_pair(f.entry, content)])
@@ -208,7 +208,7 @@ def _take(values: dict[str, Any], f: _Field, wire: int, content: Any) -> None:
         values[f.name] = _value(f, wire, content)
 
 
-def _pair(entry: tuple[_Field, _Field], data: bytes) -> tuple[Any, Any]:
+def _pair(entry: tuple[_ProtoField, _ProtoField], data: bytes) -> tuple[Any, Any]:
     found: dict[int, Any] = {}
     for n, wire, content in _records(data):
         if n <= 2:
@@ -217,7 +217,7 @@ def _pair(entry: tuple[_Field, _Field], data: bytes) -> tuple[Any, Any]:
     return key, value
 
 
-def _packed(f: _Field, data: bytes) -> Iterator[Any]:
+def _packed(f: _ProtoField, data: bytes) -> Iterator[Any]:
     if f.wire != _VARINT:
         yield from (value for (value,) in struct.iter_unpack(_FIXED[f.wire], data))
         return
@@ -227,7 +227,7 @@ def _packed(f: _Field, data: bytes) -> Iterator[Any]:
         yield f.kind(value)
 
 
-def _value(f: _Field, wire: int, content: Any) -> Any:
+def _value(f: _ProtoField, wire: int, content: Any) -> Any:
     if wire != f.wire:
         raise ValueError(f"field {f.name} has wire type {wire}, not {f.wire}")
     if wire in _FIXED:
