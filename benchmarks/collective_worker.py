@@ -62,7 +62,7 @@ def _made(transport: Transport, config: Config, op: str, nbytes: int, *, shared:
     )
     pool = step_pool(host_target(), config)
     pool.configure(threads_per_process(config) - 1)
-    executor = transport.connect((call,), DEVICES, rows, pool, sections=sections)
+    executor = transport.connect((call,), transport.ownership(DEVICES), rows, pool, sections=sections)
     perform = PERFORM_TYPE(executor.function)
 
     def run(keep: object = (arenas, tables, rows, executor)) -> None:

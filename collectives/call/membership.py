@@ -21,21 +21,26 @@ GROUP_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Which process runs which devices: contiguous blocks, balanced to within one device.
+    """Which process runs which devices: ``owners`` by device, or contiguous blocks, balanced to within one device.
 
     Example: 6 devices on 4 processes are owned as ``(0,) (1, 2) (3,) (4, 5)``.
     """
 
     num_devices: int
     num_processes: int
+    owners: tuple[int, ...] = ()
 
     def devices(self, process: int) -> tuple[int, ...]:
         """The devices of ``process``, ascending."""
+        if self.owners:
+            return tuple(d for d, owner in enumerate(self.owners) if owner == process)
         n, k = self.num_devices, self.num_processes
         return tuple(range(process * n // k, (process + 1) * n // k))
 
     def table(self) -> NDArray[np.int64]:
         """Process of each device."""
+        if self.owners:
+            return np.array(self.owners, np.int64)
         counts = [len(self.devices(p)) for p in range(self.num_processes)]
         return np.repeat(np.arange(self.num_processes), counts)
 

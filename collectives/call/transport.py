@@ -80,21 +80,22 @@ class Transport(Protocol):
         ...
 
     def ownership(self, num_devices: int) -> Ownership:
-        """Who runs which device; raises `InputError` when there are fewer devices than processes."""
+        """Who runs which device, where nobody says otherwise; raises `InputError` when there are fewer devices than
+        processes."""
         ...
 
     def connect(
         self,
         calls: Sequence[CollectiveCall],
-        num_devices: int,
+        ownership: Ownership,
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> CollectiveExecutor:
         """Check the collectives of a program and set up what they need, before its first step.
 
-        ``rows`` are this process's devices; they and their tables stay where they are, and the tables' entries change
-        from step to step. ``sections`` of their arenas may become one memory for the members of a group.
+        ``rows`` are this process's devices by ``ownership``; they and their tables stay where they are, and the tables'
+        entries change from step to step. ``sections`` of their arenas may become one memory for the members of a group.
         """
         ...
 

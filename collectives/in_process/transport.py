@@ -43,13 +43,13 @@ class LocalTransport:
     def connect(
         self,
         calls: Sequence[CollectiveCall],
-        num_devices: int,
+        ownership: Ownership,
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> InProcessExecutor:
-        members = [check_call(call, num_devices) for call in calls]
-        shared = VirtualSections(rows, sections, num_devices)
+        members = [check_call(call, ownership.num_devices) for call in calls]
+        shared = VirtualSections(rows, sections, ownership.num_devices)
         return InProcessExecutor(calls, members, rows, pool, work_code(keep=self._keep), shared)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:

@@ -125,13 +125,12 @@ class MpiTransport:
     def connect(
         self,
         calls: Sequence[CollectiveCall],
-        num_devices: int,
+        ownership: Ownership,
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> MessageExecutor:
         functions = mpi_functions(self._mpi)
-        ownership = self.ownership(num_devices)
         owner = ownership.table()
         nodes = self._nodes
         by_rank = tuple(range(self.process_count)) if nodes is None else nodes.by_rank
@@ -139,7 +138,7 @@ class MpiTransport:
         numbers: dict[tuple[int, ...], int] = {}
         planned = []
         for call in calls:
-            members = check_call(call, num_devices)
+            members = check_call(call, ownership.num_devices)
             components = connected_processes(members, owner, self.process_count)
             channel = self._channel(components)
             number = numbers.setdefault(components, len(numbers))

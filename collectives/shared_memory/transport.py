@@ -55,12 +55,11 @@ class SharedTransport:
     def connect(
         self,
         calls: Sequence[CollectiveCall],
-        num_devices: int,
+        ownership: Ownership,
         rows: ctypes.Array[Row],
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> SharedMemoryExecutor:
-        ownership = self.ownership(num_devices)
         return SharedMemoryExecutor(self.node, calls, ownership, rows, pool, sections, small=self._small)
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:

@@ -97,8 +97,9 @@ class Driver(StepDriver):
         check: StepCheck | None = None,
         *,
         array_type: type[ShardedArray],
+        owners: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(executable, transport, config, check)
+        super().__init__(executable, transport, config, check, owners)
         self._step = step
         masks = _passed_by(executable, self.devices)
         self._tables = tables = StepTables(executable, self.devices, transport, array_type, masks)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import program_number
+from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.schedule import check_schedule
 from shardc.collectives.call.stamp import SAME_VALUES, Stamping, Told
 from shardc.collectives.call.transport import Transport
@@ -37,19 +38,27 @@ class StepDriver(ABC):
     """A loaded program on its devices. Calling it runs one step on global arguments.
 
     ``transport`` says which devices are this process's. Making a driver is collective: all processes of the job must
-    hold the same program. ``check`` compares steps.
+    hold the same program. ``check`` compares steps. ``owners`` are the processes by device, where these are not as the
+    transport has them.
     """
 
     _tables: StepTables
 
     def __init__(
-        self, executable: Executable, transport: Transport, config: Config, check: StepCheck | None = None
+        self,
+        executable: Executable,
+        transport: Transport,
+        config: Config,
+        check: StepCheck | None = None,
+        owners: tuple[int, ...] = (),
     ) -> None:
         self.executable = executable
         self._check = check
         self.transport = transport
         self._number = program_number(_agreed_hash(executable, transport))
-        self.devices = transport.ownership(executable.num_devices).devices(transport.process_index)
+        count = executable.num_devices
+        self.ownership = Ownership(count, transport.process_count, owners) if owners else transport.ownership(count)
+        self.devices = self.ownership.devices(transport.process_index)
         check_schedule(executable.schedule, executable.collectives, executable.num_devices, self.devices)
         self._calls = {c.index: c for c in executable.collectives}
         self._checks = config.check
@@ -114,7 +123,7 @@ class StepDriver(ABC):
         """Make the loop of the function at address ``step`` over ``calls`` on ``rows``, with the executor that the
         transport makes for them. All processes of the job call this together."""
         program = self.executable
-        executor = self.transport.connect(calls, program.num_devices, rows, pool, sections=sections)
+        executor = self.transport.connect(calls, self.ownership, rows, pool, sections=sections)
         self._executor = executor
         weakref.finalize(self, executor.close)
         kinds = [0] * (1 + max((c.index for c in calls), default=-1))
@@ -125,8 +134,7 @@ class StepDriver(ABC):
         loop = self._loop = drive.prepare(step, rows, pool, kinds, executor.function, executor.state, memory)
         self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
         if self._watchdog is not None:
-            ownership = self.transport.ownership(program.num_devices)
-            self._watchdog.add(self._number, CollectivePlan.of(program.name, program.collectives, ownership))
+            self._watchdog.add(self._number, CollectivePlan.of(program.name, program.collectives, self.ownership))
             self._watchdog.show(loop, memory)
             if isinstance(executor, Stamping):
                 told = Told(program.name, self._tables.titles, self._watchdog.place)
@@ -216,7 +224,7 @@ class StepDriver(ABC):
     def _beside(self) -> Neighbours | None:
         """Who compares steps of a program that does not bring all ranks together."""
         program, table = self.executable, self.transport.control
-        if table is None or connects_all(program.collectives, self.transport.ownership(program.num_devices)):
+        if table is None or connects_all(program.collectives, self.ownership):
             return None
         return Neighbours(self.transport, table, self._number, Told(program.name, self._tables.titles))
 

@@ -146,7 +146,7 @@ def perform(
         )
     )
     more = {"sections": sections} if sections else {}
-    executor = transport.connect(calls, devices, rows, pool(pool_object()), **more)
+    executor = transport.connect(calls, transport.ownership(devices), rows, pool(pool_object()), **more)
     function = PERFORM_TYPE(executor.function)
     for number, phase in order or [(n, WHOLE) for n in range(len(calls))]:
         call = calls[number]
