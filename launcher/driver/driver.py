@@ -26,9 +26,10 @@ from shardc.hlo.ir.groups import groups_grid
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.diverging_groups import finish_diverging_groups
 from shardc.launcher.driver.host_calls import HostCalls, is_host
+from shardc.launcher.driver.native_step import NativeStep, native_step
 from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.driver.step_tables import StepTables
-from shardc.native.drive.drive_loop import WAIT, Prepared
+from shardc.native.drive.drive_loop import ANSWERED, WAIT, Prepared
 from shardc.native.threads.pool import SPIN, Pool, Row, pool_object
 from shardc.native.threads.pool import pool as process_pool
 
@@ -120,14 +121,23 @@ class Driver(StepDriver):
         ]
         self._hosts = HostCalls(executable, config.custom_calls)
         threads = config.num_threads or _cores()
+        self._rows = rows = (Row * len(self._running))(*(d.row() for d in self._running))
         # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
         if executable.num_devices > transport.process_count or self._calls:
-            rows = (Row * len(self._running))(*(d.row() for d in self._running))
             calls, sections = executable.collectives, executable.sections
             self._connect(calls, rows, _address_of(step), pool or process_pool(pool_object()), config, sections)
         # Threads that share cores with others sleep at once instead of watching for work.
         busy = 1 + (0 if self._loop is None else self._executor.threads)
         self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
+
+    def native(self) -> NativeStep:
+        """The step for native code that runs it; as long as this driver."""
+        tables = self._tables
+        donated = np.zeros(len(tables.layouts), np.bool_)
+        donated[list(self.executable.donated)] = True
+        step = _address_of(self._step)
+        addresses = tables.arguments.addresses, tables.results.addresses
+        return native_step(*addresses, tables.result_columns(), donated, self._loop, step, self._rows, self._helpers)
 
     def clear_records(self) -> None:
         """Forget what was recorded of earlier steps, by a step compiled for profiling."""
@@ -153,45 +163,45 @@ class Driver(StepDriver):
         return super().__call__(arguments)
 
     def _step_once(self) -> None:
-        if self._loop is None:
-            self._run_alone()
-        else:
-            self._run(self._loop)
-
-    def _run_alone(self) -> None:
-        """One device without collectives, from the beginning to the end."""
-        self._running[0].begin()
         self._call_helpers()
-        answer = self._advance(0)
-        if answer != DONE:
-            raise self._wrong([answer])
-
-    def _run(self, loop: Prepared) -> None:
-        """All devices from the beginning to the end."""
-        self._call_helpers()
-        answers = self._drive(loop)
-        if answers is None:
+        if self._loop is not None:
+            self._drive(self._loop)
             return
-        if isinstance(self._executor, InProcessExecutor) and not self._writes_shared(loop):
+        self._running[0].begin()
+        self._rows[0].answer = self._running[0].advance(self._step)
+        self.attend(ANSWERED)
+
+    def attend(self, state: int) -> bool:
+        if self._loop is not None:
+            return super().attend(state)
+        if (answer := self._pass_hosts(0, self._rows[0].answer)) != DONE:
+            raise self._wrong([answer])
+        return True
+
+    def _finish(self, answers: list[int]) -> None:
+        if isinstance(self._executor, InProcessExecutor) and not self._writes_shared():
             answers = finish_diverging_groups(self._executor, self.devices, answers, self._advance)
         if set(answers) != {DONE}:
             raise self._wrong(answers)
 
-    def _writes_shared(self, loop: Prepared) -> bool:
+    def _writes_shared(self) -> bool:
         """Does a result go over an argument that several devices read? All must have come to a stop together for it."""
         source = dict(self.executable.aliases)
         for number in (source[k] for k in self.executable.shared):
-            places = [ctypes.c_void_p.from_address(row.arguments + 8 * number).value for row in loop.rows]
+            places = [ctypes.c_void_p.from_address(row.arguments + 8 * number).value for row in self._rows]
             if len(set(places)) < len(places):
                 return True
         return False
 
     def _advance(self, place: int) -> int:
         """One device to its next stop, and past its calls of Python."""
+        return self._pass_hosts(place, self._running[place].advance(self._step))
+
+    def _pass_hosts(self, place: int, answer: int) -> int:
+        """Where a device that has stopped with ``answer`` stops for something else than Python."""
         device = self._running[place]
-        answer = device.advance(self._step)
         while is_host(answer):
-            self._hosts.make(answer, device.row())
+            self._hosts.make(answer, self._rows[place])
             answer = device.advance(self._step)
         return answer
 

@@ -25,7 +25,16 @@ from shardc.launcher.driver.step_tables import StepTables
 from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
 from shardc.launcher.jobs.rank_status import CollectivePlan
 from shardc.launcher.jobs.watchdog import Watchdog, start_watchdog
-from shardc.native.drive.drive_loop import FAILED, FINISHED, HOSTED, JOB_BYTES, PAUSED, START, WAITING, Prepared
+from shardc.native.drive.drive_loop import (
+    ANSWERED,
+    FAILED,
+    FINISHED,
+    HOSTED,
+    JOB_BYTES,
+    START,
+    WAITING,
+    Prepared,
+)
 from shardc.native.threads.pool import Pool, Row
 
 if TYPE_CHECKING:
@@ -85,22 +94,35 @@ class StepDriver(ABC):
         """
         self.begun += 1
         self._check_count(arguments)
-        if not self._compared:
-            self._compare_inputs(arguments)
-            self._compared = not self._checks
+        self._compare(arguments)
         whole = None if self._check is None else self._check.whole(arguments)
         made = self._tables.fill(arguments)
-        if self._stamp is not None and self._watchdog is not None:
-            self._watchdog.step.value = self.begun
-            self._stamp(self.begun, *self._tables.sums)
-        if self._neighbours is not None:
-            self._neighbours.compare(self.begun, *self._tables.sums)
+        self._tell(*self._tables.sums)
         self._step_once()
         self.steps += 1
         results = self._tables.finish(arguments, made)
         if self._check is not None and whole is not None:
             self._check.compare(whole, results)
         return results
+
+    def begin(self) -> None:
+        """A step follows that native code runs, on shards; the processes of a job compare themselves."""
+        self.begun += 1
+        self._compare(())
+        self._tell(0, 0)
+
+    def _compare(self, arguments: Sequence[Any]) -> None:
+        if not self._compared:
+            self._compare_inputs(arguments)
+            self._compared = not self._checks
+
+    def _tell(self, *sums: int) -> None:
+        """Tell the others which step this is, and `shardc.collectives.call.stamp` of its arguments."""
+        if self._stamp is not None and self._watchdog is not None:
+            self._watchdog.step.value = self.begun
+            self._stamp(self.begun, *sums)
+        if self._neighbours is not None:
+            self._neighbours.compare(self.begun, *sums)
 
     def put(self, number: int, value: Any) -> ShardedArray:
         """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
@@ -141,21 +163,39 @@ class StepDriver(ABC):
                 executor.program, executor.told = self._number, told
                 self._stamp = executor.stamp
 
-    def _drive(self, loop: Prepared) -> list[int] | None:
-        """All devices from the beginning to the end; None, or their answers where they came to something else."""
-        state = loop.run()
+    def _drive(self, loop: Prepared) -> None:
+        """All devices from the beginning to the end."""
         try:
-            while state in (WAITING, PAUSED, HOSTED):
-                if state == WAITING:
-                    self._look_after(loop)
-                elif state == HOSTED:
-                    self._call_python(loop)
-                state = loop.run()
+            while not self.attend(loop.run()):
+                pass
         finally:
             loop.abandon()
-        if state == FAILED:
+
+    def attend(self, state: int) -> bool:
+        """What the loop came back for with ``state``; is the step over then? Raises what went wrong.
+
+        Native code that runs steps calls this, and `abandon` where it raises.
+        """
+        loop = self._loop
+        assert loop is not None
+        if state == WAITING:
+            self._look_after(loop)
+        elif state == HOSTED:
+            self._call_python(loop)
+        elif state == FAILED:
             raise self._failed(self._executor.failure(loop.job.code, loop.job.stop & ~WAIT))
-        return None if state == FINISHED else [row.answer for row in loop.rows]
+        elif state == ANSWERED:
+            self._finish([row.answer for row in loop.rows])
+        return state in (FINISHED, ANSWERED)
+
+    def abandon(self) -> None:
+        """The step that runs is given up; the next one starts at the beginning."""
+        if self._loop is not None:
+            self._loop.abandon()
+
+    @abstractmethod
+    def _finish(self, answers: list[int]) -> None:
+        """The devices came to something else than the end together: these are their answers. Raises what is wrong."""
 
     def _call_python(self, loop: Prepared) -> None:
         """Make the calls of Python that devices have stopped for, and let these go on to stops of another kind."""

@@ -25,6 +25,7 @@ from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
 from shardc.launcher.driver.arguments import as_global, place
 from shardc.launcher.driver.buffer_pool import BufferPool
+from shardc.launcher.driver.native_step import ResultColumn
 
 __all__ = ["StepTables"]
 
@@ -159,6 +160,16 @@ class StepTables:
             shape = f"{layout.dtype}[{','.join(map(str, layout.dims))}]"
             raise out_of_memory(nbytes, f"result {layout.name or self._results.index(result)}, {shape}") from None
         return Shards.fresh(result.arrangement, result.addresses(lease.address), lease)
+
+    def result_columns(self) -> list[ResultColumn]:
+        """The results for native code: its blocks are the distinct shards, each in memory of its own."""
+        found = []
+        for result in self._results:
+            block_of = np.unique(result.arrangement.offsets, return_inverse=True)[1] if self._devices else None
+            numbers = np.zeros(0, np.int64) if block_of is None else block_of.reshape(-1)
+            source = result.source if result.takes_over else -1
+            found.append(ResultColumn(result.layout.local_bytes, source, numbers, result.followers))
+        return found
 
     def of(self, row: int) -> tuple[Any, Any]:
         """The arguments and results of the device in ``row``, as the step takes them."""

@@ -186,11 +186,13 @@ class GpuDriver(StepDriver):
                     raise AssertionError(f"the step stopped at collective {stop}")
                 return
             self._error, self._round.asked = None, 0
-            answers = self._drive(self._loop)
-            if self._error is not None:
-                raise self._error
-            if answers is not None and set(answers) != {DONE}:
-                raise RunError(f"the step of {self.executable.name} stopped at {answers}", fix="please report this")
+            self._drive(self._loop)
+
+    def _finish(self, answers: list[int]) -> None:
+        if self._error is not None:
+            raise self._error
+        if set(answers) != {DONE}:
+            raise RunError(f"the step of {self.executable.name} stopped at {answers}", fix="please report this")
 
     def _advance(self, *_: Any) -> int:
         """The step function of every device: all of them walk together, when the first one is asked."""

@@ -158,13 +158,14 @@ class Drive:
             ctypes.addressof(events),
             stop=-1,
         )
-        return Prepared(self.function, job, rows, records, events, expected, pool)
+        return Prepared(self.loaded.address(DRIVE), self.function, job, rows, records, events, expected, pool)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job and the tables that it points to."""
+    """A job and the tables that it points to; ``drive`` is the address of ``function``."""
 
+    drive: int
     function: Callable[[int], int]
     job: DriveJob
     rows: ctypes.Array[Row]

@@ -1,0 +1,150 @@
+"""A loaded step as native code runs it: its tables of addresses, its devices, and the loop over its collectives.
+
+Who runs steps natively fills the tables, calls `run_step`, and asks the driver for what that cannot do
+(`shardc.launcher.driver.step_driver.StepDriver.attend`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.native.drive.drive_loop import ANSWERED, FINISHED, HOST, HOSTED, WAIT, Prepared
+from shardc.native.drive.records import DriveJob
+from shardc.native.lowlevel.builtins import exported, fill_memory
+from shardc.native.lowlevel.kinds import Pointer, i32, i64
+from shardc.native.lowlevel.records import Record, Span, reference
+from shardc.native.threads.pool import CONFIGURE, Pool
+from shardc.native.threads.rows import Row, Step, run_rows
+
+__all__ = ["DriverRecord", "NativeResult", "NativeStep", "ResultColumn", "native_step", "run_step"]
+
+#: What a step answers at its end, and the bytes of an arena that hold its resume point.
+_AT_THE_END, _HEADER = -1, 8
+
+
+class NativeResult(Record):
+    """A result: the bytes of a shard, the argument whose memory it may take over (-1: none), and how many ``blocks`` of
+    memory its distinct shards are.
+
+    ``block_of`` is by device the number of the block with its shard. A device in ``follows`` writes its copy where
+    nobody looks, and that address in the table stays.
+    """
+
+    nbytes: i64
+    source: i64
+    blocks: i64
+    block_of: Span[i64]
+    follows: Span[i64]
+
+
+class DriverRecord(Record):
+    """A loaded step. The address of argument k of the device in row d is ``argument_table[d * argument_columns + k]``,
+    that of a result likewise. ``job`` is the loop over its collectives; without one there is one row, and ``step`` is
+    called for it. ``configure`` lets ``workers`` threads help, unless these are negative. ``donated`` says by argument
+    whether its memory is free after the step.
+    """
+
+    devices: i64
+    arguments: i64
+    results: i64
+    argument_table: Span[i64]
+    argument_columns: i64
+    result_table: Span[i64]
+    result_columns: i64
+    result_records: Span[NativeResult]
+    donated: Span[i64]
+    job: Pointer[DriveJob] | None
+    drive: Callable[[DriveJob], i32]
+    step: Step
+    rows: Span[Row]
+    configure: Callable[[i32, i64], None]
+    workers: i32
+    spin: i64
+
+
+@exported("shardc_run_step")
+def run_step(step: DriverRecord) -> i32:
+    """All devices from the beginning, or from where the loop came back, on what the tables say.
+
+    It answers as `shardc.native.drive.drive_loop` says; without a loop `FINISHED`, `HOSTED` or `ANSWERED`.
+    """
+    if step.workers >= 0:
+        step.configure(step.workers, step.spin)
+    job = step.job
+    if job is not None:
+        return step.drive(job)
+    row = step.rows[0]
+    fill_memory(row.arena, 0, _HEADER)
+    run_rows(step.step, step.rows, 0, 1)
+    if row.answer == _AT_THE_END:
+        return FINISHED
+    return HOSTED if row.answer >= HOST and row.answer < WAIT else ANSWERED
+
+
+@dataclass(frozen=True, eq=False)
+class ResultColumn:
+    """What a `NativeResult` is made of: by device the block with its shard, and whether it follows another device."""
+
+    nbytes: int
+    source: int
+    block_of: NDArray[np.int64]
+    follows: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class NativeStep:
+    """A `DriverRecord`, and what it points to."""
+
+    record: DriverRecord
+    keep: tuple[Any, ...]
+
+
+def native_step(
+    arguments: NDArray[np.int64],
+    results: NDArray[np.int64],
+    columns: Sequence[ResultColumn],
+    donated: NDArray[np.bool_],
+    loop: Prepared | None,
+    step: int,
+    rows: ctypes.Array[Row],
+    helpers: tuple[Pool, int, int] | None,
+) -> NativeStep:
+    """The record of a step over tables of addresses by device; ``helpers`` are a pool, how many of its workers may
+    help, and how long they watch for work."""
+    records = (NativeResult * max(1, len(columns)))()
+    keep: list[Any] = [arguments, results, loop, rows, records]
+    for record, column in zip(records, columns, strict=False):
+        block_of, follows = column.block_of.astype(np.int64), column.follows.astype(np.int64)
+        keep += [block_of, follows]
+        blocks = int(block_of.max(initial=-1)) + 1
+        record.__init__(column.nbytes, column.source, blocks, block_of.ctypes.data, follows.ctypes.data)
+    given = donated.astype(np.int64)
+    keep.append(given)
+    record = DriverRecord(
+        len(rows),
+        len(donated),
+        len(columns),
+        arguments.ctypes.data,
+        arguments.shape[1],
+        results.ctypes.data,
+        results.shape[1],
+        ctypes.addressof(records),
+        given.ctypes.data,
+        step=step,
+        rows=ctypes.addressof(rows),
+        workers=-1,
+    )
+    if loop is not None:
+        record.job = reference(ctypes.addressof(loop.job))
+        record.drive = reference(loop.drive)
+    if helpers is not None:
+        pool, record.workers, record.spin = helpers
+        record.configure = reference(pool.address(CONFIGURE))
+        keep.append(pool)
+    return NativeStep(record, tuple(keep))
