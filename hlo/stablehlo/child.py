@@ -15,7 +15,7 @@ from shardc.hlo.errors import EnvironmentProblem, InputError, Location, ParseErr
 from shardc.hlo.stablehlo.bad_sharding import sharding_error
 from shardc.hlo.stablehlo.fork_server import ForkServerGone, ask
 
-__all__ = ["attach_shardings", "encode_bytecode", "missing_jaxlib", "read_plain", "refine_text"]
+__all__ = ["attach_shardings", "encode_bytecode", "missing_jaxlib", "parse_error", "read_plain", "refine_text"]
 
 log = logging.getLogger("shardc")
 
@@ -106,7 +106,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     if kind == "missing":
         raise missing_jaxlib(answer)
     if kind == "failed":
-        raise _parse_error(answer, file, request["data"])
+        raise parse_error(answer, file, request["data"])
     if found.said:
         log.debug("MLIR reader: %s", found.said)
     return answer
@@ -125,7 +125,7 @@ def _crash(code: int, messages: str, file: str) -> ParseError:
 _POSITION = re.compile(r'(?:error: )?(?:loc\()?"-":(\d+):(\d+)\)?: ?')
 
 
-def _parse_error(message: str, file: str, data: bytes) -> ShardcError:
+def parse_error(message: str, file: str, data: bytes) -> ShardcError:
     """MLIR's diagnostics as one of our errors: the first sentence, and the place it names."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     found = next((m for line in lines if (m := _POSITION.search(line))), None)

@@ -9,15 +9,15 @@ from typing import Any
 from shardc.hlo.errors import Location, ParseError, UnsupportedError, VerificationError
 from shardc.hlo.ir.build import make_module, reachable_computations
 from shardc.hlo.ir.ir import Alias, Computation, Module
-from shardc.hlo.stablehlo.child import missing_jaxlib, read_plain
+from shardc.hlo.stablehlo.child import missing_jaxlib, parse_error, read_plain
 from shardc.hlo.stablehlo.converter import Converter
 from shardc.hlo.stablehlo.entry import EntryFunction, convert_entry, convert_others
-from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError
+from shardc.hlo.stablehlo.mlir.bindings import Bindings, MissingJaxlibError, shared_context
 from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.ops import HANDLERS
 from shardc.hlo.stablehlo.tables import Tables
 
-__all__ = ["module_from_mlir", "module_from_plain", "read_stablehlo"]
+__all__ = ["module_from_bytes", "module_from_mlir", "module_from_plain", "read_stablehlo"]
 
 log = logging.getLogger("shardc")
 
@@ -53,6 +53,24 @@ def module_from_mlir(mlir_module: Any, file: str = "", *, own_folders: tuple[str
     except MissingJaxlibError as e:
         raise missing_jaxlib(str(e)) from None
     return module_from_plain(plain_form(bindings, mlir_module), file, own_folders)[0]
+
+
+def module_from_bytes(data: bytes, file: str = "", *, own_folders: tuple[str, ...] = ()) -> Module:
+    """A module from bytes that jaxlib made in this process, such as the program that a PJRT client compiles.
+
+    They are read here: there is no damage from which another process would have to save this one. The errors are those
+    of `read_stablehlo`; ``own_folders`` as in `module_from_mlir`.
+    """
+    try:
+        shared = shared_context()
+    except MissingJaxlibError as e:
+        raise missing_jaxlib(str(e)) from None
+    try:
+        with shared.parse(data) as mlir_module:
+            plain = plain_form(shared.bindings, mlir_module)
+    except (ValueError, shared.bindings.ir.MLIRError) as e:
+        raise parse_error(str(e), file, data) from None
+    return module_from_plain(plain, file, own_folders)[0]
 
 
 def convert(

@@ -5,9 +5,16 @@ from __future__ import annotations
 import importlib
 import io
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-__all__ = ["Bindings", "MissingJaxlibError", "bytecode", "op_names", "refine_shapes", "simplify_dynamism"]
+__all__ = [
+    "Bindings", "MissingJaxlibError", "SharedContext", "bytecode", "op_names", "refine_shapes", "shared_context",
+    "simplify_dynamism",
+]  # fmt: skip
 
 _PORTABLE = re.compile(rb"ML\xefR.?StableHLO_v", re.DOTALL)
 _BYTECODE = b"ML\xefR"
@@ -57,11 +64,11 @@ class Bindings:
         context.allow_unregistered_dialects = True  # the reader names what it does not know
         return context
 
-    def parse(self, data: bytes) -> Any:
-        """A module from text, bytecode or a portable artifact, inside a fresh context."""
-        with self.context() as context:
+    def parse(self, data: bytes, context: Any = None) -> Any:
+        """A module from text, bytecode or a portable artifact, inside ``context`` (default: a fresh one)."""
+        with context or self.context() as current:
             if _PORTABLE.match(data):
-                return self.stablehlo.deserialize_portable_artifact(context, data)
+                return self.stablehlo.deserialize_portable_artifact(current, data)
             return self.ir.Module.parse(data if data.startswith(_BYTECODE) else data.decode())
 
     def run_passes(self, module: Any, passes: str) -> None:
@@ -70,6 +77,37 @@ class Bindings:
             self.stablehlo.register_stablehlo_passes()
         with module.context:
             self.passmanager.PassManager.parse(passes).run(module.operation)
+
+
+class SharedContext:
+    """A context in which programs are read one after the other: to make one takes longer than to read most programs.
+
+    A context keeps all types, attributes and constants that were ever in it, so after some programs it is made anew.
+    """
+
+    #: Bytes that are read before the context is made anew.
+    limit = 16 << 20
+
+    def __init__(self) -> None:
+        self.bindings = Bindings()
+        self._lock = threading.Lock()
+        self._context: Any = None
+        self._read = 0
+
+    @contextmanager
+    def parse(self, data: bytes) -> Iterator[Any]:
+        """`Bindings.parse` in this context, which nobody else uses meanwhile."""
+        with self._lock:
+            if self._context is None or self._read > self.limit:
+                self._context, self._read = self.bindings.context(), 0
+            self._read += len(data)
+            yield self.bindings.parse(data, self._context)
+
+
+@cache
+def shared_context() -> SharedContext:
+    """The one of this process."""
+    return SharedContext()
 
 
 _DYNAMIC = re.compile(r"stablehlo\.(dynamic_(broadcast_in_dim|conv|gather|iota|pad|reshape)|real_dynamic_slice)$")
