@@ -31,7 +31,8 @@ added; two have a difference. ``address_of(reference)``, ``SomeRecord.at(address
 one to the other.
 
 **Memory**: ``local(SomeRecord)`` and ``local_array(bits, count)`` are the function's until it returns,
-``static(SomeRecord, name)`` the program's; ``fill_memory``, ``copy_memory``. Nothing checks bounds or lifetimes.
+``static(SomeRecord, name)`` the program's, ``static_text(name, text)`` characters; ``fill_memory``, ``copy_memory``.
+Nothing checks bounds or lifetimes.
 
 **Atomics** have ``load``, ``store``, ``exchange``, ``compare_exchange`` (which gives what was there before) and
 ``add``, each with a memory order: ``RELAXED ACQUIRE RELEASE ACQ_REL SEQ_CST``; and there is ``fence``.

@@ -11,9 +11,9 @@ from shardc.native.lowlevel.kinds import Integer, MemoryPlace, i32, i64, u8, u32
 from shardc.native.lowlevel.records import Order, Record, Span, address_of, current_run, kind_of
 
 __all__ = [
-    "SPECIAL", "Conversion", "Static", "StaticInRun", "as_i32", "as_i64", "as_u8", "as_u32", "as_u64", "copy_memory",
-    "exported", "external", "fence", "fill_memory", "inline", "local", "local_array", "static", "static_of",
-    "symbol_of",
+    "SPECIAL", "Conversion", "CountedText", "Static", "StaticInRun", "as_i32", "as_i64", "as_u8", "as_u32", "as_u64",
+    "copy_memory", "exported", "external", "fence", "fill_memory", "inline", "local", "local_array", "static",
+    "static_of", "static_text", "symbol_of",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,10 +74,18 @@ class Static:
     cls: type[Record]
     name: str
     initial: tuple[tuple[str, int], ...] = field(default=())
+    #: What lies behind the record.
+    trailing: bytes = b""
+
+    @property
+    def nbytes(self) -> int:
+        return ctypes.sizeof(self.cls) + len(self.trailing)
 
     def made(self) -> Record:
         """Its memory at the beginning."""
-        record = self.cls()
+        memory = ctypes.create_string_buffer(self.nbytes)
+        record = self.cls.from_buffer(memory)
+        ctypes.memmove(ctypes.addressof(record) + ctypes.sizeof(record), self.trailing, len(self.trailing))
         for name, value in self.initial:
             setattr(record, name, value)
         return record
@@ -89,14 +97,15 @@ class StaticInRun:
     def __init__(self, static: Static) -> None:
         self.__dict__["static"] = static
 
-    def _record(self) -> Record:
+    @property
+    def record_in_run(self) -> Record:
         return current_run().memory_of(self.static)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._record(), name)
+        return getattr(self.record_in_run, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._record(), name, value)
+        setattr(self.record_in_run, name, value)
 
 
 def static_of(found: StaticInRun) -> Static:
@@ -107,6 +116,18 @@ def static_of(found: StaticInRun) -> Static:
 def static(cls: type[R], name: str, **initial: int) -> R:
     """The record ``name`` of the program; at the level of a module."""
     return cast(R, StaticInRun(Static(cls, name, tuple(initial.items()))))
+
+
+class CountedText(Record):
+    """Characters: ``nbytes``, and behind it they themselves."""
+
+    nbytes: i64
+
+
+def static_text(name: str, text: str) -> CountedText:
+    """Characters that a program has, in UTF-8, under a name; at the level of a module."""
+    content = text.encode()
+    return cast(CountedText, StaticInRun(Static(CountedText, name, (("nbytes", len(content)),), content)))
 
 
 def external(symbol: str, *, variadic: bool = False) -> Callable[[F], F]:

@@ -93,8 +93,10 @@ class _ModuleText:
         """The memory of a `Static`."""
         name = f"@{static.name}"
         if name not in self._texts:
-            nbytes, initial = ctypes.sizeof(static.cls), "zeroinitializer"
+            initial = "zeroinitializer"
             if static.initial:
-                initial = 'c"' + "".join(f"\\{byte:02x}" for byte in bytes(static.made())) + '"'
-            self._texts[name] = f"{name} = internal global [{nbytes} x i8] {initial}, align 128"
+                record = static.made()
+                content = ctypes.string_at(ctypes.addressof(record), static.nbytes)
+                initial = 'c"' + "".join(f"\\{byte:02x}" for byte in content) + '"'
+            self._texts[name] = f"{name} = internal global [{static.nbytes} x i8] {initial}, align 128"
         return name

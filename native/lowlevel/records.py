@@ -91,6 +91,11 @@ class SimulatedRun(Protocol):
 
     def start_thread(self, function: Callable[..., Any], argument: int) -> None: ...
 
+    def allocate(self, alignment: int, nbytes: int) -> int:
+        """Memory that is there until it is freed; what is in it is not said."""
+
+    def free(self, address: int) -> None: ...
+
 
 #: The run that the calling thread is in.
 RUN: ContextVar[SimulatedRun | None] = ContextVar("RUN", default=None)
@@ -152,7 +157,7 @@ def address_of(value: Any) -> int:
         return value.address
     if callable(value):
         return current_run().address_of_function(value)
-    return ctypes.addressof(value)
+    return ctypes.addressof(getattr(value, "record_in_run", value))
 
 
 class NativeFunction:

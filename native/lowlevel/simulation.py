@@ -92,6 +92,8 @@ class ThreadSimulation:
         self._over = threading.Lock()
         self._problem: BaseException | None = None
         self._is_closed = False
+        #: Memory that was allocated, and how much is still used of each: nothing after it was freed.
+        self._memory: dict[int, tuple[Any, int]] = {}
         self._functions: dict[int, Any] = {}
         self._addresses: dict[Any, tuple[int, Any]] = {}
 
@@ -214,6 +216,26 @@ class ThreadSimulation:
         self._current.turn.acquire()
         raise _Abandoned
 
+    @property
+    def allocated(self) -> list[int]:
+        """Where memory lies that was not freed."""
+        return [at for at, (_, nbytes) in self._memory.items() if nbytes]
+
+    def allocate(self, alignment: int, nbytes: int) -> int:
+        """Memory that stays when it is freed, so that whoever still uses it is seen: it is full of other bytes."""
+        memory = ctypes.create_string_buffer(nbytes + alignment)
+        at = ctypes.addressof(memory) + -ctypes.addressof(memory) % alignment
+        ctypes.memset(at, 0x5A, nbytes)
+        self._memory[at] = memory, nbytes
+        return at
+
+    def free(self, address: int) -> None:
+        """Memory that is not used any more; AssertionError where that was said before."""
+        memory, nbytes = self._memory.get(address, (None, 0))
+        assert nbytes, "memory is freed that is not there"
+        ctypes.memset(address, 0xDB, nbytes)
+        self._memory[address] = memory, 0
+
     def address_of(self, function: Callable[..., Any]) -> int:
         """A number for ``function``; native code may call it, too."""
         found = self._addresses.get(function)
@@ -266,6 +288,12 @@ class _View:
 
     def thread(self) -> int:
         return self.task.number
+
+    def allocate(self, alignment: int, nbytes: int) -> int:
+        return self.simulation.allocate(alignment, nbytes)
+
+    def free(self, address: int) -> None:
+        self.simulation.free(address)
 
     def start_thread(self, function: Callable[..., Any], argument: int) -> None:
         self.simulation.start(function, argument, process=self.task.process).is_detached = True

@@ -12,11 +12,12 @@ from shardc.native.lowlevel.platform import platform
 from shardc.native.lowlevel.records import Atomic, Record, Span, address_of, current_run
 
 __all__ = [
-    "EVERYBODY", "FUTEX_PRIVATE", "ConditionVariable", "Mutex", "Time", "clock_gettime", "futex_wait", "futex_wake",
-    "getpid", "nanosleep", "now", "pause", "pthread_attr_destroy", "pthread_attr_init", "pthread_attr_setdetachstate",
-    "pthread_attr_setstacksize", "pthread_cond_broadcast", "pthread_cond_init", "pthread_cond_wait", "pthread_create",
-    "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_self", "pthread_sigmask", "put_time",
-    "sched_getaffinity", "sched_getcpu", "sched_setaffinity", "sched_yield", "sigfillset",
+    "EVERYBODY", "FUTEX_PRIVATE", "ConditionVariable", "Mutex", "Time", "aligned_alloc", "clock_gettime", "free",
+    "futex_wait", "futex_wake", "getpid", "nanosleep", "now", "pause", "pthread_attr_destroy", "pthread_attr_init",
+    "pthread_attr_setdetachstate", "pthread_attr_setstacksize", "pthread_cond_broadcast", "pthread_cond_init",
+    "pthread_cond_wait", "pthread_create", "pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock",
+    "pthread_self", "pthread_sigmask", "put_time", "sched_getaffinity", "sched_getcpu", "sched_setaffinity",
+    "sched_yield", "sigfillset",
 ]  # fmt: skip
 
 #: As many sleepers as there are.
@@ -64,6 +65,17 @@ def nanosleep(time: Time, rest: address) -> i32:
 def sched_yield() -> i32:
     current_run().pass_turn()
     return 0
+
+
+@external("aligned_alloc")
+def aligned_alloc(alignment: i64, nbytes: i64) -> address:
+    """Memory, or null; ``nbytes`` is a multiple of ``alignment``."""
+    return current_run().allocate(alignment, nbytes)
+
+
+@external("free")
+def free(memory: address) -> None:
+    current_run().free(memory)
 
 
 @external("getpid")
