@@ -11,7 +11,7 @@ that leads to the next may already be somebody's data when it is read; then the 
 
 from __future__ import annotations
 
-from shardc.frontends.pjrt.native.records import LARGE_CLASSES, SMALL_CLASSES, SPARES, PoolRecord
+from shardc.frontends.pjrt.native.records import LARGE_CLASSES, SMALL_CLASSES, SPARES, MemoryPoolRecord
 from shardc.native.lowlevel.builtins import as_i64, as_u64, inline, static
 from shardc.native.lowlevel.kinds import address, i64, u64
 from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, RELEASE, Atomic, Record
@@ -23,7 +23,7 @@ __all__ = ["KEPT_BYTES", "LARGEST_CLASS", "allocate", "bytes_of_class", "class_o
 KEPT_BYTES = 64 << 20
 LARGEST_CLASS = SMALL_CLASSES + LARGE_CLASSES - 1
 
-_POOL = static(PoolRecord, "shardc_pjrt_pool")
+_POOL = static(MemoryPoolRecord, "shardc_pjrt_pool")
 #: A head's address, one change, and all changes.
 _ADDRESS, _CHANGE, _CHANGES = (1 << 48) - 1, 1 << 48, 0xFFFF << 48
 

@@ -21,7 +21,7 @@ from shardc.native.threads.meeting import Meeting
 __all__ = [
     "BORROWED", "CLOSED", "DELETED", "DONATED", "FOREIGN", "IMMORTAL", "LARGE_CLASSES", "LIVE", "MAX_RANK", "OWN",
     "SMALL_CLASSES", "SPARES", "BlockRecord", "BufferRecord", "ClientRecord", "DescriptionRecord", "DeviceRecord",
-    "ErrorRecord", "EventRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall", "PoolRecord", "TextRecord",
+    "ErrorRecord", "EventRecord", "MemoryPoolRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall", "TextRecord",
     "WaiterRecord",
 ]  # fmt: skip
 
@@ -189,7 +189,7 @@ class BufferRecord(Record):
     dims: Annotated[Span[i64], Count(1)]
 
 
-class PoolRecord(Record):
+class MemoryPoolRecord(Record):
     """Spare memory by class of size. A list's head has its first address below, and a count of changes above."""
 
     lists: Annotated[Span[Atomic[u64]], Count(SMALL_CLASSES)]
