@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from conformance_data import ROOT, conformance_folder
+from conformance_data import conformance_folder
+from plugin_environment import plugin_environment
 
 __all__ = ["Children", "Outcome", "suite_folder"]
 
@@ -26,7 +27,7 @@ LOADING, LIMIT = 180.0, 150.0
 #: After so many cases a child is replaced: JAX keeps all that it compiled.
 CASES_PER_CHILD = 150
 #: Devices that a file wants without asking for them.
-DEVICES = {"aot_test": "8"}
+DEVICES = {"aot_test": 8}
 #: How many of the cases that are drawn run, and that those of more than some seconds do not.
 ENVIRONMENT = {
     "JAX_NUM_GENERATED_CASES": "1",
@@ -34,8 +35,6 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-#: What this project's own tests set, or a user's shell, and these are judged without.
-LEFT_OUT = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_NUM_CPU_DEVICES", "SHARDC_NUM_DEVICES", "XLA_FLAGS", "JAX_PLATFORMS")
 
 
 def suite_folder() -> Path:
@@ -59,7 +58,6 @@ class Children:
         self.folder = folder or suite_folder()
         self._stack = contextlib.ExitStack()
         self._metadata = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="shardc-jax-suite-")))
-        _write_entry_point(self._metadata)
         self._process: subprocess.Popen[str] | None = None
         self._log: Any = None
         self._file = ""
@@ -143,29 +141,8 @@ class Children:
             self._log.close()
 
     def _environment(self, file: str) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
-        paths = [str(ROOT), str(self._metadata), os.environ.get("PYTHONPATH", "")]
-        devices = {"JAX_NUM_CPU_DEVICES": DEVICES[file]} if file in DEVICES else {}
-        chosen = {"JAX_PLATFORMS": self.platform, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        return {**kept, **ENVIRONMENT, **devices, **chosen}
+        return plugin_environment(self.platform, self._metadata, DEVICES.get(file), **ENVIRONMENT)
 
 
 def _log_file() -> Any:
     return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-
-
-def _write_entry_point(folder: Path) -> None:
-    """Metadata that names the plug-in, for a tree whose installed metadata is older than the plug-in."""
-    if _is_installed():
-        return
-    info = folder / "shardc_here-0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shardc-here\nVersion: 0\n", encoding="utf-8")
-    text = "[jax_plugins]\nshardc = shardc.frontends.pjrt.plugin\n"
-    (info / "entry_points.txt").write_text(text, encoding="utf-8")
-
-
-def _is_installed() -> bool:
-    from importlib.metadata import entry_points
-
-    return any(e.name == "shardc" for e in entry_points(group="jax_plugins"))
