@@ -1,6 +1,6 @@
 """What ends a process badly when a plug-in is written in Python does not: each trap in a process of its own.
 
-XLA:CPU itself stands all but two of them: it ends badly in a forked process that exits, and hears no interrupt in a step.
+XLA:CPU stands all but two of them: it ends badly in a forked process that exits, and no interrupt reaches its step.
 """
 
 from __future__ import annotations
