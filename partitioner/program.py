@@ -46,7 +46,8 @@ class SourceProgram:
 
     ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
     file it was read from. ``content`` is a digest of all that the module was made from, empty where nobody knows; the
-    cache goes by it.
+    cache goes by it. With ``strict_interface`` arguments and results have only shards that XLA can pass: even ones of
+    whole axes.
     """
 
     module: Module
@@ -55,6 +56,7 @@ class SourceProgram:
     config: Config = field(default_factory=Config)
     seconds: Mapping[str, float] = field(default_factory=dict)
     content: str = ""
+    strict_interface: bool = False
 
     @property
     def mesh(self) -> Mesh | None:
@@ -136,7 +138,7 @@ class SourceProgram:
                 "%s is partitioned already, for %d devices: it is left as it is", name, self.module.num_partitions
             )
             return PropagatedProgram(self, self.module, None, self.seconds)
-        options = PropagationOptions(conservative=conservative)
+        options = PropagationOptions(conservative=conservative, strict_interface=self.strict_interface)
         result = propagate(convert_to_axes(self.module), self.config, options=options)
         seconds = {**self.seconds, **seconds_since("propagate", start)}
         return PropagatedProgram(self, result.module, result.provenance, seconds, result.outcome, conservative)

@@ -17,7 +17,7 @@ from shardc.hlo.stablehlo.mlir.extract import plain_form
 from shardc.hlo.stablehlo.ops import HANDLERS
 from shardc.hlo.stablehlo.tables import Tables
 
-__all__ = ["module_from_bytes", "module_from_mlir", "module_from_plain", "read_stablehlo"]
+__all__ = ["module_from_bytes", "module_from_mlir", "module_from_plain", "plain_from_bytes", "read_stablehlo"]
 
 log = logging.getLogger("shardc")
 
@@ -56,10 +56,16 @@ def module_from_mlir(mlir_module: Any, file: str = "", *, own_folders: tuple[str
 
 
 def module_from_bytes(data: bytes, file: str = "", *, own_folders: tuple[str, ...] = ()) -> Module:
-    """A module from bytes that jaxlib made in this process, such as the program that a PJRT client compiles.
+    """A module from bytes that jaxlib made in this process, see `plain_from_bytes`; ``own_folders`` as in
+    `module_from_mlir`."""
+    return module_from_plain(plain_from_bytes(data, file), file, own_folders)[0]
+
+
+def plain_from_bytes(data: bytes, file: str = "") -> dict[str, Any]:
+    """The plain form of bytes that jaxlib made in this process, such as the program that a PJRT client compiles.
 
     They are read here: there is no damage from which another process would have to save this one. The errors are those
-    of `read_stablehlo`; ``own_folders`` as in `module_from_mlir`.
+    of `read_stablehlo`.
     """
     try:
         shared = shared_context()
@@ -67,10 +73,9 @@ def module_from_bytes(data: bytes, file: str = "", *, own_folders: tuple[str, ..
         raise missing_jaxlib(str(e)) from None
     try:
         with shared.parse(data) as mlir_module:
-            plain = plain_form(shared.bindings, mlir_module)
+            return plain_form(shared.bindings, mlir_module)
     except (ValueError, shared.bindings.ir.MLIRError) as e:
         raise parse_error(str(e), file, data) from None
-    return module_from_plain(plain, file, own_folders)[0]
 
 
 def convert(

@@ -1,0 +1,82 @@
+"""What a program's entry says of its arguments and results besides shapes and shardings: tokens, memories, layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.stablehlo.tables import Tables
+
+__all__ = ["Border", "BorderArray", "border_of", "mentions_border"]
+
+#: Words of attributes that a `BorderArray` holds; a program without them has nothing but plain arrays at its border.
+_WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode")
+
+
+@dataclass(frozen=True)
+class BorderArray:
+    """An argument or a result: whether it is a token, the kind of memory it lies in (empty: the default one), and its
+    layout in words."""
+
+    name: str
+    rank: int = 0
+    is_token: bool = False
+    memory_kind: str = ""
+    layout: str = "default"
+
+
+@dataclass(frozen=True)
+class Border:
+    """All arguments and results, tokens included; both None where all are plain arrays in default memory."""
+
+    arguments: tuple[BorderArray, ...] | None = None
+    results: tuple[BorderArray, ...] | None = None
+
+    def check(self) -> None:
+        """Raise `UnsupportedError` for arrays that do not lie row by row."""
+        for array in (*(self.arguments or ()), *(self.results or ())):
+            rows = ",".join(map(str, reversed(range(array.rank))))
+            if array.layout not in ("default", "auto", f"{{{rows}}}"):
+                raise UnsupportedError(
+                    f"the layout {array.layout}",
+                    where=array.name,
+                    fix="leave it out: arrays lie row by row here (major_to_minor=(0, 1, ...))",
+                )
+
+
+def mentions_border(code: bytes) -> bool:
+    """May `border_of` find something?"""
+    return any(word in code for word in _WORDS)
+
+
+def border_of(plain: Mapping[str, Any]) -> Border:
+    """The border of a program in MLIR's plain form."""
+    name, _, arguments, results, region = next(
+        (f for f in plain["functions"] if f[0] == "main"), plain["functions"][0]
+    )
+    tables = Tables(plain, "")
+    (block,) = region
+    returned = block[3][-1]
+    types = {number: t for number, t in zip(block[0], block[1], strict=True)}
+    for _, _, first, found, *_ in block[3]:
+        types |= {first + k: t for k, t in enumerate(found)}
+
+    def array(what: str, number: int, type_: int, attributes: Mapping[str, int]) -> BorderArray:
+        said, shape = tables.attributes(attributes), tables.shape(type_)
+        label = said.get("jax.arg_info") or said.get("jax.result_info") or f"{what} {number}"
+        return BorderArray(
+            f"{label} of {plain['module'] or name}",
+            shape.rank if shape.is_array else 0,
+            shape.is_token,
+            str(said.get("mhlo.memory_kind", "")),
+            str(said.get("mhlo.layout_mode", "default")),
+        )
+
+    return Border(
+        tuple(array("argument", n, t, a) for n, (t, a) in enumerate(zip(block[1], arguments, strict=True))),
+        tuple(
+            array("result", n, types[v], a) for n, (v, a) in enumerate(zip(returned[1], results, strict=True))
+        ),
+    )

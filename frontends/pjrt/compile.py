@@ -1,0 +1,144 @@
+"""Compiling what JAX hands over: a StableHLO program and options in, an executable and its border out.
+
+The program is read here in this process, since it comes from jaxlib itself. Devices of a program are numbered by
+their place in its device assignment; which of the client's devices these are is of no concern before it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardc.compiler.executable import Executable
+from shardc.frontends.pjrt.border import Border, border_of, mentions_border
+from shardc.frontends.pjrt.compile_options import CompileOptions
+from shardc.hlo.config import Config
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_jaxlib
+from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
+from shardc.partitioner.program import SourceProgram
+
+__all__ = ["CompiledProgram", "JaxlibProgram", "compile_jaxlib_program"]
+
+
+@dataclass(frozen=True)
+class JaxlibProgram:
+    """A program as PJRT passes it: ``code`` is a StableHLO portable artifact."""
+
+    code: bytes
+    options: CompileOptions
+    config: Config
+
+    @cached_property
+    def _plain(self) -> dict[str, object]:
+        return plain_from_jaxlib(self.code)
+
+    @cached_property
+    def border(self) -> Border:
+        """What the entry says of arguments and results besides their shapes and shardings."""
+        return border_of(self._plain) if mentions_border(self.code) else Border()
+
+    @cached_property
+    def content(self) -> str:
+        """A digest of all that the module is made from."""
+        options = self.options
+        parts = repr((options.num_replicas, options.num_partitions, options.free_arguments, options.free_results))
+        return hashlib.sha256(f"pjrt {parts}\n".encode() + self.code).hexdigest()
+
+    @cached_property
+    def source(self) -> SourceProgram:
+        """The global program, ready for propagation."""
+        module, _ = module_from_plain(self._plain, "")
+        options = self.options
+        if options.num_replicas > 1:
+            raise UnsupportedError(
+                f"a program of {options.num_replicas} replicas",
+                where=module.name,
+                fix="use jax.pmap of JAX 0.8 or later, or jax.shard_map: both make one program of many partitions",
+            )
+        module = fix_border(module, options)
+        return SourceProgram(
+            module, original=self.code, config=self.config, content=self.content, strict_interface=True
+        )
+
+    def compilation(self) -> ProgramCompilation:
+        """What compiles it, unless the cache knows it."""
+        return compilation_of(self.content, self.config, lambda: self.source)
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """``program`` and what it was compiled to."""
+
+    program: JaxlibProgram
+    executable: Executable
+
+    @property
+    def border(self) -> Border:
+        return self.program.border
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for equal programs only."""
+        return self.program.content
+
+
+def compile_jaxlib_program(
+    code: bytes,
+    options: CompileOptions,
+    config: Config,
+    build: Callable[[ProgramCompilation], Executable] = lambda compilation: compilation.build(None)[0],
+) -> CompiledProgram:
+    """``code`` compiled for ``options``; ``build`` may share the work with other processes.
+
+    Raises what the reader, propagation, the partitioner and the compiler raise, and `UnsupportedError` for replicas
+    and for layouts that are not row by row.
+    """
+    program = JaxlibProgram(code, options, config)
+    program.border.check()
+    return CompiledProgram(program, build(program.compilation()))
+
+
+def fix_border(module: Module, options: CompileOptions) -> Module:
+    """``module`` with a sharding on all arguments and results that propagation must not decide about: those without
+    one are the same on all devices."""
+    if options.num_partitions == 1:
+        return module
+    if module.mesh is None and not any(isinstance(i.sharding, TileSharding) for i in module.entry):
+        module = module.with_(mesh=Mesh({"device": options.num_partitions}), num_partitions=options.num_partitions)
+    mesh = module.mesh
+    if mesh is None:
+        return module
+    root = module.entry.root
+    results = root.sharding if isinstance(root.sharding, tuple) else (None,) * len(root.operands)
+    fixed = tuple(
+        _fixed(s, free, mesh, o.shape.rank)
+        for s, free, o in zip(results, _per_array(options.free_results, len(results)), root.operands, strict=True)
+    )
+    free_arguments = _per_array(options.free_arguments, len(module.parameters))
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old is root:
+            return old.replace(operands=operands, sharding=fixed if any(fixed) else None)
+        if old.opcode != "parameter":
+            return None
+        sharding = _fixed(old.sharding, free_arguments[old.attrs["index"]], mesh, old.shape.rank)
+        return None if sharding is old.sharding else old.replace(sharding=sharding)
+
+    entry = rebuild_computation(module.entry, change)
+    return module.with_(computations=(*module.computations[:-1], entry), entry=entry)
+
+
+def _fixed(sharding: AnySharding, free: bool, mesh: Mesh, rank: int) -> Sharding | TileSharding | None:
+    assert not isinstance(sharding, tuple)
+    return sharding if free or sharding is not None else Sharding.replicate(mesh, rank)
+
+
+def _per_array(given: Sequence[bool], count: int) -> Sequence[bool]:
+    """One flag counts for all arrays; none means that nothing is free."""
+    return given if len(given) == count else (bool(given) and all(given),) * count
