@@ -24,6 +24,8 @@ class PartitionOptions:
     ``pipelined_loops``: a loop gathers what the next iteration needs during this one, and reduces what the last one
     made, which takes the memory of one more buffer for each.
     ``decomposed_rings``: permutes that lead in circles become two that do not.
+    ``partial_interface``: arguments and results that are said to be unreduced are passed as the devices' partial values;
+    otherwise as whole ones.
 
     Raises `InputError` for any other word.
     """
@@ -31,6 +33,7 @@ class PartitionOptions:
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
     decomposed_rings: bool = False
+    partial_interface: bool = False
 
     def __post_init__(self) -> None:
         for name in ("windowed_einsum", "pipelined_loops"):

@@ -81,6 +81,7 @@ class Rewrite:
     """Replace every global value by its local one and insert collectives."""
 
     machine: Machine | None = None
+    partial_interface: bool = False
     name: str = "partition"
     why: str = "every device gets its part of every value"
 
@@ -90,8 +91,9 @@ class Rewrite:
         if module.mesh is None:
             raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
         context = Context.over(module.mesh, module, self.machine)
-        parameters = [context.layouts(p) for p in module.entry.parameters]
-        results = context.layouts(module.entry.root)
+        partial = self.partial_interface
+        parameters = [context.layouts(p, partial=partial) for p in module.entry.parameters]
+        results = context.layouts(module.entry.root, partial=partial)
         context = context.following(make_plan(context, RULES, module, parameters))
         entry = partition_computation(context, RULES, module.entry, parameters, results)
         _stamp(context, entry, parameters, results)
@@ -187,7 +189,7 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
 
 def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
     """All passes of `partition`, in order."""
-    return (*PREPARATION, Rewrite(machine), *optimisation(machine, options))
+    return (*PREPARATION, Rewrite(machine, options.partial_interface), *optimisation(machine, options))
 
 
 PIPELINE = pipeline(None, PartitionOptions())

@@ -47,7 +47,7 @@ class SourceProgram:
     ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
     file it was read from. ``content`` is a digest of all that the module was made from, empty where nobody knows; the
     cache goes by it. With ``strict_interface`` arguments and results have only shards that XLA can pass: even ones of
-    whole axes.
+    whole axes, and unreduced ones as partial values.
     """
 
     module: Module
@@ -231,7 +231,7 @@ class PropagatedProgram:
         given = is_partitioned(self.module)
         machine = machine or self.program.config.machine or None
         described = None if machine is None else load_machine(machine)
-        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, self.program.strict_interface)
         module = (
             adopt(self.module)
             if given

@@ -53,9 +53,7 @@ def mentions_border(code: bytes) -> bool:
 
 def border_of(plain: Mapping[str, Any]) -> Border:
     """The border of a program in MLIR's plain form."""
-    name, _, arguments, results, region = next(
-        (f for f in plain["functions"] if f[0] == "main"), plain["functions"][0]
-    )
+    name, _, arguments, results, region = next((f for f in plain["functions"] if f[0] == "main"), plain["functions"][0])
     tables = Tables(plain, "")
     (block,) = region
     returned = block[3][-1]
@@ -76,7 +74,5 @@ def border_of(plain: Mapping[str, Any]) -> Border:
 
     return Border(
         tuple(array("argument", n, t, a) for n, (t, a) in enumerate(zip(block[1], arguments, strict=True))),
-        tuple(
-            array("result", n, types[v], a) for n, (v, a) in enumerate(zip(returned[1], results, strict=True))
-        ),
+        tuple(array("result", n, types[v], a) for n, (v, a) in enumerate(zip(returned[1], results, strict=True))),
     )

@@ -91,15 +91,16 @@ class Context:
             _choices=self._choices,
         )
 
-    def layouts(self, op: Instruction) -> tuple[AxisLayout, ...]:
-        """The propagated layouts of an instruction's leaves, partial values reduced.
+    def layouts(self, op: Instruction, *, partial: bool = False) -> tuple[AxisLayout, ...]:
+        """The propagated layouts of an instruction's leaves, partial values reduced unless they may stay ``partial``.
 
         What is placed on one device is whole on every device: each of them can do what that one would.
         """
         where = f"%{op.name}" + (f" ({op.source})" if op.source else "")
         table = self.table
+        kept = (lambda layout: layout) if partial else table.reduced
         return tuple(
-            table.replicated(leaf.rank) if s.mesh.is_maximal else table.reduced(table.from_sharding(s, where))
+            table.replicated(leaf.rank) if s.mesh.is_maximal else kept(table.from_sharding(s, where))
             for s, leaf in zip(op.leaf_shardings(), op.shape.leaves(), strict=True)
         )
 
