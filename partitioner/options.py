@@ -24,8 +24,8 @@ class PartitionOptions:
     ``pipelined_loops``: a loop gathers what the next iteration needs during this one, and reduces what the last one
     made, which takes the memory of one more buffer for each.
     ``decomposed_rings``: permutes that lead in circles become two that do not.
-    ``partial_interface``: arguments and results that are said to be unreduced are passed as the devices' partial values;
-    otherwise as whole ones.
+    ``partial_interface``: arguments and results that are said to be unreduced are passed as partial values of the
+    devices, otherwise as whole ones.
 
     Raises `InputError` for any other word.
     """

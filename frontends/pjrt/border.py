@@ -57,7 +57,7 @@ def border_of(plain: Mapping[str, Any]) -> Border:
     tables = Tables(plain, "")
     (block,) = region
     returned = block[3][-1]
-    types = {number: t for number, t in zip(block[0], block[1], strict=True)}
+    types = dict(zip(block[0], block[1], strict=True))
     for _, _, first, found, *_ in block[3]:
         types |= {first + k: t for k, t in enumerate(found)}
 

@@ -19,7 +19,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
-from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_jaxlib
+from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_bytes
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
 from shardc.partitioner.program import SourceProgram
 
@@ -36,7 +36,7 @@ class JaxlibProgram:
 
     @cached_property
     def _plain(self) -> dict[str, object]:
-        return plain_from_jaxlib(self.code)
+        return plain_from_bytes(self.code)
 
     @cached_property
     def border(self) -> Border:
