@@ -9,7 +9,7 @@ from typing import Any
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.stablehlo.tables import Tables
 
-__all__ = ["Border", "BorderArray", "border_of", "mentions_border"]
+__all__ = ["ProgramBorder", "BorderArray", "border_of", "mentions_border"]
 
 #: Words of attributes that a `BorderArray` holds; a program without them has nothing but plain arrays at its border.
 _WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode")
@@ -28,7 +28,7 @@ class BorderArray:
 
 
 @dataclass(frozen=True)
-class Border:
+class ProgramBorder:
     """All arguments and results, tokens included; both None where all are plain arrays in default memory."""
 
     arguments: tuple[BorderArray, ...] | None = None
@@ -51,7 +51,7 @@ def mentions_border(code: bytes) -> bool:
     return any(word in code for word in _WORDS)
 
 
-def border_of(plain: Mapping[str, Any]) -> Border:
+def border_of(plain: Mapping[str, Any]) -> ProgramBorder:
     """The border of a program in MLIR's plain form."""
     name, _, arguments, results, region = next((f for f in plain["functions"] if f[0] == "main"), plain["functions"][0])
     tables = Tables(plain, "")
@@ -72,7 +72,7 @@ def border_of(plain: Mapping[str, Any]) -> Border:
             str(said.get("mhlo.layout_mode", "default")),
         )
 
-    return Border(
+    return ProgramBorder(
         tuple(array("argument", n, t, a) for n, (t, a) in enumerate(zip(block[1], arguments, strict=True))),
         tuple(array("result", n, types[v], a) for n, (v, a) in enumerate(zip(returned[1], results, strict=True))),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.compiler.executable import Executable
-from shardc.frontends.pjrt.border import Border, border_of, mentions_border
+from shardc.frontends.pjrt.border import ProgramBorder, border_of, mentions_border
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
@@ -39,9 +39,9 @@ class JaxlibProgram:
         return plain_from_bytes(self.code)
 
     @cached_property
-    def border(self) -> Border:
+    def border(self) -> ProgramBorder:
         """What the entry says of arguments and results besides their shapes and shardings."""
-        return border_of(self._plain) if mentions_border(self.code) else Border()
+        return border_of(self._plain) if mentions_border(self.code) else ProgramBorder()
 
     @cached_property
     def content(self) -> str:
@@ -79,7 +79,7 @@ class CompiledProgram:
     executable: Executable
 
     @property
-    def border(self) -> Border:
+    def border(self) -> ProgramBorder:
         return self.program.border
 
     @property
