@@ -9,7 +9,7 @@ from typing import Any
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.stablehlo.tables import Tables
 
-__all__ = ["ProgramBorder", "BorderArray", "border_of", "mentions_border"]
+__all__ = ["BorderArray", "ProgramBorder", "border_of", "mentions_border"]
 
 #: Words of attributes that a `BorderArray` holds; a program without them has nothing but plain arrays at its border.
 _WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode")
