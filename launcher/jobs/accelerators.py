@@ -55,4 +55,5 @@ def _opened() -> bool:
 
 def _plugins() -> bool:
     found: Any = importlib.metadata.entry_points(group="jax_plugins")
-    return bool(found) or any(importlib.util.find_spec(name) is not None for name in ("jax_plugins", "libtpu"))
+    others = [e for e in found if e.value.partition(".")[0] != "shardc"]
+    return bool(others) or any(importlib.util.find_spec(name) is not None for name in ("jax_plugins", "libtpu"))

@@ -106,9 +106,14 @@ def _nothing() -> None:
     """What a hook of somebody else's does for us."""
 
 
-def abort(code: int, mpi: Any) -> NoReturn:
-    """End all ranks through MPI; does not return. Launchers drop what a rank printed right before."""
+def abort(code: int, mpi: Any | None) -> NoReturn:
+    """End all ranks through MPI; does not return. Launchers drop what a rank printed right before.
+
+    Without MPI this process ends, and the watchdogs of the others end theirs.
+    """
     sys.stderr.flush()
+    if mpi is None:
+        os._exit(code)
     time.sleep(_PASSED_ON)
     # A damaged MPI may hang in Abort: this process ends all the same, and its launcher ends the others.
     threading.Timer(_ABORT_LIMIT, os._exit, [code]).start()

@@ -1,21 +1,24 @@
-"""The job that this process is part of: alone with virtual devices, or one rank of an MPI job."""
+"""The job that this process is part of: alone with virtual devices, or one rank of several."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from typing import Any
 
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.transport import LocalTransport
 from shardc.collectives.mpi.transport import MpiTransport, Nodes
-from shardc.collectives.shared_memory.heap import open_heaps
+from shardc.collectives.shared_memory.heap import NodeHeaps, open_heaps
+from shardc.collectives.shared_memory.key_values import KeyValueMessages, KeyValueStore
 from shardc.collectives.shared_memory.node import ComputeNode, shared_code
 from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.compiler.cache.cache import fetch_object
 from shardc.hlo.config import Config
+from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 from shardc.launcher.jobs.affinity import processors_here, threads_for
 from shardc.launcher.jobs.failures import install_abort_hook
@@ -23,7 +26,9 @@ from shardc.launcher.jobs.mpi_environment import detect_launcher, start_mpi
 from shardc.launcher.jobs.shared_files import forget_shared_files
 from shardc.native.llvm.target import Target
 
-__all__ = ["job_transport", "process_count", "process_index", "threads_per_process"]
+__all__ = [
+    "job_transport", "key_value_transport", "local_transport", "process_count", "process_index", "threads_per_process",
+]  # fmt: skip
 
 #: Seconds that a wait polls before it sleeps: when every local rank has a core, and when ranks share cores.
 _SPIN, _SHORT_SPIN = 0.005, 0.0002
@@ -40,9 +45,33 @@ def job_transport(config: Config) -> Transport:
     """
     launcher = detect_launcher()
     if launcher is None:
-        return LocalTransport(_CodeCache(config))
+        return local_transport(config)
     _end_together(launcher.rank)
     return _mpi_transport(_Settings(config.timeout, config.shared_memory, config.transfer_thread, _CodeCache(config)))
+
+
+def local_transport(config: Config) -> Transport:
+    """For programs on devices of this process alone."""
+    return LocalTransport(_CodeCache(config))
+
+
+def key_value_transport(config: Config, store: KeyValueStore, index: int, count: int) -> tuple[Transport, int]:
+    """For process ``index`` of ``count`` on one machine that only ``store`` connects, and the threads it may use.
+
+    Raises `EnvironmentProblem` where they cannot share memory, such as on several machines. All call this together.
+    """
+    messages = KeyValueMessages(store, index, count, config.timeout)
+    exchange = messages.exchange_objects
+    local = exchange(processors_here())
+    heaps = open_heaps(exchange, count)
+    if isinstance(heaps, str):
+        raise EnvironmentProblem(
+            f"the processes were started without MPI and share no memory: {heaps}",
+            fix="start them with `shardc mpiexec -n N python ...`, or with another launcher of the machine's MPI",
+        )
+    helper = _has_helper(config.transfer_thread, local)
+    node = _compute_node(heaps, tuple(range(count)), exchange, local, helper, _CodeCache(config))
+    return SharedTransport(messages, node), config.num_threads or threads_for(local[index], local)
 
 
 def process_index() -> int:
@@ -103,8 +132,7 @@ def _mpi_transport(settings: _Settings) -> Transport:
     cores = len(frozenset().union(*local))
     spin = _SPIN if len(local) <= cores else _SHORT_SPIN
     make = partial(MpiTransport, timeout=settings.timeout, spin=spin, keep=settings.keep)
-    wanted = settings.transfer_thread
-    helper = cores >= 2 * len(local) if wanted is None else wanted
+    helper = _has_helper(settings.transfer_thread, local)
     everybody = make(world).exchange_objects((_first_of_node(), socket.gethostname(), helper))
     by_rank = tuple(first for first, _, _ in everybody)
     make = partial(make, hosts=[host for _, host, _ in everybody], helper=all(h for _, _, h in everybody))
@@ -120,16 +148,27 @@ def _mpi_transport(settings: _Settings) -> Transport:
         if world.Get_rank() == 0:
             log.info("ranks send messages within the node: %s", problems[0])
         return messages
-    node = ComputeNode(
-        heaps,
-        ranks,
-        exchange,
-        shared_code(None, settings.keep),
-        spin=_WATCH if len(local) <= cores else _SHORT_WATCH,
-        cores=cores,
-        helper=helper,
-    )
+    node = _compute_node(heaps, ranks, exchange, local, helper, settings.keep)
     return SharedTransport(messages, node) if alone else make(world, nodes=Nodes(by_rank, node))
+
+
+def _has_helper(wanted: bool | None, local: Sequence[frozenset[int]]) -> bool:
+    """Does each process of the node have a thread for transfers?"""
+    return len(frozenset().union(*local)) >= 2 * len(local) if wanted is None else wanted
+
+
+def _compute_node(
+    heaps: NodeHeaps,
+    ranks: tuple[int, ...],
+    exchange: Callable[[Any], list[Any]],
+    local: Sequence[frozenset[int]],
+    helper: bool,
+    keep: _CodeCache,
+) -> ComputeNode:
+    """The processes ``ranks`` of this node, which run on the processors ``local``."""
+    cores = len(frozenset().union(*local))
+    spin = _WATCH if len(local) <= cores else _SHORT_WATCH
+    return ComputeNode(heaps, ranks, exchange, shared_code(None, keep), spin=spin, cores=cores, helper=helper)
 
 
 @cache

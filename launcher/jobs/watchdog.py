@@ -199,7 +199,7 @@ class Watchdog:
         self._dump(error, found)
         print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
         self.printed()
-        abort(1, sys.modules["mpi4py.MPI"])
+        abort(1, sys.modules.get("mpi4py.MPI"))
 
     def _hopeless(self, now: float) -> bool:
         """Is somebody dead, or has ended or taken another way while this process waits?"""

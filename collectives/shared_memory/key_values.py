@@ -1,0 +1,118 @@
+"""What processes of a job tell each other through a store of values by name, where they were started without MPI.
+
+A coordinator that everybody reaches keeps the values, such as that of ``jax.distributed``. It is for hashes and the
+addresses of memory; collectives go through the memory that the processes of a node share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import pickle
+import time
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.membership import Ownership
+from shardc.collectives.call.memory import aligned_bytes
+from shardc.collectives.call.stamp import SAME_CALLS
+from shardc.collectives.call.transport import CollectiveExecutor
+from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.native.threads.pool import Pool, Row
+
+__all__ = ["KeyValueMessages", "KeyValueStore"]
+
+T = TypeVar("T")
+
+#: Bytes of a value; seconds between two looks at signals.
+_MOST, _LOOK = 1 << 20, 0.5
+
+
+class KeyValueStore(Protocol):
+    """Values by name that all processes of a job see; a name is given a value once."""
+
+    def put(self, name: str, value: bytes) -> None: ...
+
+    def get(self, name: str, seconds: float) -> bytes | None:
+        """The value, as soon as there is one; None if that takes longer."""
+
+
+class KeyValueMessages:
+    """The exchanges of a job of ``process_count`` processes; it connects no programs.
+
+    ``timeout`` bounds the seconds of a wait (0: no bound); `RunError` then names who is missing.
+    """
+
+    control = None
+    node_ranks: tuple[int, ...] = ()
+
+    def __init__(self, store: KeyValueStore, process_index: int, process_count: int, timeout: float = 60.0) -> None:
+        self.process_index, self.process_count = process_index, process_count
+        self._store, self._timeout = store, timeout
+        self._numbers = itertools.count()
+
+    def ownership(self, num_devices: int) -> Ownership:
+        return Ownership(num_devices, self.process_count)
+
+    def connect(
+        self,
+        calls: Sequence[CollectiveCall],
+        ownership: Ownership,
+        rows: ctypes.Array[Row],
+        pool: Pool,
+        sections: Sequence[SharedSection] = (),
+    ) -> CollectiveExecutor:
+        raise EnvironmentProblem("a key-value store connects no programs", fix="start the job with shardc mpiexec")
+
+    def empty(self, nbytes: int) -> NDArray[np.uint8]:
+        return aligned_bytes(nbytes)
+
+    def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
+        number = next(self._numbers)
+        self._put(number, pickle.dumps((doing, value)))
+        found = [pickle.loads(self._get(number, rank, doing, timeout_factor)) for rank in range(self.process_count)]
+        for rank, (other, _) in enumerate(found):
+            if other != doing:
+                raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
+        return [theirs for _, theirs in found]
+
+    def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        number = next(self._numbers)
+        self._put(number, block[: sizes[self.process_index]].tobytes())
+        parts = [self._get(number, rank, "a gather of values", 1.0) for rank in range(self.process_count)]
+        return np.frombuffer(b"".join(parts), np.uint8)
+
+    def _put(self, number: int, data: bytes) -> None:
+        """Part by part; each begins with how many follow."""
+        parts = [data[at : at + _MOST] for at in range(0, len(data), _MOST)] or [b""]
+        for k, part in enumerate(parts):
+            left = len(parts) - 1 - k
+            self._store.put(_name(number, self.process_index, k), left.to_bytes(8, "little") + part)
+
+    def _get(self, number: int, rank: int, doing: str, timeout_factor: float) -> bytes:
+        parts: list[bytes] = []
+        left = 1
+        while left:
+            found = self._wait(_name(number, rank, len(parts)), rank, doing, self._timeout * timeout_factor)
+            left = int.from_bytes(found[:8], "little")
+            parts.append(found[8:])
+        return b"".join(parts)
+
+    def _wait(self, name: str, rank: int, doing: str, limit: float) -> bytes:
+        start = time.monotonic()
+        while (found := self._store.get(name, _LOOK)) is None:
+            if limit and time.monotonic() - start > limit:
+                raise RunError(
+                    f"rank {self.process_index} waited {limit:g} s in {doing} for rank {rank}",
+                    fix="that rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for "
+                    "ever",
+                )
+        return found
+
+
+def _name(number: int, rank: int, part: int) -> str:
+    return f"shardc/{number}/{rank}/{part}"
