@@ -22,11 +22,11 @@ from shardc.launcher.driver.executables import ProgramCompilation, share_executa
 from shardc.launcher.jobs.job import job_transport, key_value_transport, local_transport, threads_per_process
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 
-__all__ = ["Placement", "Processes", "find_processes"]
+__all__ = ["Processes", "ProgramPlacement", "find_processes"]
 
 
 @dataclass(frozen=True)
-class Placement:
+class ProgramPlacement:
     """Where a program runs: ``transport`` connects the processes, which run its devices by ``owners`` (empty: as the
     transport has it)."""
 
@@ -70,16 +70,16 @@ class Processes:
         ends = list(accumulate(self.device_counts, initial=0))
         return range(ends[self.index], ends[self.index + 1])
 
-    def place(self, devices: Sequence[int]) -> Placement:
+    def place(self, devices: Sequence[int]) -> ProgramPlacement:
         """Where a program runs whose devices have these ids.
 
         Raises `UnsupportedError` for devices of a part of the job's processes, or only of others.
         """
         owners = tuple(self.owners[d] for d in devices)
         if set(owners) == {self.index}:
-            return Placement(local_transport(self.config))
+            return ProgramPlacement(local_transport(self.config))
         if len(set(owners)) == self.count:
-            return Placement(self.transport, owners)
+            return ProgramPlacement(self.transport, owners)
         raise UnsupportedError(
             f"a program on devices of processes {', '.join(map(str, sorted(set(owners))))}, compiled by process "
             f"{self.index} of {self.count}",
