@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import load_step
-from shardc.frontends.pjrt.native.programs import ProgramRecord
+from shardc.frontends.pjrt.native.programs import ArgumentRecord, OutputRecord, ProgramRecord
 from shardc.hlo.config import Config
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.jobs.job import threads_per_process
-from shardc.native.lowlevel.records import address_of
+from shardc.native.lowlevel.records import address_of, reference
 
-__all__ = ["LoadedProgram", "load_program"]
+__all__ = ["LoadedProgram", "Output", "load_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result as the client sees it: PJRT's number of its element type, and by device of this process the address of
+    the record of the memory that it lies in. ``is_token``: it has no elements, and the step does not make it."""
+
+    element_type: int
+    memories: tuple[int, ...]
+    is_token: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
     """``driver`` runs the program's steps on this process's devices, which are ``driver.devices`` by their numbers in
-    the program. In that order ``devices`` are the addresses of the client's records of them, and ``memories`` by
-    result those of the memories that its shards are said to lie in.
-
-    Shapes, donated arguments and aliases are `driver.executable`'s. ``record`` stays where it is as long as this value:
-    its address is the ``PJRT_LoadedExecutable*``.
-    """
+    the program. ``record`` is what native code knows of it, and stays where it is as long as this value."""
 
     driver: Driver
-    devices: tuple[int, ...]
-    memories: tuple[tuple[int, ...], ...]
     record: ProgramRecord
+    keep: tuple[Any, ...]
 
     @property
     def handle(self) -> int:
@@ -45,15 +53,56 @@ def load_program(
     transport: Transport,
     number: int,
     devices: Sequence[int],
-    memories: Sequence[Sequence[int]],
+    outputs: Sequence[Output],
+    tokens: Sequence[bool] = (),
 ) -> LoadedProgram:
-    """``executable`` linked into this process and loaded on its devices; see `LoadedProgram`.
+    """``executable`` linked into this process and loaded on its devices.
 
     ``transport`` is the job's where the program runs on devices of several processes, who then call this together, and
-    a `LocalTransport` otherwise.
+    a `LocalTransport` otherwise. ``devices`` are the addresses of the client's records of those in this process, by
+    their numbers in the program. ``outputs`` are the client's results, and ``tokens`` says by argument of the client's
+    which are tokens (empty: none is); the executable's are those without the tokens.
     """
     settings = replace(config, num_threads=threads_per_process(config))
     step = load_step(executable, config.custom_calls, config)
     driver = Driver(executable, step, transport, settings, step.pool, array_type=Array)
-    record = ProgramRecord(number=number)
-    return LoadedProgram(driver, tuple(devices), tuple(map(tuple, memories)), record)
+    native = driver.native()
+    tokens = tokens or [False] * len(executable.arguments)
+    arguments = _arguments(executable, tokens)
+    records, kept = _outputs(executable, outputs)
+    places = np.array(devices, np.int64)
+    record = ProgramRecord(
+        number=number,
+        devices=places.ctypes.data,
+        arguments=ctypes.addressof(arguments),
+        num_arguments=len(tokens),
+        num_donated=len(executable.donated),
+        outputs=ctypes.addressof(records),
+        num_outputs=len(outputs),
+        asks=int(transport.process_count > 1),
+    )
+    record.step = reference(ctypes.addressof(native.record))
+    return LoadedProgram(driver, record, (native, places, arguments, records, kept))
+
+
+def _arguments(executable: Executable, tokens: Sequence[bool]) -> ctypes.Array[ArgumentRecord]:
+    numbers = iter(range(len(executable.arguments)))
+    found = (ArgumentRecord * max(1, len(tokens)))()
+    for record, is_token in zip(found, tokens, strict=False):
+        record.number = -1 if is_token else next(numbers)
+        record.donated = record.number in executable.donated
+    return found
+
+
+def _outputs(executable: Executable, outputs: Sequence[Output]) -> tuple[ctypes.Array[OutputRecord], list[Any]]:
+    """The records of results, and what they point to."""
+    numbers = iter(range(len(executable.results)))
+    found = (OutputRecord * max(1, len(outputs)))()
+    kept: list[Any] = []
+    for record, output in zip(found, outputs, strict=False):
+        number = -1 if output.is_token else next(numbers)
+        dims = np.array(executable.results[number].local_shape.dims if number >= 0 else (), np.int64)
+        memories = np.array(output.memories, np.int64)
+        kept += [dims, memories]
+        record.__init__(number, output.element_type, len(dims), dims.ctypes.data, memories.ctypes.data)
+    return found, kept

@@ -133,11 +133,10 @@ class Driver(StepDriver):
     def native(self) -> NativeStep:
         """The step for native code that runs it; as long as this driver."""
         tables = self._tables
-        donated = np.zeros(len(tables.layouts), np.bool_)
-        donated[list(self.executable.donated)] = True
-        step = _address_of(self._step)
         addresses = tables.arguments.addresses, tables.results.addresses
-        return native_step(*addresses, tables.result_columns(), donated, self._loop, step, self._rows, self._helpers)
+        sizes = [layout.local_bytes for layout in tables.layouts]
+        step = _address_of(self._step)
+        return native_step(*addresses, tables.result_columns(), sizes, self._loop, step, self._rows, self._helpers)
 
     def clear_records(self) -> None:
         """Forget what was recorded of earlier steps, by a step compiled for profiling."""

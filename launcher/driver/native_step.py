@@ -29,16 +29,14 @@ _AT_THE_END, _HEADER = -1, 8
 
 
 class NativeResult(Record):
-    """A result: the bytes of a shard, the argument whose memory it may take over (-1: none), and how many ``blocks`` of
-    memory its distinct shards are.
+    """A result: the bytes of a shard, and the argument whose memory it may take over (-1: none).
 
-    ``block_of`` is by device the number of the block with its shard. A device in ``follows`` writes its copy where
-    nobody looks, and that address in the table stays.
+    ``block_of`` is by device the number of the block of memory with its shard, among those of all results. A device in
+    ``follows`` writes its copy where nobody looks, and that address in the table stays.
     """
 
     nbytes: i64
     source: i64
-    blocks: i64
     block_of: Span[i64]
     follows: Span[i64]
 
@@ -46,8 +44,8 @@ class NativeResult(Record):
 class DriverRecord(Record):
     """A loaded step. The address of argument k of the device in row d is ``argument_table[d * argument_columns + k]``,
     that of a result likewise. ``job`` is the loop over its collectives; without one there is one row, and ``step`` is
-    called for it. ``configure`` lets ``workers`` threads help, unless these are negative. ``donated`` says by argument
-    whether its memory is free after the step.
+    called for it. ``configure`` lets ``workers`` threads help, unless these are negative. ``argument_bytes`` are those
+    of a shard. All results' shards are in ``blocks`` blocks of memory.
     """
 
     devices: i64
@@ -57,8 +55,9 @@ class DriverRecord(Record):
     argument_columns: i64
     result_table: Span[i64]
     result_columns: i64
+    argument_bytes: Span[i64]
     result_records: Span[NativeResult]
-    donated: Span[i64]
+    blocks: i64
     job: Pointer[DriveJob] | None
     drive: Callable[[DriveJob], i32]
     step: Step
@@ -89,11 +88,12 @@ def run_step(step: DriverRecord) -> i32:
 
 @dataclass(frozen=True, eq=False)
 class ResultColumn:
-    """What a `NativeResult` is made of: by device the block with its shard, and whether it follows another device."""
+    """What a `NativeResult` is made of: by device which of its distinct shards it has, and whether it follows another
+    device."""
 
     nbytes: int
     source: int
-    block_of: NDArray[np.int64]
+    shard_of: NDArray[np.int64]
     follows: NDArray[np.bool_]
 
 
@@ -109,7 +109,7 @@ def native_step(
     arguments: NDArray[np.int64],
     results: NDArray[np.int64],
     columns: Sequence[ResultColumn],
-    donated: NDArray[np.bool_],
+    argument_bytes: Sequence[int],
     loop: Prepared | None,
     step: int,
     rows: ctypes.Array[Row],
@@ -119,23 +119,25 @@ def native_step(
     help, and how long they watch for work."""
     records = (NativeResult * max(1, len(columns)))()
     keep: list[Any] = [arguments, results, loop, rows, records]
+    blocks = 0
     for record, column in zip(records, columns, strict=False):
-        block_of, follows = column.block_of.astype(np.int64), column.follows.astype(np.int64)
+        block_of, follows = column.shard_of.astype(np.int64) + blocks, column.follows.astype(np.int64)
         keep += [block_of, follows]
-        blocks = int(block_of.max(initial=-1)) + 1
-        record.__init__(column.nbytes, column.source, blocks, block_of.ctypes.data, follows.ctypes.data)
-    given = donated.astype(np.int64)
-    keep.append(given)
+        record.__init__(column.nbytes, column.source, block_of.ctypes.data, follows.ctypes.data)
+        blocks += int(column.shard_of.max(initial=-1)) + 1
+    sizes = np.array(argument_bytes, np.int64)
+    keep.append(sizes)
     record = DriverRecord(
         len(rows),
-        len(donated),
+        len(argument_bytes),
         len(columns),
         arguments.ctypes.data,
         arguments.shape[1],
         results.ctypes.data,
         results.shape[1],
+        sizes.ctypes.data,
         ctypes.addressof(records),
-        given.ctypes.data,
+        blocks,
         step=step,
         rows=ctypes.addressof(rows),
         workers=-1,

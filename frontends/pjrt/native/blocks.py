@@ -106,6 +106,6 @@ def release_block(block: BlockRecord) -> None:
     give_back(address_of(block), block.size_class)
 
 
-def is_reusable(block: BlockRecord) -> bool:
-    """May who has the only reference write results into it? Memory that others lent is never written."""
-    return block.owner == OWN and block.references.load(ACQUIRE) == 1
+def is_reusable(block: BlockRecord, references: i64) -> bool:
+    """May who has so many references write results into it? Memory that others lent is never written."""
+    return block.owner == OWN and block.references.load(ACQUIRE) == references

@@ -1,0 +1,212 @@
+"""Executions: what a step reads and writes while it waits and runs, and the tables that it is run on."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Annotated
+
+from shardc.frontends.pjrt.native.blocks import is_reusable, keep_block, make_block, release_block
+from shardc.frontends.pjrt.native.errors import no_memory, release_error
+from shardc.frontends.pjrt.native.events import (
+    await_event,
+    complete_event,
+    error_of_event,
+    is_done,
+    keep_event,
+    release_event,
+)
+from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_back
+from shardc.frontends.pjrt.native.programs import ProgramRecord
+from shardc.frontends.pjrt.native.records import BlockRecord, DeviceRecord, EventRecord
+from shardc.launcher.driver.native_step import DriverRecord, NativeResult, run_step
+from shardc.native.drive.records import FINISHED, PAUSED
+from shardc.native.lowlevel.builtins import as_i64, fill_memory
+from shardc.native.lowlevel.kinds import Count, Pointer, address, i64
+from shardc.native.lowlevel.records import Record, Span, address_of
+from shardc.native.lowlevel.system import now
+
+__all__ = [
+    "ASKS", "NEW", "POISONED", "Addresses", "TaskRecord", "await_event_of", "drop_task", "finish_task", "go_on",
+    "make_blocks", "make_task", "start_task",
+]  # fmt: skip
+
+#: `TaskRecord.state` besides what the drive loop returns: not begun, Python is asked before it begins, and an argument
+#: has failed.
+NEW, ASKS, POISONED = -1, 100, 101
+
+
+class Addresses(Record):
+    """Handles or blocks, one after another."""
+
+    items: Annotated[Span[address], Count(1)]
+
+
+class TaskRecord(Record):
+    """A step of ``program`` that waits or runs. It has a reference to each block that it reads or writes: ``arguments``
+    are by device and argument, ``results`` by number. ``events`` complete before it can run; ``ready`` (or null)
+    completes at its end.
+
+    ``error`` is that of an argument, with a reference; ``state`` how the drive loop came back last.
+    """
+
+    next: address
+    program: Pointer[ProgramRecord]
+    size_class: i64
+    state: i64
+    ready: address
+    error: address
+    num_arguments: i64
+    arguments: Span[address]
+    num_results: i64
+    results: Span[address]
+    num_events: i64
+    events: Span[address]
+
+
+_HEADER = ctypes.sizeof(TaskRecord)
+
+
+def make_task(program: ProgramRecord) -> address:
+    """A task without arguments and results; null where there is no memory."""
+    step = program.step
+    arguments = step.devices * step.arguments
+    nbytes = _HEADER + 8 * (2 * arguments + step.blocks)
+    at = allocate(class_of(nbytes))
+    if at == 0:
+        return at
+    fill_memory(at, 0, _HEADER + 8 * (arguments + step.blocks))
+    task = TaskRecord.at(at)
+    task.program = program
+    task.size_class = class_of(nbytes)
+    task.state = NEW
+    task.num_arguments = arguments
+    task.num_results = step.blocks
+    task.arguments = Addresses.at(at + _HEADER).items
+    task.results = task.arguments.behind(arguments)
+    task.events = task.results.behind(step.blocks)
+    return at
+
+
+def drop_task(at: address) -> None:
+    """Give up all that a task has references to, and the task."""
+    task = TaskRecord.at(at)
+    for k in range(task.num_arguments):
+        if task.arguments[k] != 0:
+            release_block(BlockRecord.at(task.arguments[k]))
+    for k in range(task.num_results):
+        if task.results[k] != 0:
+            release_block(BlockRecord.at(task.results[k]))
+    for k in range(task.num_events):
+        release_event(task.events[k])
+    release_error(task.error)
+    give_back(at, task.size_class)
+
+
+def finish_task(at: address, error: address) -> None:
+    """The step is over, and has failed if there is an error: its results are ready, and the memory is free."""
+    ready = TaskRecord.at(at).ready
+    drop_task(at)
+    if ready != 0:
+        complete_event(ready, error)
+    else:
+        release_error(error)
+
+
+def await_event_of(task: TaskRecord, event: EventRecord) -> None:
+    """The step begins behind ``event``, and fails where that has failed."""
+    if is_done(event):
+        if event.error is not None and task.error == 0:
+            task.error = error_of_event(event)
+        return
+    at = address_of(event)
+    if task.num_events == 0 or task.events[task.num_events - 1] != at:  # results of one step have one event
+        task.events[task.num_events] = keep_event(event)
+        task.num_events += 1
+
+
+def make_blocks(task: TaskRecord) -> address:
+    """The memory of the results: that of donated arguments where nobody else uses it, else new."""
+    program = task.program
+    step = program.step
+    for r in range(step.results):
+        result = step.result_records[r]
+        for d in range(step.devices):
+            number = result.block_of[d]
+            if task.results[number] == 0:
+                block = _reused(task, step, result, d)
+                if block == 0:
+                    block = make_block(DeviceRecord.at(program.devices[d]), result.nbytes)
+                if block == 0:
+                    return no_memory()
+                task.results[number] = block
+    return 0
+
+
+def _reused(task: TaskRecord, step: DriverRecord, result: NativeResult, first: i64) -> address:
+    """The block of the argument that a result may be written over, with a reference; null where that may not be.
+
+    The devices that share the result's block, of which ``first`` is the first one, must share the argument's, and hold
+    all references to it.
+    """
+    null: address = 0
+    if result.source < 0:
+        return null
+    at = task.arguments[first * step.arguments + result.source]
+    if at == 0:
+        return null
+    block = BlockRecord.at(at)
+    members = 0
+    for d in range(first, step.devices):
+        if result.block_of[d] == result.block_of[first]:
+            members += 1
+            if task.arguments[d * step.arguments + result.source] != at:
+                return null
+    if block.nbytes < result.nbytes or not is_reusable(block, members):
+        return null
+    keep_block(block)
+    return at
+
+
+def start_task(task: TaskRecord) -> i64:
+    """Run a step as soon as its arguments are there. Answers as `go_on`, or `POISONED` or `ASKS` before the step."""
+    program = task.program
+    for k in range(task.num_events):
+        event = EventRecord.at(task.events[k])
+        await_event(event)
+        if event.error is not None and task.error == 0:
+            task.error = error_of_event(event)
+    if task.error != 0:
+        return POISONED
+    return ASKS if program.asks != 0 else go_on(task)
+
+
+def go_on(task: TaskRecord) -> i64:
+    """Run a step from its beginning, or from where the drive loop came back; answers as that, but for pauses."""
+    program = task.program
+    step = program.step
+    begins = task.state in (NEW, ASKS)
+    if begins:
+        _fill_tables(task, step)
+    begin = now()
+    answer = run_step(step)
+    while answer == PAUSED:
+        answer = run_step(step)
+    if begins and answer == FINISHED:
+        known = program.expected
+        program.expected = max(now() - begin, known - (known >> 3)) | 1
+    task.state = answer
+    return answer
+
+
+def _fill_tables(task: TaskRecord, step: DriverRecord) -> None:
+    for d in range(step.devices):
+        given = task.arguments.behind(d * step.arguments)
+        table = step.argument_table.behind(d * step.argument_columns)
+        for k in range(step.arguments):
+            table[k] = as_i64(BlockRecord.at(given[k]).data)
+    for r in range(step.results):
+        result = step.result_records[r]
+        for d in range(step.devices):
+            if result.follows[d] == 0:
+                block = BlockRecord.at(task.results[result.block_of[d]])
+                step.result_table[d * step.result_columns + r] = as_i64(block.data)
