@@ -47,11 +47,11 @@ from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Record, Sp
 from shardc.native.lowlevel.system import sched_yield
 
 __all__ = [
-    "buffer_bytes", "buffer_data_pointer", "buffer_device", "buffer_dimensions", "buffer_element_type",
-    "buffer_memory", "buffer_memory_layout", "buffer_ready_event", "buffer_size", "buffer_unpadded_dimensions",
-    "buffer_unsafe_pointer", "decrease_external_references", "delete_buffer", "destroy_buffer", "element_bytes",
-    "hold_block", "increase_external_references", "is_buffer_deleted", "is_buffer_on_cpu", "make_buffer", "not_live",
-    "take_block",
+    "BUFFER_FUNCTIONS", "buffer_bytes", "buffer_data_pointer", "buffer_device", "buffer_dimensions",
+    "buffer_element_type", "buffer_memory", "buffer_memory_layout", "buffer_ready_event", "buffer_size",
+    "buffer_unpadded_dimensions", "buffer_unsafe_pointer", "decrease_external_references", "delete_buffer",
+    "destroy_buffer", "element_bytes", "hold_block", "increase_external_references", "is_buffer_deleted",
+    "is_buffer_on_cpu", "make_buffer", "not_live", "take_block",
 ]  # fmt: skip
 
 _DIMS = BufferRecord.offset_of("dims")
@@ -313,3 +313,24 @@ def decrease_external_references(args: BufferDecreaseExternalReferenceCountArgs)
         release_block(buffer.block)
         return 0
     return fail(FAILED_PRECONDITION, _NO_VIEW_TEXT)
+
+
+#: By PJRT's names.
+BUFFER_FUNCTIONS = {
+    "Buffer_Destroy": destroy_buffer,
+    "Buffer_ElementType": buffer_element_type,
+    "Buffer_Dimensions": buffer_dimensions,
+    "Buffer_UnpaddedDimensions": buffer_unpadded_dimensions,
+    "Buffer_GetMemoryLayout": buffer_memory_layout,
+    "Buffer_OnDeviceSizeInBytes": buffer_size,
+    "Buffer_Device": buffer_device,
+    "Buffer_Memory": buffer_memory,
+    "Buffer_Delete": delete_buffer,
+    "Buffer_IsDeleted": is_buffer_deleted,
+    "Buffer_IsOnCpu": is_buffer_on_cpu,
+    "Buffer_ReadyEvent": buffer_ready_event,
+    "Buffer_UnsafePointer": buffer_unsafe_pointer,
+    "Buffer_IncreaseExternalReferenceCount": increase_external_references,
+    "Buffer_DecreaseExternalReferenceCount": decrease_external_references,
+    "Buffer_OpaqueDeviceMemoryDataPointer": buffer_data_pointer,
+}

@@ -15,9 +15,9 @@ from shardc.native.lowlevel.kinds import address, i32, i64
 from shardc.native.lowlevel.records import ACQ_REL, RELAXED, address_of
 
 __all__ = [
-    "ABORTED", "CANCELLED", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED",
-    "UNIMPLEMENTED", "destroy_error", "error_code", "error_message", "error_payloads", "fail", "keep_error",
-    "make_error", "no_memory", "release_error",
+    "ABORTED", "CANCELLED", "ERROR_FUNCTIONS", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND",
+    "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "destroy_error", "error_code", "error_message", "error_payloads", "fail",
+    "keep_error", "make_error", "no_memory", "release_error",
 ]  # fmt: skip
 
 #: Codes of errors that are made here.
@@ -95,3 +95,12 @@ def error_code(args: ErrorGetCodeArgs) -> address:
 def error_payloads(args: ErrorForEachPayloadArgs) -> address:
     """Errors have none."""
     return 0
+
+
+#: By PJRT's names.
+ERROR_FUNCTIONS = {
+    "Error_Destroy": destroy_error,
+    "Error_Message": error_message,
+    "Error_GetCode": error_code,
+    "Error_ForEachPayload": error_payloads,
+}

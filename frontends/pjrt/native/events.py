@@ -36,9 +36,9 @@ from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, address_of
 from shardc.native.threads.meeting import arrive, wait
 
 __all__ = [
-    "FOREVER", "await_event", "complete_event", "create_event", "destroy_event", "done_event", "error_of_event",
-    "event_await", "event_error", "is_done", "is_event_ready", "keep_event", "make_event", "on_event_ready",
-    "release_event", "set_event",
+    "EVENT_FUNCTIONS", "FOREVER", "await_event", "complete_event", "create_event", "destroy_event", "done_event",
+    "error_of_event", "event_await", "event_error", "is_done", "is_event_ready", "keep_event", "make_event",
+    "on_event_ready", "release_event", "set_event",
 ]  # fmt: skip
 
 #: The end of a wait without one, and how long a wait watches before it sleeps, in nanoseconds.
@@ -198,3 +198,15 @@ def set_event(args: EventSetArgs) -> address:
         error = make_error(args.error_code, args.error_message, args.error_message_size)
     complete_event(args.event, error)
     return 0
+
+
+#: By PJRT's names.
+EVENT_FUNCTIONS = {
+    "Event_Destroy": destroy_event,
+    "Event_IsReady": is_event_ready,
+    "Event_Error": event_error,
+    "Event_Await": event_await,
+    "Event_OnReady": on_event_ready,
+    "Event_Create": create_event,
+    "Event_Set": set_event,
+}

@@ -1,0 +1,93 @@
+"""PJRT's table of functions, which JAX is given.
+
+Each entry is native code, or calls what ``functions`` has for it, or answers that the plug-in lacks it. An exception of
+a function in Python becomes the error that JAX raises.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.frontends.pjrt.abi.functions import FUNCTIONS, MINOR
+from shardc.frontends.pjrt.native.entries import NATIVE, args_of, entry_symbol
+from shardc.frontends.pjrt.native.library import Library
+from shardc.frontends.pjrt.native.records import TextRecord
+from shardc.native.lowlevel.records import reference
+
+__all__ = ["Api", "build_api", "set_entry"]
+
+#: Words of the table before its functions: its size, its extensions, and the version (three words).
+_HEAD = 5
+_VERSION_BYTES = 24
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, eq=False)
+class Api:
+    """A ``PJRT_Api``, and what must stay for it."""
+
+    table: ctypes.Array[ctypes.c_uint64]
+    library: Library
+    keep: tuple[Any, ...]
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.table)
+
+
+def build_api(library: Library, functions: Mapping[str, Callable[[Any], None]], extensions: int = 0) -> Api:
+    """The table whose entries call ``functions`` (by PJRT's names, without prefix) with their structures.
+
+    ``extensions`` is the address of the first of them. Example: ``build_api(library, {"Client_Create": create})`` with
+    ``def create(args: ClientCreateArgs) -> None``.
+    """
+    unknown = [name for name in functions if name not in FUNCTIONS or name in NATIVE]
+    if unknown:
+        raise ValueError(f"no entries for Python's functions: {', '.join(unknown)}")
+    words = [0, extensions, _VERSION_BYTES, 0, MINOR << 32]
+    words += [library.address(entry_symbol(number)) for number in range(len(FUNCTIONS))]
+    words[0] = 8 * len(words)
+    keep: list[Any] = []
+    for number, name in enumerate(FUNCTIONS):
+        keep += _set_texts(library, number, name)
+        if name in functions:
+            keep.append(set_entry(library, number, _entry(library, functions[name], args_of(name))))
+    return Api((ctypes.c_uint64 * len(words))(*words), library, tuple(keep))
+
+
+def set_entry(library: Library, number: int, function: Callable[[int], int]) -> Any:
+    """Let an entry call ``function``, which takes and gives addresses and never raises; what must be kept for it."""
+    thunk = _ENTRY(function)
+    library.entry_table.functions[number] = reference(ctypes.cast(thunk, ctypes.c_void_p).value or 0)
+    return thunk
+
+
+def _entry(library: Library, function: Callable[[Any], None], structure: Any) -> Callable[[int], int]:
+    def call(at: int) -> int:
+        try:
+            function(structure.at(at))
+        except BaseException as problem:
+            if isinstance(problem, KeyboardInterrupt):
+                _thread.interrupt_main()  # JAX raises the error; Python the interrupt, as soon as it can
+            return library.make_error(problem)
+        return 0
+
+    return call
+
+
+def _set_texts(library: Library, number: int, name: str) -> list[Any]:
+    """What an entry says when it cannot do what it is for."""
+    table = library.entry_table
+    table.ending[number] = name.endswith("_Destroy")
+    lacking = f"PJRT_{name} is not implemented by shardc"
+    older = f"PJRT_{name}: the client's structure is older than version 0.{MINOR} of PJRT; take a newer jaxlib"
+    kept = []
+    for texts, text in ((table.lacking, lacking), (table.older, older)):
+        content = ctypes.create_string_buffer(text.encode())
+        texts[number] = TextRecord(data=ctypes.addressof(content), nbytes=len(text.encode()))
+        kept.append(content)
+    return kept
