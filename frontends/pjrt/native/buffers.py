@@ -7,6 +7,7 @@ who does not get it lets others run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from shardc.frontends.pjrt.abi.buffers import (
@@ -316,7 +317,7 @@ def decrease_external_references(args: BufferDecreaseExternalReferenceCountArgs)
 
 
 #: By PJRT's names.
-BUFFER_FUNCTIONS = {
+BUFFER_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Buffer_Destroy": destroy_buffer,
     "Buffer_ElementType": buffer_element_type,
     "Buffer_Dimensions": buffer_dimensions,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from shardc.frontends.pjrt.abi.clients import (
     ClientAddressableDevicesArgs,
     ClientAddressableMemoriesArgs,
@@ -123,7 +125,7 @@ def _default_device_assignment(args: ClientDefaultDeviceAssignmentArgs) -> addre
 
 
 #: By PJRT's names.
-CLIENT_FUNCTIONS = {
+CLIENT_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Client_PlatformName": _platform_name,
     "Client_PlatformVersion": _platform_version,
     "Client_ProcessIndex": _process_index,

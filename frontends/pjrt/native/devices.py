@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from shardc.frontends.pjrt.abi.devices import (
     DeviceAddressableMemoriesArgs,
     DeviceClearMemoryStatsArgs,
@@ -182,7 +184,7 @@ def _memory_devices(args: MemoryAddressableByDevicesArgs) -> address:
 
 
 #: By PJRT's names.
-DEVICE_FUNCTIONS = {
+DEVICE_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "DeviceDescription_Id": _description_id,
     "DeviceDescription_ProcessIndex": _description_process_index,
     "DeviceDescription_Attributes": _description_attributes,

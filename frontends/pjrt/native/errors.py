@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from shardc.frontends.pjrt.abi.base import (
     ErrorDestroyArgs,
     ErrorForEachPayloadArgs,
@@ -98,7 +100,7 @@ def error_payloads(args: ErrorForEachPayloadArgs) -> address:
 
 
 #: By PJRT's names.
-ERROR_FUNCTIONS = {
+ERROR_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Error_Destroy": destroy_error,
     "Error_Message": error_message,
     "Error_GetCode": error_code,

@@ -6,6 +6,8 @@ its callback. The event of all that is complete from the beginning (`done_event`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from shardc.frontends.pjrt.abi.base import (
     EventAwaitArgs,
     EventCreateArgs,
@@ -201,7 +203,7 @@ def set_event(args: EventSetArgs) -> address:
 
 
 #: By PJRT's names.
-EVENT_FUNCTIONS = {
+EVENT_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Event_Destroy": destroy_event,
     "Event_IsReady": is_event_ready,
     "Event_Error": event_error,
