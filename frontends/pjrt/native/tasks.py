@@ -70,7 +70,8 @@ def make_task(program: ProgramRecord) -> address:
     """A task without arguments and results; null where there is no memory."""
     step = program.step
     arguments = step.devices * step.arguments
-    nbytes = _HEADER + 8 * (2 * arguments + step.blocks)
+    events = step.devices * program.num_arguments  # tokens have one, too
+    nbytes = _HEADER + 8 * (arguments + step.blocks + events)
     at = allocate(class_of(nbytes))
     if at == 0:
         return at
