@@ -11,7 +11,6 @@ wait for the one that compiles.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import llvmlite
 
 from shardc.compiler.cache.evict import evict_now_and_then, mark_used
 from shardc.compiler.cache.serialize import FORMAT, read_bytes, to_bytes
+from shardc.compiler.cache.sources import source_digest
 from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
@@ -46,22 +46,6 @@ __all__ = [
     "module_key",
     "source_key",
 ]
-
-#: The parts of shardc that have a say in an executable.
-_PARTS = (
-    "analysis",
-    "collectives",
-    "compiler",
-    "costs",
-    "frontends",
-    "hlo",
-    "launcher",
-    "native",
-    "partitioner",
-    "service",
-    "sharding",
-    "stages",
-)
 
 _KEY = re.compile(rb"[0-9a-f]{64}")
 
@@ -98,7 +82,7 @@ def source_key(content: str, target: Target, config: Config, gpu: GpuTarget | No
     """The key of a program by the ``content`` that it came from, annotations and options among it."""
     assert content, "nothing is known of the source"
     digest = hashlib.sha256()
-    for part in (FORMAT, _sources(), llvmlite.__version__, target, code_settings(config), gpu, content):
+    for part in (FORMAT, source_digest(), llvmlite.__version__, target, code_settings(config), gpu, content):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
 
@@ -108,7 +92,7 @@ def module_key(module: Module, target: Target | None, *settings: object) -> str:
     structure = Structure()
     digest = hashlib.sha256()
     parts: list[object] = [
-        FORMAT, _sources(), llvmlite.__version__, target, settings, module.name, module.num_partitions,
+        FORMAT, source_digest(), llvmlite.__version__, target, settings, module.name, module.num_partitions,
         module.replica_count, module.partitioned, module.mesh, module.arg_names, module.result_names,
         module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
         module.attrs.get("global_results"), structure.computation(module.entry),
@@ -125,7 +109,7 @@ def module_key(module: Module, target: Target | None, *settings: object) -> str:
 def kernel_digest(key: str, target: Target, *settings: object) -> str:
     """The name of what was found out about the kernel ``key`` (`kernel_key`) on a machine."""
     digest = hashlib.sha256()
-    for part in (_sources(), llvmlite.__version__, target, key, settings):
+    for part in (source_digest(), llvmlite.__version__, target, key, settings):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
 
@@ -133,30 +117,9 @@ def kernel_digest(key: str, target: Target, *settings: object) -> str:
 def content_key(*parts: object) -> str:
     """The key of what shardc, as it is now, works out from ``parts``, which are told apart by their text."""
     digest = hashlib.sha256()
-    for part in (_sources(), llvmlite.__version__, *parts):
+    for part in (source_digest(), llvmlite.__version__, *parts):
         digest.update(repr(part).encode() + b"\0")
     return digest.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _sources() -> str:
-    """A digest of the compiler's own source text, so that no entry outlives a change of it."""
-    root = Path(__file__).parents[2]
-    digest = hashlib.sha256()
-    for part in _PARTS:
-        for path in sorted(_python_files(root / part)):
-            digest.update(os.path.relpath(path, root).encode() + b"\0" + Path(path).read_bytes())
-    return digest.hexdigest()
-
-
-def _python_files(folder: Path) -> Iterator[str]:
-    """All source files below ``folder``; much faster than a glob, and every process looks."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".py"):
-                yield entry.path
-            elif entry.name != "__pycache__" and entry.is_dir():
-                yield from _python_files(Path(entry.path))
 
 
 def fetch_or_build(key: str, config: Config, build: Callable[[], Executable], source: str = "") -> Executable:

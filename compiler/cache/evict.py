@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["evict", "evict_now_and_then", "mark_used"]
 
 #: Folders below the cache folder whose files can be made again.
-_FOLDERS = ("executables", "objects", "sweeps")
+_FOLDERS = ("executables", "objects", "sources", "sweeps")
 
 #: After evicting, this share of the limit is in use.
 _LEFT = 0.75

@@ -84,7 +84,7 @@ def test_other_sources_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(AssertionError, match="made although"):
             compile_source(CONTENT, other, never)
-    monkeypatch.setattr(cache, "_sources", lambda: "changed")
+    monkeypatch.setattr(cache, "source_digest", lambda: "changed")
     with pytest.raises(AssertionError, match="made although"):
         compile_source(CONTENT, config, never)
 

@@ -129,7 +129,7 @@ def test_key_depends_on_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert module_key(simple(), host) == keys[0]
-    monkeypatch.setattr(cache, "_sources", lambda: "changed")
+    monkeypatch.setattr(cache, "source_digest", lambda: "changed")
     assert module_key(base, host) != keys[0]
 
 
