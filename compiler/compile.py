@@ -11,7 +11,6 @@ from shardc.compiler.cache.cache import bypasses_cache, code_settings, fetch_or_
 from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.executable import Executable
 from shardc.compiler.targets import find_target, is_gpu
-from shardc.compiler.tune.tune import choose
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Module
@@ -70,6 +69,8 @@ def _build(module: Module, config: Config, machine: Target, profile: bool) -> Ex
     """`build_executable`, tuned if that is asked for and this is the machine."""
     if not config.tune or machine != host_target():
         return build_executable(module, config, machine, profile=profile)
+    from shardc.compiler.tune.tune import choose  # with what measures kernels
+
     start = time.perf_counter()
     choice = choose(module, config, machine)
     seconds = {"tune": time.perf_counter() - start}

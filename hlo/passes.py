@@ -17,7 +17,6 @@ from typing import Protocol
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
-from shardc.hlo.text.printer import print_module
 from shardc.hlo.verify import verify
 
 __all__ = ["Pass", "PassTimes", "pause_collector", "run_pipeline"]
@@ -85,6 +84,8 @@ def run_pipeline(
             if check is not None:
                 check(step, module, after)
         if config.dump_to is not None and re.search(config.dump_passes, step.name):
+            from shardc.hlo.text.printer import print_module  # as long to import as a tenth of the compiler
+
             config.dump_to.mkdir(parents=True, exist_ok=True)
             path = config.dump_to / f"{after.name}.{number:03d}.{step.name}.hlo"
             path.write_text(print_module(after), encoding="utf-8")

@@ -20,14 +20,12 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
-from shardc.hlo.text.printer import print_module
 from shardc.partitioner.options import Choice, PartitionOptions
-from shardc.sharding.provenance.explain_value import explain_value
-from shardc.sharding.provenance.history import Provenance
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
     from shardc.sharding.propagation.export import PropagationOutcome
+    from shardc.sharding.provenance.history import Provenance
 
 __all__ = [
     "PartitionedProgram",
@@ -161,6 +159,8 @@ class SourceProgram:
 
     def as_text(self) -> str:
         """The program as HLO text."""
+        from shardc.hlo.text.printer import print_module
+
         return print_module(self.module)
 
     def as_stablehlo(self) -> str:
@@ -259,6 +259,8 @@ class PropagatedProgram:
         """Where the sharding of the value called ``value`` comes from."""
         if self.provenance is None:
             return [f"{value}: the program was given partitioned, so nothing was propagated"]
+        from shardc.sharding.provenance.explain_value import explain_value
+
         return explain_value(self.provenance, value)
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
@@ -267,6 +269,8 @@ class PropagatedProgram:
 
     def as_text(self) -> str:
         """HLO text with a sharding on every instruction."""
+        from shardc.hlo.text.printer import print_module
+
         return print_module(self.module)
 
     def as_stablehlo(self) -> str:
@@ -302,6 +306,8 @@ class PartitionedProgram:
 
     def as_text(self) -> str:
         """HLO text that XLA compiles and runs as it is."""
+        from shardc.hlo.text.printer import print_module
+
         return print_module(self.module)
 
     @cached_property

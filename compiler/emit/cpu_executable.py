@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shardc.compiler.clock import Clock
 from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.native_kernel import emit_kernel
-from shardc.compiler.emit.probe import Probe
 from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning, lower
@@ -21,6 +21,10 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.llvm.jit import Compilation, new_module
 from shardc.native.llvm.target import Target
+
+if TYPE_CHECKING:
+    from shardc.compiler.emit.probe import Probe
+    from shardc.compiler.lower.lowered import Lowered
 
 __all__ = ["build_executable"]
 
@@ -44,7 +48,7 @@ def build_executable(
     clock = Clock()
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
-    probe = Probe(lowered) if profile else None
+    probe = _probe(lowered) if profile else None
     with Compilation(machine, config.num_threads or usable_cores()) as compilation:
         first = new_module(module.name, machine)
         parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
@@ -67,3 +71,9 @@ def build_executable(
         features=machine.features,
         profile=recorded,
     )
+
+
+def _probe(lowered: Lowered) -> Probe:
+    from shardc.compiler.emit.probe import Probe  # with the cost model, of which a profile tells
+
+    return Probe(lowered)

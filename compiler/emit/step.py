@@ -7,12 +7,12 @@ arena's header, and enters through a switch on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from llvmlite import ir
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.emit.kernels import EmitKernel, KernelSet, Parts
-from shardc.compiler.emit.probe import Probe
 from shardc.compiler.executable import DONE, HOST, PASSED_BY, WAIT, encode_failed_check
 from shardc.compiler.lower.lowered import (
     AwaitStep,
@@ -27,6 +27,9 @@ from shardc.compiler.lower.lowered import (
     WhileStep,
 )
 from shardc.native.math.vector import I8, I32, I64, PTR
+
+if TYPE_CHECKING:
+    from shardc.compiler.emit.probe import Probe
 
 __all__ = ["SYMBOL", "emit_step"]
 

@@ -30,7 +30,6 @@ from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
 from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory
-from shardc.compiler.lower.schedule.overlap import overlap_of
 from shardc.compiler.lower.schedule.schedule import Schedule
 from shardc.compiler.lower.simplify.count_trips import CountTrips
 from shardc.compiler.lower.simplify.relabel_convolutions import RelabelConvolutions
@@ -119,6 +118,8 @@ def apply_overlap(passes: tuple[Pass, ...], module: Module, config: Config) -> t
     """The passes with what may go on side by side where the program will run."""
     if not any(i.opcode in COLLECTIVES for i in module.instructions()):
         return passes
+    from shardc.compiler.lower.schedule.overlap import overlap_of  # with what knows machines and networks
+
     overlap = overlap_of(config, program_key(module) if config.profile is not None else "")
     eager = overlap is not None and overlap.transfers > 0
 

@@ -13,9 +13,9 @@ from shardc.hlo.evaluate.values import Array, Value
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import OPS
 
-__all__ = ["MONOIDS", "apply_body", "fold", "fold_in_order", "passed_parameter", "reducer_opcode"]
+__all__ = ["MONOIDS", "apply_body", "fold", "fold_in_order", "passed_parameter"]
 
-#: Reducing opcodes with the NumPy function that does them at once.
+#: The opcodes of `reducer_opcode` with the NumPy function that does them at once.
 MONOIDS: Mapping[str, Any] = {
     "add": np.add,
     "multiply": np.multiply,
@@ -26,14 +26,6 @@ MONOIDS: Mapping[str, Any] = {
     "xor": np.bitwise_xor,
 }
 _PLUMBING = ("parameter", "constant", "tuple", "get-tuple-element", "call", "fusion", "reshape", "broadcast", "bitcast")
-
-
-def reducer_opcode(body: Computation) -> str | None:
-    """The opcode of a body that is just ``op(a, b)`` of its two parameters, one of `MONOIDS`."""
-    root = body.root
-    binary = root.opcode in MONOIDS and len(body.parameters) == 2 and set(root.operands) == set(body.parameters)
-    same = all(p.shape.dtype is root.shape.dtype for p in body.parameters)
-    return root.opcode if binary and same else None
 
 
 def passed_parameter(body: Computation) -> int | None:

@@ -9,7 +9,17 @@ import numpy as np
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType
 
-__all__ = ["any_order", "identity_of"]
+__all__ = ["any_order", "identity_of", "reducer_opcode"]
+
+_BINARY = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
+def reducer_opcode(body: Computation) -> str | None:
+    """The opcode of a body that is just ``op(a, b)`` of its two parameters, where sums of arrays can be made of it."""
+    root = body.root
+    binary = root.opcode in _BINARY and len(body.parameters) == 2 and set(root.operands) == set(body.parameters)
+    same = all(p.shape.dtype is root.shape.dtype for p in body.parameters)
+    return root.opcode if binary and same else None
 
 
 def identity_of(reducer: Computation, dtype: DType) -> Any:

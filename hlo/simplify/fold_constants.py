@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, keep_reachable
@@ -32,6 +31,8 @@ class FoldConstants:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
             if not self._folds(old, operands):
                 return None
+            from shardc.hlo.evaluate import evaluate_computation  # most programs have nothing to fold
+
             new = old.replace(operands=operands)
             value = evaluate_computation(Computation("folded", (*dict.fromkeys(operands), new), new), [])
             return constant(Literal(np.array(value)), old)

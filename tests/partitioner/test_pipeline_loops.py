@@ -13,8 +13,8 @@ from test_xla import through_xla
 
 from shardc.compiler.lower.lowered import AwaitStep, Collective, KernelStep, WhileStep
 from shardc.compiler.lower.pipeline import PASSES, lower
+from shardc.compiler.lower.schedule.order_transfers import model_timeline
 from shardc.compiler.lower.schedule.overlap import Overlap
-from shardc.compiler.lower.schedule.schedule import model_timeline
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder, binary_computation, make_module

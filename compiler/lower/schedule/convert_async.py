@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shardc.compiler.lower.schedule.overlap import Overlap
-from shardc.costs.network.placement import Placement
-from shardc.costs.network.transfer import transfer_of
 from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.opset import COLLECTIVES
+
+if TYPE_CHECKING:
+    from shardc.compiler.lower.schedule.overlap import Overlap
+    from shardc.costs.network.placement import Placement
 
 __all__ = ["ConvertAsync"]
 
@@ -63,8 +66,8 @@ def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
         return True
     if not overlap.transfers:
         return _waits(i, overlap, placement)
-    transfer = transfer_of(i, placement, overlap.measured)
-    return overlap.everything or (transfer is not None and transfer.seconds > overlap.least_seconds)
+    seconds = _seconds(i, placement, overlap.measured)
+    return overlap.everything or (seconds is not None and seconds > overlap.least_seconds)
 
 
 def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
@@ -73,5 +76,12 @@ def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
     measured = overlap.measured.get(i.name)
     if measured is None:
         return False
-    transfer = transfer_of(i, placement, {})
-    return transfer is not None and measured > max(_WAITING * transfer.seconds, _NOTICED * overlap.least_seconds)
+    seconds = _seconds(i, placement, {})
+    return seconds is not None and measured > max(_WAITING * seconds, _NOTICED * overlap.least_seconds)
+
+
+def _seconds(i: Instruction, placement: Placement, measured: Mapping[str, float]) -> float | None:
+    from shardc.costs.network.transfer import transfer_of  # with the cost model, which most programs never ask
+
+    transfer = transfer_of(i, placement, measured)
+    return None if transfer is None else transfer.seconds

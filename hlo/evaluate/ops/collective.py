@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.errors import RunError
-from shardc.hlo.evaluate.body import MONOIDS, apply_body, reducer_opcode
+from shardc.hlo.evaluate.body import MONOIDS, apply_body
 from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning, lockstep
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, flatten
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.participants import Groups, groups_of_devices, pairs_of_devices
+from shardc.hlo.ir.reducers import reducer_opcode
 from shardc.hlo.transforms.expand_sliced_permutes import expand_permute, need_equal_offsets, sends_slices
 
 __all__ = ["ROWS", "device_groups"]

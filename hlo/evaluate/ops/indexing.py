@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from shardc.hlo.evaluate.body import MONOIDS, apply_body, passed_parameter, reducer_opcode
+from shardc.hlo.evaluate.body import MONOIDS, apply_body, passed_parameter
 from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.ops.reduction import one_or_tuple
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.reducers import reducer_opcode
 
 __all__ = ["ROWS", "scatter_into"]
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from shardc.hlo.evaluate.arithmetic import total_order
-from shardc.hlo.evaluate.body import MONOIDS, fold, reducer_opcode
+from shardc.hlo.evaluate.body import MONOIDS, fold
 from shardc.hlo.evaluate.interpreter import Interpreter, OpMeaning
 from shardc.hlo.evaluate.sorting import sort_rows
 from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast
 from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.reducers import reducer_opcode
 
 __all__ = ["ROWS", "one_or_tuple", "reduce_axes"]
 

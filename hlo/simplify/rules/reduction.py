@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from shardc.hlo.evaluate.body import reducer_opcode
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, transpose
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.ir.reducers import any_order
+from shardc.hlo.ir.reducers import any_order, reducer_opcode
 
 __all__ = ["RULES"]
 

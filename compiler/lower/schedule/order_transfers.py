@@ -1,0 +1,141 @@
+"""Ordering transfers: the fastest of several list schedules of a computation that memory has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from shardc.compiler.lower.buffers.assign_buffers import assign_buffers, peak_of
+from shardc.compiler.lower.buffers.linearise import linearise, linearise_part
+from shardc.compiler.lower.schedule.kernel_costs import KernelCosts
+from shardc.compiler.lower.schedule.order_for_memory import loop_bodies
+from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.make import map_computations, step_computations
+from shardc.partitioner.schedule import ScheduledOrder, Timeline, list_schedules, timeline
+
+__all__ = ["model_timeline", "order_transfers"]
+
+
+#: What is hidden by rounding.
+_NOTHING = 1e-9
+
+
+def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
+    """``module`` as `Schedule` says, whose options these are."""
+    plain = _without_pairs(module, lambda computation: {i for i in computation if is_start(i)})
+    before = _written_bytes(plain, packed)
+    most = before * overlap.memory
+    if overlap.memory_bytes is not None:
+        arguments = sum(s.nbytes for p in module.parameters for s in p.shape.leaves())
+        room = overlap.memory_bytes - arguments
+        most = max(before, min(most, room)) if before <= room else most
+    many = max(1, overlap.transfers)
+    for limits, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
+        made = _Scheduling(overlap, limits, memory, limit).of(module)
+        if _written_bytes(made, packed) <= most:
+            return made
+    return plain
+
+
+def model_timeline(module: Module, overlap: Overlap) -> Timeline:
+    """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
+    steps = step_computations(module)
+    placement = overlap.place_devices(module)
+    seconds: dict[Computation, float] = {}
+    found = Timeline(0.0, {}, {})
+    for c in module.computations:
+        if c in steps:
+            found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, placement))
+            seconds[c] = found.seconds
+    return found
+
+
+def _halves(limit: int) -> tuple[int, ...]:
+    out = [limit]
+    while out[-1] > 1:
+        out.append(out[-1] // 2)
+    return tuple(out)
+
+
+def _written_bytes(module: Module, packed: bool) -> int:
+    """The arena's and the results' bytes, packed, or as if there were no gaps between buffers."""
+    linear = linearise(module)
+    if not packed:
+        return peak_of(linear).nbytes
+    return assign_buffers(linear).arena_bytes + sum(b.nbytes for b in linear.results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduling:
+    """One try; ``memory`` bounds what each computation may need by what it needs without overlap."""
+
+    overlap: Overlap
+    limits: tuple[int, ...]
+    memory: float
+    limit: int
+
+    def of(self, module: Module) -> Module:
+        bodies = loop_bodies(module)
+        placement = self.overlap.place_devices(module)
+        seconds: dict[Computation, float] = {}
+
+        def schedule(c: Computation) -> Computation:
+            part = linearise_part(c, carried=c.name in bodies)
+            costs = KernelCosts(part, self.overlap, seconds, placement)
+            if len(c.instructions) <= self.limit and any(is_start(i) for i in c):
+                c = self._best(c, costs, lambda order: peak_of(part.reorder(order).linear).nbytes)
+                costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, seconds, placement)
+            seconds[c] = timeline(c.instructions, costs).seconds
+            return c
+
+        return map_computations(module, schedule, only=step_computations(module))
+
+    def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], int]) -> Computation:
+        """The fastest order that memory has room for; the one that is given, if need be."""
+        given, *others = list_schedules(c, costs, self.limits)
+        best, most = given, 0.0
+        for plan in sorted(others, key=lambda p: p.timeline.seconds):
+            if plan.timeline.seconds >= given.timeline.seconds:
+                break
+            most = most or peak(given.order) * max(self.memory, 1.0)
+            if peak(plan.order) <= most:
+                best = plan
+                break
+        return _joined(Computation(c.name, best.order, c.root), self._idle(best))
+
+    def _idle(self, plan: ScheduledOrder) -> set[Instruction]:
+        """Starts of transfers that too little goes on beside; beside those that came as pairs anything will do."""
+
+        def least(start: Instruction) -> float:
+            return 0.0 if self.overlap.everything or was_asynchronous(join_pair(start)) else self.overlap.least_seconds
+
+        hidden = plan.timeline.hidden
+        return {i for i in plan.order if is_start(i) and hidden[i] < max(least(i), _NOTHING)}
+
+
+def _without_pairs(module: Module, chosen: Callable[[Computation], Set[Instruction]]) -> Module:
+    return map_computations(module, lambda c: _joined(c, chosen(c)), only=step_computations(module))
+
+
+def _joined(computation: Computation, starts: Set[Instruction]) -> Computation:
+    """These starts and their dones as one operation, where it was started."""
+    if not starts:
+        return computation
+    new: dict[Instruction, Instruction] = {}
+    order: list[Instruction] = []
+    for old in computation:
+        if is_done(old) and old.operands[0] in starts:
+            whole = new[old.operands[0]]
+            whole.sharding = old.sharding
+            new[old] = whole
+            continue
+        operands = tuple(new[o] for o in old.operands)
+        if old in starts:
+            new[old] = join_pair(old, operands)
+        else:
+            same = all(a is b for a, b in zip(operands, old.operands, strict=True))
+            new[old] = old if same else old.replace(operands=operands)
+        order.append(new[old])
+    return Computation(computation.name, order, new[computation.root])
