@@ -12,8 +12,10 @@ import numpy as np
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import load_step
+from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.native.programs import ArgumentRecord, OutputRecord, ProgramRecord
 from shardc.hlo.config import Config
+from shardc.hlo.ir.callbacks import calls_of
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.jobs.job import threads_per_process
@@ -35,10 +37,12 @@ class Output:
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
     """``driver`` runs the program's steps on this process's devices, which are ``driver.devices`` by their numbers in
-    the program. ``record`` is what native code knows of it, and stays where it is as long as this value."""
+    the program. ``record`` is what native code knows of it, and stays where it is as long as this value. ``functions``
+    are those of Python that the step calls."""
 
     driver: Driver
     record: ProgramRecord
+    functions: HostFunctions
     keep: tuple[Any, ...]
 
     @property
@@ -55,17 +59,21 @@ def load_program(
     devices: Sequence[int],
     outputs: Sequence[Output],
     tokens: Sequence[bool] = (),
+    owners: tuple[int, ...] = (),
 ) -> LoadedProgram:
     """``executable`` linked into this process and loaded on its devices.
 
     ``transport`` is the job's where the program runs on devices of several processes, who then call this together, and
     a `LocalTransport` otherwise. ``devices`` are the addresses of the client's records of those in this process, by
     their numbers in the program. ``outputs`` are the client's results, and ``tokens`` says by argument of the client's
-    which are tokens (empty: none is); the executable's are those without the tokens.
+    which are tokens (empty: none is); the executable's are those without the tokens. ``owners`` are the processes by
+    device, where these are not as the transport has them.
     """
-    settings = replace(config, num_threads=threads_per_process(config))
+    functions = HostFunctions()
+    custom_calls = {**config.custom_calls, **calls_of(functions)}
+    settings = replace(config, num_threads=threads_per_process(config), custom_calls=custom_calls)
     step = load_step(executable, config.custom_calls, config)
-    driver = Driver(executable, step, transport, settings, step.pool, array_type=Array)
+    driver = Driver(executable, step, transport, settings, step.pool, array_type=Array, owners=owners)
     native = driver.native()
     tokens = tokens or [False] * len(executable.arguments)
     arguments = _arguments(executable, tokens)
@@ -82,7 +90,7 @@ def load_program(
         asks=int(transport.process_count > 1),
     )
     record.step = reference(ctypes.addressof(native.record))
-    return LoadedProgram(driver, record, (native, places, arguments, records, kept))
+    return LoadedProgram(driver, record, functions, (native, places, arguments, records, kept))
 
 
 def _arguments(executable: Executable, tokens: Sequence[bool]) -> ctypes.Array[ArgumentRecord]:

@@ -6,15 +6,21 @@ import atexit
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from shardc.frontends.pjrt.loaded_program import LoadedProgram
 from shardc.frontends.pjrt.native.errors import INTERNAL, INVALID_ARGUMENT
 from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, SERVE_NEXT, STOPPED
 from shardc.frontends.pjrt.native.tasks import ASKS
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import InputError, RunError
+from shardc.native.drive.records import FINISHED
 
 __all__ = ["StepWorker"]
+
+
+#: What native code asks whether a task belongs to Python that a step calls.
+_RUN_INSIDE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t)
 
 
 class StepWorker:
@@ -29,6 +35,14 @@ class StepWorker:
         self._fork = ctypes.CFUNCTYPE(None)(address("shardc_pjrt_leave_queue"))
         kinds = (ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64)
         self._make_error = ctypes.CFUNCTYPE(ctypes.c_size_t, *kinds)(address("shardc_pjrt_make_error"))
+        self._functions = ctypes.CFUNCTYPE(ctypes.c_size_t)(address("shardc_pjrt_current_functions"))
+        self._set_calling = ctypes.CFUNCTYPE(None, ctypes.c_int32, _RUN_INSIDE)(address("shardc_pjrt_set_calling"))
+        self._serve_inside = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)(
+            address("shardc_pjrt_serve_inside")
+        )
+        self._return_to = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t)(address("shardc_pjrt_return_to"))
+        self._inside = _RUN_INSIDE(self._run_inside)
+        self._calling: list[int] = []
         self._thread = threading.Thread(target=self._work, name="shardc-steps", daemon=True)
         self._thread.start()
         atexit.register(self._end)
@@ -49,15 +63,45 @@ class StepWorker:
         if state == RELEASE_PROGRAM:
             self._programs.pop(handle, None)
             return OVER, 0
-        driver = self._programs[handle].driver
+        program = self._programs[handle]
+        driver = program.driver
         try:
             if state == ASKS:
                 driver.begin()
                 return CONTINUE, 0
-            return OVER if driver.attend(state) else CONTINUE, 0
+            if not driver.executable.hosts:
+                return OVER if driver.attend(state) else CONTINUE, 0
+            with program.functions.of(self._functions()), self._python_of(handle):
+                return OVER if driver.attend(state) else CONTINUE, 0
         except BaseException as error:
             driver.abandon()
             return FAIL, self._error(error)
+
+    @contextmanager
+    def _python_of(self, handle: int) -> Iterator[None]:
+        """Within the block a program calls functions of Python, which may run other programs."""
+        self._calling.append(handle)
+        self._set_calling(1, self._inside)
+        try:
+            yield
+        finally:
+            self._calling.pop()
+            self._set_calling(len(self._calling), self._inside)
+
+    def _run_inside(self, task: int) -> int:
+        """Run a task that a function asked for which a step calls; not that of another thread, which waits its turn."""
+        if threading.current_thread() is not self._thread:
+            return 0
+        outer = self._return_to(task)
+        answer, error = SERVE_NEXT, 0
+        if (handle := self._current()) in self._calling:
+            name = self._programs[handle].driver.executable.name
+            again = RunError(f"{name} is called by Python that it calls", fix="take the inner call out")
+            answer, error = FAIL, self._error(again)
+        while (state := self._serve_inside(task, answer, error)) != FINISHED:
+            answer, error = self._attend(state)
+        self._return_to(outer)
+        return 1
 
     def _error(self, error: BaseException) -> int:
         """A native error with the words of a Python one."""

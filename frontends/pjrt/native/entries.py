@@ -16,6 +16,7 @@ from shardc.frontends.pjrt.abi import base, buffers, clients, devices, executabl
 from shardc.frontends.pjrt.abi.functions import FUNCTIONS
 from shardc.frontends.pjrt.native.buffers import BUFFER_FUNCTIONS
 from shardc.frontends.pjrt.native.clients import CLIENT_FUNCTIONS
+from shardc.frontends.pjrt.native.contexts import CONTEXT_FUNCTIONS
 from shardc.frontends.pjrt.native.devices import DEVICE_FUNCTIONS
 from shardc.frontends.pjrt.native.errors import ERROR_FUNCTIONS
 from shardc.frontends.pjrt.native.events import EVENT_FUNCTIONS
@@ -32,6 +33,7 @@ NATIVE: Mapping[str, Callable[..., Any]] = {
     **DEVICE_FUNCTIONS,
     **CLIENT_FUNCTIONS,
     **BUFFER_FUNCTIONS,
+    **CONTEXT_FUNCTIONS,
 }
 
 _STRUCTURES: tuple[ModuleType, ...] = (

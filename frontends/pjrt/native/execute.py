@@ -7,6 +7,7 @@ from typing import Annotated
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
 from shardc.frontends.pjrt.native.blocks import keep_block, make_block
 from shardc.frontends.pjrt.native.buffers import hold_block, make_buffer, not_live, take_block
+from shardc.frontends.pjrt.native.contexts import functions_of
 from shardc.frontends.pjrt.native.errors import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
@@ -87,6 +88,8 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
     if at == 0:
         return no_memory()
     task = TaskRecord.at(at)
+    if args.options != 0:
+        task.functions = functions_of(PjrtExecuteOptions.at(args.options).context)
     lock_queue()
     error = _take_arguments(task, args)
     if error == 0:
@@ -100,12 +103,19 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
         unlock_queue()
         return _run_at_once(at, args)
     error = _promise(task, args)
-    if error == 0:
-        add_task(at, False)
-    unlock_queue()
     if error != 0:
+        unlock_queue()
         drop_task(at)
-    return error
+        return error
+    calls_python = QUEUE.calls_python != 0
+    if calls_python:
+        unlock_queue()
+        if QUEUE.run_inside(at) != 0:
+            return 0
+        lock_queue()
+    add_task(at, False)
+    unlock_queue()
+    return 0
 
 
 def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> address:

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from shardc.compiler.cache.cache import fetch_object
-from shardc.frontends.pjrt.native import blocks, buffers, clients, devices, entries, errors, events, trampoline
+from shardc.frontends.pjrt.native import (
+    blocks,
+    buffers,
+    clients,
+    contexts,
+    devices,
+    entries,
+    errors,
+    events,
+    trampoline,
+)
 from shardc.frontends.pjrt.native.entries import entries_text, entry_symbol
 from shardc.frontends.pjrt.native.trampoline import ENTRIES, INTERPRETER, EntryTable
 from shardc.hlo.config import Config
@@ -29,7 +39,7 @@ from shardc.native.threads import meeting
 __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
-_MODULES = (errors, events, blocks, buffers, devices, clients, trampoline, meeting)
+_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, trampoline, meeting)
 
 #: What an error of ours is called by PJRT's numbers.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (

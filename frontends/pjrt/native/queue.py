@@ -6,6 +6,8 @@ Python. Who asks for a small step whose arguments are there while nothing else w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardc.frontends.pjrt.native.events import FOREVER
 from shardc.frontends.pjrt.native.tasks import NEW, POISONED, TaskRecord, finish_task, go_on, start_task
 from shardc.native.drive.records import FINISHED
@@ -17,8 +19,8 @@ from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
     "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "SERVE_NEXT", "STOPPED", "add_task", "close_queue",
-    "current_program", "end_step_here", "is_idle", "leave_queue", "lock_queue", "release_program", "serve",
-    "unlock_queue",
+    "current_functions", "current_program", "end_step_here", "is_idle", "leave_queue", "lock_queue",
+    "release_program", "return_to", "serve", "serve_inside", "set_calling", "unlock_queue",
 ]  # fmt: skip
 
 #: What the worker tells `serve` about the task that it came back with: there was none, it goes on, it is over, it has
@@ -33,7 +35,11 @@ _SPIN = 20_000
 
 class QueueRecord(Record):
     """Under ``lock``: the tasks from ``first`` to ``last``, and whether somebody ``is_running`` a step. ``bell`` rings
-    when the worker has something to do; ``current`` is the task that it asks Python about."""
+    when the worker has something to do; ``current`` is the task that it asks Python about.
+
+    While the worker ``calls_python`` for a step, ``run_inside`` takes the address of a task and says whether it was
+    asked for by that Python, and has been run.
+    """
 
     lock: Atomic[i32]
     is_running: i32
@@ -43,6 +49,8 @@ class QueueRecord(Record):
     closed: i32
     forked: i32
     bell: Meeting
+    calls_python: i32
+    run_inside: Callable[[address], i64]
 
 
 QUEUE = static(QueueRecord, "shardc_pjrt_queue")
@@ -97,6 +105,47 @@ def end_step_here() -> None:
 def current_program() -> address:
     """The program of the task that `serve` came back with."""
     return address_of(TaskRecord.at(QUEUE.current).program)
+
+
+@exported("shardc_pjrt_current_functions")
+def current_functions() -> address:
+    """The functions that the current task calls; see `shardc.frontends.pjrt.native.contexts`."""
+    return TaskRecord.at(QUEUE.current).functions
+
+
+@exported("shardc_pjrt_set_calling")
+def set_calling(begins: i32, run_inside: Callable[[address], i64]) -> None:
+    """The worker begins to call functions of Python, or has ended."""
+    QUEUE.run_inside = run_inside
+    QUEUE.calls_python = begins
+
+
+@exported("shardc_pjrt_serve_inside")
+def serve_inside(at: address, answer: i32, error: address) -> i64:
+    """The task ``at`` within the step that calls Python: as `serve`, with `FINISHED` when it is over."""
+    task = TaskRecord.at(at)
+    QUEUE.current = at
+    if answer in (OVER, FAIL):
+        finish_task(at, error)
+        return FINISHED
+    state = start_task(task) if answer == SERVE_NEXT else go_on(task)
+    if state == POISONED:
+        error_there = task.error
+        task.error = 0
+        finish_task(at, error_there)
+        return FINISHED
+    task.state = state
+    if state == FINISHED:
+        finish_task(at, error)
+    return state
+
+
+@exported("shardc_pjrt_return_to")
+def return_to(at: address) -> address:
+    """The current task is ``at``; gives the one before."""
+    before = QUEUE.current
+    QUEUE.current = at
+    return before
 
 
 @exported("shardc_pjrt_release_program")

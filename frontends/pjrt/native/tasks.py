@@ -46,7 +46,8 @@ class TaskRecord(Record):
     are by device and argument, ``results`` by number. ``events`` complete before it can run; ``ready`` (or null)
     completes at its end.
 
-    ``error`` is that of an argument, with a reference; ``state`` how the drive loop came back last.
+    ``error`` is that of an argument, with a reference; ``state`` how the drive loop came back last; ``functions`` the
+    address of the `HostFunctionsRecord` that the step calls, or 0.
     """
 
     next: address
@@ -55,6 +56,7 @@ class TaskRecord(Record):
     state: i64
     ready: address
     error: address
+    functions: address
     num_arguments: i64
     arguments: Span[address]
     num_results: i64
