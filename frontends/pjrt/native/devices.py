@@ -178,7 +178,7 @@ def _memory_to_string(args: MemoryToStringArgs) -> address:
 @exported("shardc_pjrt_memory_devices")
 def _memory_devices(args: MemoryAddressableByDevicesArgs) -> address:
     memory = MemoryRecord.at(args.memory)
-    args.devices = memory.devices
+    args.devices = address_of(memory.devices)
     args.num_devices = memory.num_devices
     return 0
 

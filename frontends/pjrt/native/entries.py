@@ -21,6 +21,7 @@ from shardc.frontends.pjrt.native.devices import DEVICE_FUNCTIONS
 from shardc.frontends.pjrt.native.errors import ERROR_FUNCTIONS
 from shardc.frontends.pjrt.native.events import EVENT_FUNCTIONS
 from shardc.frontends.pjrt.native.trampoline import call_python, refuse_structure
+from shardc.frontends.pjrt.native.transfers import TRANSFER_FUNCTIONS
 from shardc.native.lowlevel.builtins import symbol_of
 from shardc.native.lowlevel.records import Record, places_of
 
@@ -34,11 +35,15 @@ NATIVE: Mapping[str, Callable[..., Any]] = {
     **CLIENT_FUNCTIONS,
     **BUFFER_FUNCTIONS,
     **CONTEXT_FUNCTIONS,
+    **TRANSFER_FUNCTIONS,
 }
 
 _STRUCTURES: tuple[ModuleType, ...] = (
     base, buffers, clients, devices, executables, execution, topologies, transfers
 )  # fmt: skip
+
+#: Structures that say they end before their last field, which is there all the same.
+_LAST: Mapping[type[Record], str] = {base.PluginAttributesArgs: "attributes"}
 
 
 @cache
@@ -50,9 +55,10 @@ def args_of(function: str) -> type[Record]:
 
 
 def struct_size(structure: type[Record]) -> int:
-    """The end of a structure's last field, without the padding behind it."""
-    field, place = list(places_of(structure).items())[-1]
-    return structure.offset_of(field) + place.nbytes
+    """How large a structure says that it is: up to the end of its last field, without the padding behind it."""
+    places = places_of(structure)
+    field = _LAST.get(structure) or list(places)[-1]
+    return structure.offset_of(field) + places[field].nbytes
 
 
 def entry_symbol(number: int) -> str:

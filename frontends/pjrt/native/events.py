@@ -38,9 +38,9 @@ from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, address_of
 from shardc.native.threads.meeting import arrive, wait
 
 __all__ = [
-    "EVENT_FUNCTIONS", "FOREVER", "await_event", "complete_event", "create_event", "destroy_event", "done_event",
-    "error_of_event", "event_await", "event_error", "is_done", "is_event_ready", "keep_event", "make_event",
-    "on_event_ready", "release_event", "set_event",
+    "EVENT_FUNCTIONS", "FOREVER", "await_event", "call_when_done", "complete_event", "create_event", "destroy_event",
+    "done_event", "error_of_event", "event_await", "event_error", "is_done", "is_event_ready", "keep_event",
+    "make_event", "on_event_ready", "release_event", "set_event",
 ]  # fmt: skip
 
 #: The end of a wait without one, and how long a wait watches before it sleeps, in nanoseconds.
@@ -160,11 +160,8 @@ def event_await(args: EventAwaitArgs) -> address:
     return error_of_event(event)
 
 
-@exported("shardc_pjrt_event_on_ready")
-def on_event_ready(args: EventOnReadyArgs) -> address:
-    """Call back when the event is complete, at once if it is."""
-    event = EventRecord.at(args.event)
-    call = OnReadyCall.at(address_of(args) + _CALL)
+def call_when_done(event: EventRecord, call: OnReadyCall) -> address:
+    """Call back when the event is complete, at once if it is; an error where there is no memory."""
     if is_done(event):
         call.function(error_of_event(event), call.argument)
         return 0
@@ -183,6 +180,11 @@ def on_event_ready(args: EventOnReadyArgs) -> address:
     give_back(at, class_of(_WAITER_BYTES))
     call.function(error_of_event(event), call.argument)
     return 0
+
+
+@exported("shardc_pjrt_event_on_ready")
+def on_event_ready(args: EventOnReadyArgs) -> address:
+    return call_when_done(EventRecord.at(args.event), OnReadyCall.at(address_of(args) + _CALL))
 
 
 @exported("shardc_pjrt_event_create")

@@ -25,6 +25,7 @@ from shardc.frontends.pjrt.native import (
     errors,
     events,
     trampoline,
+    transfers,
 )
 from shardc.frontends.pjrt.native.entries import entries_text, entry_symbol
 from shardc.frontends.pjrt.native.trampoline import ENTRIES, INTERPRETER, EntryTable
@@ -39,7 +40,7 @@ from shardc.native.threads import meeting
 __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
-_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, trampoline, meeting)
+_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, transfers, trampoline, meeting)
 
 #: What an error of ours is called by PJRT's numbers.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (

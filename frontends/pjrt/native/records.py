@@ -125,7 +125,7 @@ class MemoryRecord(Record):
     kind: TextRecord
     debug_string: TextRecord
     to_string: TextRecord
-    devices: address
+    devices: Span[address]
     num_devices: i64
 
 
