@@ -34,12 +34,12 @@ def target_of(path: Path) -> tuple[Path, bool]:
 
 
 @contextmanager
-def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int | None = None, *, sync: bool = True) -> Iterator[IO[bytes]]:
     """A binary file that takes the place of ``path`` when the block ends, and vanishes when it fails.
 
     Readers see the old content or the new. The file gets the permissions ``mode``, or those of the file that it
     replaces, or those that a new file has; asking for these changes them for a moment, so name a mode where there are
-    other threads. Raises OSError.
+    other threads. Without ``sync`` a machine that loses its power may leave a file without its content. Raises OSError.
     """
     path, is_regular = target_of(path)
     if not is_regular:
@@ -57,7 +57,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if old is not None and hasattr(os, "chown"):
             with suppress(OSError):  # Only root gives files away.
                 os.chown(temporary, old.st_uid, old.st_gid)
@@ -74,8 +75,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
             temporary.unlink()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``, making its folder if need be. Raises OSError."""
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace ``path`` by ``data``, making its folder if need be; ``sync`` as in `replacing`. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with replacing(path, sync=sync) as file:
         file.write(data)

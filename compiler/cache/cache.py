@@ -206,7 +206,7 @@ def _read(path: Path) -> Executable | None:
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        write_atomically(path, data)
+        write_atomically(path, data, sync=False)  # whoever reads an entry checks it
     except OSError as e:
         _warn_unwritable(str(path.parent.parent.parent), e.strerror or str(e))
 

@@ -53,7 +53,7 @@ def source_digest() -> str:
     for path, *_ in files:
         digest.update(os.path.relpath(path, root).encode() + b"\0" + Path(path).read_bytes())
     with suppress(OSError):  # whoever writes an entry says that the folder cannot be written
-        write_atomically(kept, digest.hexdigest().encode())
+        write_atomically(kept, digest.hexdigest().encode(), sync=False)
     return digest.hexdigest()
 
 

@@ -56,9 +56,8 @@ def build_executable(
             first, lowered, kernels or partial(emit_kernel, target=machine), symbol, probe, None if whole else parts
         )
         parts.close()
-        compilation.add(first)
         clock.mark("emit")
-        objects = compilation.objects()
+        objects = compilation.objects(first)
     recorded = None if probe is None else replace(probe.plan(), program=program_key(module))
     clock.mark("native")
     return replace(

@@ -51,7 +51,7 @@ def build_gpu_executable(
     lowered = lower_for_gpu(module, target, config, fold=fold, tuning=tuning)
     clock.mark("lower")
     threads = config.num_threads or usable_cores()
-    host = HostKernels(module.name, machine, threads)
+    host = HostKernels(module.name, machine)
     with GpuCompilation(module.name, target, threads) as compilation:
         walked = GpuSteps(lowered, GpuKernels(target, module.num_partitions, compilation, host.symbol, tuning))
         clock.mark("emit")

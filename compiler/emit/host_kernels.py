@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.ir import Instruction
-from shardc.native.llvm.jit import Compilation, new_module
+from shardc.native.llvm.jit import compile_ir, new_module
 from shardc.native.llvm.target import Target
 from shardc.native.math.vector import I32, PTR, constant
 
@@ -22,7 +22,6 @@ class HostKernels:
 
     name: str
     machine: Target
-    threads: int
     _module: ir.Module | None = field(default=None, init=False)
 
     def symbol(self, instruction: Instruction, name: str) -> str:
@@ -38,9 +37,7 @@ class HostKernels:
         """The native objects: one, or none where nothing runs on the host."""
         if self._module is None:
             return ()
-        with Compilation(self.machine, self.threads) as compilation:
-            compilation.add(self._module)
-            return compilation.objects()
+        return (compile_ir(self._module, self.machine),)
 
 
 def _entry(kernel: ir.Function, name: str, operands: int) -> ir.Function:

@@ -94,7 +94,7 @@ class Loaded:
 class Compilation:
     """Modules that compile in threads while more of them are made.
 
-    Example: ``with Compilation(target, threads=2) as c: c.add(one); c.add(other); objects = c.objects()``.
+    Example: ``with Compilation(target, threads=2) as c: c.add(one); objects = c.objects(last)``.
     """
 
     def __init__(self, target: Target, threads: int) -> None:
@@ -109,13 +109,14 @@ class Compilation:
         if self._helpers is not None:
             self._futures.append(self._helpers.submit(compile_ir, self._texts[-1], self._target))
 
-    def objects(self) -> tuple[bytes, ...]:
-        """The object files by module, as `compile_ir` gives them."""
-        made: dict[int, bytes] = {}
+    def objects(self, last: ir.Module) -> tuple[bytes, ...]:
+        """The object files by module, as `compile_ir` gives them; that of ``last``, which this thread compiles, behind
+        all others. A program of one module meets no other thread."""
+        made = {len(self._texts): compile_ir(last, self._target)}
         for n in reversed(range(len(self._texts))):
             if self._helpers is None or self._futures[n].cancel():  # not begun: this thread has nothing else to do
                 made[n] = compile_ir(self._texts[n], self._target)
-        return tuple(made[n] if n in made else self._futures[n].result() for n in range(len(self._texts)))
+        return tuple(made[n] if n in made else self._futures[n].result() for n in range(len(self._texts) + 1))
 
     def __enter__(self) -> Compilation:
         return self

@@ -61,4 +61,4 @@ def test_errors_of_threads_arrive(threads: int) -> None:
     with pytest.raises(RuntimeError, match="expected"), Compilation(host_target(), threads) as compilation:
         compilation.add(new_module("good"))
         compilation.add(bad)
-        compilation.objects()
+        compilation.objects(new_module("last"))
