@@ -24,6 +24,7 @@ from shardc.frontends.pjrt.native import (
     entries,
     errors,
     events,
+    layouts,
     trampoline,
     transfers,
 )
@@ -40,7 +41,7 @@ from shardc.native.threads import meeting
 __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
-_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, transfers, trampoline, meeting)
+_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, layouts, transfers, trampoline, meeting)
 
 #: What an error of ours is called by PJRT's numbers.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
