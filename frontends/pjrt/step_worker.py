@@ -6,18 +6,23 @@ import atexit
 import ctypes
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from shardc.frontends.pjrt.loaded_program import LoadedProgram
 from shardc.frontends.pjrt.native.errors import INTERNAL, INVALID_ARGUMENT
-from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, SERVE_NEXT, STOPPED
+from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, SERVE_NEXT, STOPPED, TURN
 from shardc.frontends.pjrt.native.tasks import ASKS
 from shardc.hlo.errors import InputError, RunError
 from shardc.native.drive.records import FINISHED
 
 __all__ = ["StepWorker"]
 
+
+T = TypeVar("T")
 
 #: What native code asks whether a task belongs to Python that a step calls.
 _RUN_INSIDE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t)
@@ -41,12 +46,27 @@ class StepWorker:
             address("shardc_pjrt_serve_inside")
         )
         self._return_to = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_size_t)(address("shardc_pjrt_return_to"))
+        self._take_turn = ctypes.CFUNCTYPE(ctypes.c_int64)(address("shardc_pjrt_take_turn"))
+        self._lock = threading.Lock()
+        self._turns: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._inside = _RUN_INSIDE(self._run_inside)
         self._calling: list[int] = []
         self._thread = threading.Thread(target=self._work, name="shardc-steps", daemon=True)
         self._thread.start()
         atexit.register(self._end)
         os.register_at_fork(after_in_child=self._fork)
+
+    def in_turn(self, function: Callable[[], T]) -> T:
+        """What ``function`` gives, called behind all steps that were asked for before and in front of those asked for
+        later: where the processes of a job come together, they do so in one order."""
+        if threading.current_thread() is self._thread:
+            return function()
+        turn: Future[T] = Future()
+        with self._lock:
+            if not self._take_turn():
+                raise MemoryError("there is no memory left on this machine")
+            self._turns.append((turn, function))
+        return turn.result()
 
     def add(self, program: LoadedProgram) -> None:
         """``program`` may run; it stays until native code releases it."""
@@ -63,6 +83,9 @@ class StepWorker:
         if state == RELEASE_PROGRAM:
             self._programs.pop(handle, None)
             return OVER, 0
+        if state == TURN:
+            self._do_turn()
+            return OVER, 0
         program = self._programs[handle]
         driver = program.driver
         try:
@@ -76,6 +99,14 @@ class StepWorker:
         except BaseException as error:
             driver.abandon()
             return FAIL, self._error(error)
+
+    def _do_turn(self) -> None:
+        with self._lock:
+            turn, function = self._turns.popleft()
+        try:
+            turn.set_result(function())
+        except BaseException as error:
+            turn.set_exception(error)
 
     @contextmanager
     def _python_of(self, handle: int) -> Iterator[None]:

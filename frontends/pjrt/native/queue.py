@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shardc.frontends.pjrt.native.events import FOREVER
-from shardc.frontends.pjrt.native.tasks import NEW, POISONED, TaskRecord, finish_task, go_on, start_task
+from shardc.frontends.pjrt.native.tasks import NEW, POISONED, TaskRecord, finish_task, go_on, make_turn, start_task
 from shardc.native.drive.records import FINISHED
 from shardc.native.lowlevel.builtins import as_i32, exported, static
 from shardc.native.lowlevel.kinds import address, i32, i64
@@ -18,16 +18,17 @@ from shardc.native.lowlevel.system import sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
-    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "SERVE_NEXT", "STOPPED", "add_task", "close_queue",
+    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "SERVE_NEXT", "STOPPED", "TURN", "add_task", "close_queue",
     "current_functions", "current_program", "end_step_here", "is_idle", "leave_queue", "lock_queue",
-    "release_program", "return_to", "serve", "serve_inside", "set_calling", "unlock_queue",
+    "release_program", "return_to", "serve", "serve_inside", "set_calling", "take_turn", "unlock_queue",
 ]  # fmt: skip
 
 #: What the worker tells `serve` about the task that it came back with: there was none, it goes on, it is over, it has
 #: failed.
 SERVE_NEXT, CONTINUE, OVER, FAIL = 0, 1, 2, 3
-#: What `serve` comes back with besides states of tasks: there is no more to do, or a program that nobody runs any more.
-STOPPED, RELEASE_PROGRAM = 200, 201
+#: What `serve` comes back with besides states of tasks: there is no more to do, a program that nobody runs any more, or
+#: a function of Python's that has its turn.
+STOPPED, RELEASE_PROGRAM, TURN = 200, 201, 202
 
 #: Nanoseconds that the worker watches for tasks before it sleeps.
 _SPIN = 20_000
@@ -105,6 +106,18 @@ def end_step_here() -> None:
 def current_program() -> address:
     """The program of the task that `serve` came back with."""
     return address_of(TaskRecord.at(QUEUE.current).program)
+
+
+@exported("shardc_pjrt_take_turn")
+def take_turn() -> i64:
+    """Python gets a turn behind the tasks that wait; 0 where there is no memory."""
+    at = make_turn(TURN)
+    if at == 0:
+        return 0
+    lock_queue()
+    add_task(at, False)
+    unlock_queue()
+    return 1
 
 
 @exported("shardc_pjrt_current_functions")

@@ -27,7 +27,7 @@ from shardc.native.lowlevel.system import now
 
 __all__ = [
     "ASKS", "NEW", "POISONED", "Addresses", "TaskRecord", "await_event_of", "drop_task", "finish_task", "go_on",
-    "make_blocks", "make_task", "start_task",
+    "make_blocks", "make_task", "make_turn", "start_task",
 ]  # fmt: skip
 
 #: `TaskRecord.state` besides what the drive loop returns: not begun, Python is asked before it begins, and an argument
@@ -87,6 +87,18 @@ def make_task(program: ProgramRecord) -> address:
     task.arguments = Addresses.at(at + _HEADER).items
     task.results = task.arguments.behind(arguments)
     task.events = task.results.behind(step.blocks)
+    return at
+
+
+def make_turn(state: i64) -> address:
+    """A task without a program, which Python does; null where there is no memory."""
+    at = allocate(class_of(_HEADER))
+    if at == 0:
+        return at
+    fill_memory(at, 0, _HEADER)
+    task = TaskRecord.at(at)
+    task.size_class = class_of(_HEADER)
+    task.state = state
     return at
 
 
