@@ -30,7 +30,7 @@ NEEDS = {
     "orbax_checkpoints": (("orbax.checkpoint",), 0.0),
 }
 #: In every run; the others are in the full one.
-SHORT = {"optax_optimizers", "equinox_modules"}
+SHORT = {"equinox_modules"}
 
 
 def told_by(script: str, platform: str, folder: Path) -> list[tuple[str, list[list[float]]]]:
