@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
 from shardc.native.llvm.symbols import addresses_for
-from shardc.native.llvm.target import Target, host_target, target_machine
+from shardc.native.llvm.target import Target, borrow_target_machine, host_target, target_machine
 from shardc.native.llvm.unlocked import emit_object, run_passes
 
 __all__ = [
@@ -46,18 +47,17 @@ def compile_ir(module: ir.Module | str, target: Target | None = None, *, opt: in
     subexpressions, peepholes); LLVM's loop vectoriser is never asked. The bytes depend on the IR text, the target
     and LLVM's version only.
     """
-    parsed, machine = _optimised(module, target, opt, verify)
-    return emit_object(machine, parsed)
+    with borrow_target_machine(target, opt=opt) as machine:
+        return emit_object(machine, _optimised(module, machine, target, verify=verify))
 
 
 def emit_assembly(module: ir.Module | str, target: Target | None = None, *, opt: int = 2) -> str:
     """The assembly text of what `compile_ir` would make, for people."""
-    parsed, machine = _optimised(module, target, opt, True)
-    return str(machine.emit_assembly(parsed))
+    with borrow_target_machine(target, opt=opt) as machine:
+        return str(machine.emit_assembly(_optimised(module, machine, target)))
 
 
-def _optimised(module: ir.Module | str, target: Target | None, opt: int, verify: bool) -> tuple[Any, Any]:
-    machine = target_machine(target, opt=opt)
+def _optimised(module: ir.Module | str, machine: Any, target: Target | None, *, verify: bool = True) -> Any:
     parsed = llvm.parse_assembly(str(module), llvm.create_context())
     parsed.triple = (target or host_target()).triple
     parsed.data_layout = str(machine.target_data)
@@ -71,7 +71,7 @@ def _optimised(module: ir.Module | str, target: Target | None, opt: int, verify:
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     run_passes(passes, parsed, builder)
-    return parsed, machine
+    return parsed
 
 
 class Loaded:
@@ -81,8 +81,8 @@ class Loaded:
     """
 
     def __init__(self, jit: Any, tracker: Any, addresses: Mapping[str, int], keep: Sequence[object]) -> None:
+        self._tracker = tracker  # the first to go
         self._jit = jit
-        self._tracker = tracker
         self._addresses = dict(addresses)
         self._keep = tuple(keep)
 
@@ -144,7 +144,6 @@ def load_object(
     missing = [n for n in needed if n not in given and n not in known]
     if missing:
         raise LookupError(f"the object needs symbols that it may not have: {', '.join(missing)}")
-    jit = llvm.create_lljit_compiler(target_machine(target), use_jit_link=True)
     library = llvm.JITLibraryBuilder()
     for each in objects:
         library.add_object_img(each)
@@ -152,8 +151,35 @@ def load_object(
         library.import_symbol(name, address)
     for name in exports:
         library.export_symbol(name)
-    tracker = library.link(jit, "shardc")
+    jit, tracker = _linker(target or host_target()).link(library)
     return Loaded(jit, tracker, {name: tracker[name] for name in exports}, keep)
+
+
+class _Linker:
+    """LLVM's linker for a target: to make one takes longer than to link a small object. It keeps some bytes of every
+    library that it ever linked, so it is made anew after `most` of them, and goes with the last of its libraries."""
+
+    most = 256
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._lock = threading.Lock()
+        self._jit: Any = None
+        self._count = 0
+
+    def link(self, library: Any) -> tuple[Any, Any]:
+        """The linker and the tracker of ``library``, linked under a name of its own."""
+        with self._lock:
+            if self._jit is None or self._count == self.most:
+                self._jit, self._count = llvm.create_lljit_compiler(target_machine(self._target), use_jit_link=True), 0
+            self._count += 1
+            jit, name = self._jit, f"shardc.{self._count}"
+        return jit, library.link(jit, name)
+
+
+@lru_cache(maxsize=8)
+def _linker(target: Target) -> _Linker:
+    return _Linker(target)
 
 
 def undefined_symbols(*objects: bytes) -> list[str]:

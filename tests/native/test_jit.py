@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from llvmlite import ir
 
 from shardc.native.llvm import blas, jit, symbols, unlocked
-from shardc.native.llvm.target import Target, host_target, named_target
+from shardc.native.llvm.target import Target, _free_machines, host_target, named_target
 from shardc.native.math.vector import F32, F64, I1, I8, I32, I64, INTRINSICS, PTR, constant, intrinsic, with_lanes
 
 
@@ -59,6 +60,37 @@ def test_same_bytes_in_every_process() -> None:
         )
         outputs.add(done.stdout)
     assert len(outputs) == 1
+
+
+def adder(number: float) -> ir.Module:
+    module = jit.new_module("adder")
+    f = ir.Function(module, ir.FunctionType(ir.DoubleType(), [ir.DoubleType()]), "f")
+    b = ir.IRBuilder(f.append_basic_block())
+    b.ret(b.fadd(f.args[0], constant(F64, number)))
+    return module
+
+
+def test_same_bytes_of_a_target_machine_that_was_used() -> None:
+    first = [jit.compile_ir(adder(k)) for k in range(20)]
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda k: jit.compile_ir(adder(k)), range(20))) == first
+    before = len(_free_machines(host_target(), 2))
+    jit.compile_ir(adder(0.5))
+    assert len(_free_machines(host_target(), 2)) == before
+    with pytest.raises(RuntimeError, match="expected"):
+        jit.compile_ir("nonsense")
+
+
+def test_linkers_are_made_anew_and_their_functions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit._Linker, "most", 3)
+    call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
+    loaded = {k: jit.load_object(jit.compile_ir(adder(k)), ["f"]) for k in range(8)}
+    assert len({id(one._jit) for one in loaded.values()}) in (3, 4)
+    assert [call(one.address("f"))(0.0) for one in loaded.values()] == list(range(8))
+    for k in (0, 2, 3, 4, 5, 7):
+        del loaded[k]
+    again = jit.load_object(jit.compile_ir(adder(9)), ["f"])
+    assert [call(one.address("f"))(0.0) for one in (*loaded.values(), again)] == [1, 6, 9]
 
 
 def test_unknown_symbols_are_not_resolved() -> None:
