@@ -88,6 +88,7 @@ def load_program(
         outputs=ctypes.addressof(records),
         num_outputs=len(outputs),
         asks=int(transport.process_count > 1),
+        calls=int(bool(executable.hosts)),
     )
     record.step = reference(ctypes.addressof(native.record))
     return LoadedProgram(driver, record, functions, (native, places, arguments, records, kept))

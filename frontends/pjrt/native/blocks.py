@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from shardc.frontends.pjrt.native.events import complete_event
 from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_back
-from shardc.frontends.pjrt.native.records import BORROWED, FOREIGN, OWN, BlockRecord, DeviceRecord, EventRecord
+from shardc.frontends.pjrt.native.records import BORROWED, FOREIGN, OWN, READER, BlockRecord, DeviceRecord, EventRecord
 from shardc.native.lowlevel.builtins import exported
 from shardc.native.lowlevel.kinds import address, i64
 from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, Atomic, address_of
 
-__all__ = ["borrow_block", "is_reusable", "keep_block", "make_block", "release_block", "view_block"]
+__all__ = [
+    "borrow_block",
+    "is_read",
+    "is_reusable",
+    "keep_block",
+    "make_block",
+    "release_block",
+    "release_references",
+    "view_block",
+]
 
 #: Bytes of a block's record, and the alignment of elements.
 _LINE = 64
@@ -67,7 +76,6 @@ def _new(size_class: i64) -> address:
     if at != 0:
         block = BlockRecord.at(at)
         block.references.store(1, RELAXED)
-        block.size_class = size_class
         block.device = None
         block.done = None
         block.on_delete.function = None
@@ -92,7 +100,12 @@ def keep_block(block: BlockRecord) -> None:
 @exported("shardc_pjrt_release_block")
 def release_block(block: BlockRecord) -> None:
     """One reference less."""
-    if block.references.add(-1, ACQ_REL) != 1:
+    release_references(block, 1)
+
+
+def release_references(block: BlockRecord, references: i64) -> None:
+    """One reference less, of a handle (1) or of a step in the queue (`READER`)."""
+    if block.references.add(-references, ACQ_REL) != references:
         return
     device = block.device
     if device is not None:
@@ -103,9 +116,15 @@ def release_block(block: BlockRecord) -> None:
     on_delete = block.on_delete.function
     if on_delete is not None:
         on_delete(block.data, block.on_delete.argument)
-    give_back(address_of(block), block.size_class)
+    give_back(address_of(block), class_of(_LINE + (block.nbytes if block.owner == OWN else 0)))
 
 
-def is_reusable(block: BlockRecord, references: i64) -> bool:
-    """May who has so many references write results into it? Memory that others lent is never written."""
-    return block.owner == OWN and block.references.load(ACQUIRE) == references
+def is_reusable(block: BlockRecord, handles: i64) -> bool:
+    """May who has so many references, as handles have them, write results into it behind all steps in the queue?
+    Memory that others lent is never written."""
+    return block.owner == OWN and block.references.load(ACQUIRE) & (READER - 1) == handles
+
+
+def is_read(block: BlockRecord) -> bool:
+    """Does a step in the queue read or write it?"""
+    return block.references.load(ACQUIRE) >= READER

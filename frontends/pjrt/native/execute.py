@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
@@ -17,7 +18,15 @@ from shardc.frontends.pjrt.native.errors import (
 )
 from shardc.frontends.pjrt.native.events import done_event, keep_event, make_event
 from shardc.frontends.pjrt.native.programs import OutputRecord, ProgramRecord
-from shardc.frontends.pjrt.native.queue import QUEUE, add_task, end_step_here, is_idle, lock_queue, unlock_queue
+from shardc.frontends.pjrt.native.queue import (
+    QUEUE,
+    add_task,
+    end_step_here,
+    is_idle,
+    lock_queue,
+    run_task,
+    unlock_queue,
+)
 from shardc.frontends.pjrt.native.records import (
     DONATED,
     LIVE,
@@ -35,19 +44,22 @@ from shardc.frontends.pjrt.native.tasks import (
     finish_task,
     make_blocks,
     make_task,
-    start_task,
 )
-from shardc.native.drive.records import FINISHED
 from shardc.native.lowlevel.builtins import exported, static_text
 from shardc.native.lowlevel.kinds import Count, address, i64
 from shardc.native.lowlevel.records import RELAXED, Record, Span
+from shardc.native.lowlevel.system import pthread_self
 
-__all__ = ["execute"]
+__all__ = ["EXECUTE_FUNCTIONS", "execute"]
 
 #: Nanoseconds of a step that the caller runs: handing it over takes about as long.
 _SMALL = 100_000
 
 _DELETED_PROGRAM = static_text("shardc_pjrt_deleted_program", "the executable was deleted: load it again")
+_CALLED_BY_ITSELF = static_text(
+    "shardc_pjrt_called_by_itself",
+    "the executable is called by a function of Python that it calls itself\n  fix: take the inner call out",
+)
 _FORKED = static_text(
     "shardc_pjrt_forked",
     "this process was forked from one that uses shardc, whose threads are not in it\n"
@@ -103,19 +115,12 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
         unlock_queue()
         return _run_at_once(at, args)
     error = _promise(task, args)
-    if error != 0:
-        unlock_queue()
-        drop_task(at)
-        return error
-    calls_python = QUEUE.calls_python != 0
-    if calls_python:
-        unlock_queue()
-        if QUEUE.run_inside(at) != 0:
-            return 0
-        lock_queue()
-    add_task(at, False)
+    if error == 0:
+        add_task(at)
     unlock_queue()
-    return 0
+    if error != 0:
+        drop_task(at)
+    return error
 
 
 def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> address:
@@ -124,6 +129,8 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
         return fail(FAILED_PRECONDITION, _DELETED_PROGRAM)
     if QUEUE.forked != 0:
         return fail(FAILED_PRECONDITION, _FORKED)
+    if program.is_running != 0 and program.caller == pthread_self():
+        return fail(FAILED_PRECONDITION, _CALLED_BY_ITSELF)
     if args.num_devices != program.step.devices:
         return fail(INVALID_ARGUMENT, _WRONG_DEVICES)
     if args.num_args != program.num_arguments:
@@ -138,25 +145,19 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
 def _is_small(task: TaskRecord) -> bool:
     """Can the caller run the step itself, without waiting and without Python?"""
     program = task.program
-    if program.asks != 0 or task.num_events != 0 or task.error != 0:
+    if program.asks + program.calls != 0 or task.num_events != 0 or task.error != 0:
         return False
-    return program.expected != 0 and program.expected < _SMALL
+    return program.is_running == 0 and program.expected != 0 and program.expected < _SMALL
 
 
 def _run_at_once(at: address, args: LoadedExecutableExecuteArgs) -> address:
-    """Run a step on the caller's thread; what needs Python is left to the worker."""
+    """Run a step on the caller's thread."""
     task = TaskRecord.at(at)
-    if start_task(task) == FINISHED:
-        error = _make_buffers(task, args, EventRecord.at(done_event()))
-        end_step_here()
-        finish_task(at, 0)
-        return error
-    error = _promise(task, args)
-    lock_queue()
-    QUEUE.is_running = 0
-    add_task(at, True)
-    unlock_queue()
-    return error
+    error = run_task(at)
+    refused = _make_buffers(task, args, EventRecord.at(done_event())) if error == 0 else _promise(task, args)
+    end_step_here()
+    finish_task(at, error)
+    return refused
 
 
 def _promise(task: TaskRecord, args: LoadedExecutableExecuteArgs) -> address:
@@ -265,3 +266,7 @@ def _block_of(task: TaskRecord, output: OutputRecord, row: i64, device: DeviceRe
     block = task.results[task.program.step.result_records[output.number].block_of[row]]
     keep_block(BlockRecord.at(block))
     return block
+
+
+#: By PJRT's names.
+EXECUTE_FUNCTIONS: Mapping[str, Callable[..., object]] = {"LoadedExecutable_Execute": execute}

@@ -24,7 +24,9 @@ from shardc.frontends.pjrt.native import (
     entries,
     errors,
     events,
+    execute,
     layouts,
+    queue,
     trampoline,
     transfers,
 )
@@ -32,6 +34,7 @@ from shardc.frontends.pjrt.native.entries import entries_text, entry_symbol
 from shardc.frontends.pjrt.native.trampoline import ENTRIES, INTERPRETER, EntryTable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError, UnsupportedError
+from shardc.launcher.driver import native_step
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.llvm.target import Target, host_target
 from shardc.native.lowlevel.builtins import symbol_of
@@ -41,7 +44,22 @@ from shardc.native.threads import meeting
 __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
-_MODULES = (errors, events, blocks, buffers, devices, clients, contexts, layouts, transfers, trampoline, meeting)
+_MODULES = (
+    errors,
+    events,
+    blocks,
+    buffers,
+    devices,
+    clients,
+    contexts,
+    layouts,
+    transfers,
+    execute,
+    queue,
+    native_step,
+    trampoline,
+    meeting,
+)
 
 #: What an error of ours is called by PJRT's numbers.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -207,6 +225,7 @@ def _key() -> str:
     folders = [Path(entries.__file__).parent, Path(entries.__file__).parents[1] / "abi"]
     folders += [native / part for part in ("lowlevel", "threads", "llvm", "drive", "collectives")]
     digest = hashlib.sha256()
-    for path in sorted(p for folder in folders for p in folder.glob("*.py")):
+    files = [Path(native_step.__file__), *(p for folder in folders for p in folder.glob("*.py"))]
+    for path in sorted(files):
         digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -32,7 +32,8 @@ class ProgramRecord(Record):
     """A loaded program's handle. ``number`` is what Python knows it by, in functions behind trampolines.
 
     ``devices`` are the records of this process's, in the order of the step's rows. ``asks`` says that Python has
-    something to do before each step. ``expected`` is how many nanoseconds a step takes: 0 before the first one.
+    something to do before each step, ``calls`` that the step calls Python. ``expected`` is how many nanoseconds a step
+    takes: 0 before the first one. ``is_running`` while there is one, which has called Python on the thread ``caller``.
     """
 
     vtable: address
@@ -45,5 +46,8 @@ class ProgramRecord(Record):
     num_donated: i64
     outputs: Span[OutputRecord]
     num_outputs: i64
-    asks: i64
+    asks: i32
+    calls: i32
     expected: i64
+    is_running: i64
+    caller: address

@@ -1,57 +1,79 @@
 """The queue of executions. All steps of a process run in the order in which they were asked for, one after another.
 
-A worker, which is a thread of Python, stays in `serve` without Python's lock and comes back for what a step needs of
-Python. Who asks for a small step whose arguments are there while nothing else waits or runs, runs it at once.
+A worker, which is a thread of Python, stays in `serve` without Python's lock; what a step needs of Python is asked by
+``QueueRecord.attend``. Who asks for a small step whose arguments are there while nothing else waits or runs, runs it at
+once.
+
+While a step *stands still* because a function of Python is called, which may itself run programs or wait for arrays,
+another worker goes on with the steps that neither wait for that one nor write over what it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardc.frontends.pjrt.native.events import FOREVER
-from shardc.frontends.pjrt.native.tasks import NEW, POISONED, TaskRecord, finish_task, go_on, make_turn, start_task
+from shardc.frontends.pjrt.native.programs import ProgramRecord
+from shardc.frontends.pjrt.native.tasks import (
+    NEW,
+    POISONED,
+    TaskRecord,
+    enqueue,
+    finish_task,
+    go_on,
+    is_ready,
+    make_turn,
+    start_task,
+)
 from shardc.native.drive.records import FINISHED
-from shardc.native.lowlevel.builtins import as_i32, exported, static
-from shardc.native.lowlevel.kinds import address, i32, i64
-from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Atomic, Record, address_of
-from shardc.native.lowlevel.system import sched_yield
+from shardc.native.lowlevel.builtins import as_i32, exported, local, static
+from shardc.native.lowlevel.kinds import Pointer, address, i32, i64
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Atomic, Record
+from shardc.native.lowlevel.system import now, pthread_self, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
-    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "SERVE_NEXT", "STOPPED", "TURN", "add_task", "close_queue",
-    "current_functions", "current_program", "end_step_here", "is_idle", "leave_queue", "lock_queue",
-    "release_program", "return_to", "serve", "serve_inside", "set_calling", "take_turn", "unlock_queue",
+    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "TURN", "Question", "add_task", "close_queue",
+    "end_step_here", "is_idle", "leave_queue", "lock_queue", "open_queue", "release_program", "run_task", "serve",
+    "stand_still", "step_again", "take_turn", "unlock_queue",
 ]  # fmt: skip
 
-#: What the worker tells `serve` about the task that it came back with: there was none, it goes on, it is over, it has
-#: failed.
-SERVE_NEXT, CONTINUE, OVER, FAIL = 0, 1, 2, 3
-#: What `serve` comes back with besides states of tasks: there is no more to do, a program that nobody runs any more, or
-#: a function of Python's that has its turn.
-STOPPED, RELEASE_PROGRAM, TURN = 200, 201, 202
+#: What Python answers about a step: it goes on, it is over, it has failed.
+CONTINUE, OVER, FAIL = 1, 2, 3
+#: What Python is asked besides states of tasks: to forget a program, and to call a function that has its turn.
+RELEASE_PROGRAM, TURN = 200, 201
 
-#: Nanoseconds that the worker watches for tasks before it sleeps.
-_SPIN = 20_000
+#: Nanoseconds that a worker watches for tasks before it sleeps; that it sleeps while a step stands still, where what
+#: it waits for does not ring; and at the most.
+_SPIN, _LOOK, _FOREVER = 20_000, 1_000_000, (1 << 63) - 1
+
+
+class Question(Record):
+    """What Python is asked: about a program in a state, whose step calls ``functions`` (the address of a
+    `HostFunctionsRecord`, or 0). Python answers with an error where one is to be had, which the asker then has."""
+
+    program: Pointer[ProgramRecord]
+    state: i64
+    functions: address
+    error: address
 
 
 class QueueRecord(Record):
-    """Under ``lock``: the tasks from ``first`` to ``last``, and whether somebody ``is_running`` a step. ``bell`` rings
-    when the worker has something to do; ``current`` is the task that it asks Python about.
+    """Under ``lock``: the tasks from ``first`` to ``last``, whether somebody ``is_running`` a step, how many are
+    ``standing`` still, and how many ``workers`` there are. ``bell`` rings when a worker may have something to do.
 
-    While the worker ``calls_python`` for a step, ``run_inside`` takes the address of a task and says whether it was
-    asked for by that Python, and has been run.
+    ``attend`` asks Python.
     """
 
     lock: Atomic[i32]
-    is_running: i32
+    is_running: i64
+    standing: i64
+    workers: i64
     first: address
     last: address
-    current: address
-    closed: i32
-    forked: i32
+    closed: i64
+    forked: i64
     bell: Meeting
-    calls_python: i32
-    run_inside: Callable[[address], i64]
+    attend: Callable[[Question], i64]
 
 
 QUEUE = static(QueueRecord, "shardc_pjrt_queue")
@@ -71,21 +93,15 @@ def is_idle() -> bool:
     return QUEUE.first == 0 and QUEUE.is_running == 0
 
 
-def add_task(at: address, in_front: bool) -> None:
+def add_task(at: address) -> None:
     """A task for the worker; under the lock."""
     task = TaskRecord.at(at)
-    if in_front:
-        task.next = QUEUE.first
+    enqueue(task)
+    if QUEUE.last == 0:
         QUEUE.first = at
-        if QUEUE.last == 0:
-            QUEUE.last = at
     else:
-        task.next = 0
-        if QUEUE.last == 0:
-            QUEUE.first = at
-        else:
-            TaskRecord.at(QUEUE.last).next = at
-        QUEUE.last = at
+        TaskRecord.at(QUEUE.last).next = at
+    QUEUE.last = at
     _ring()
 
 
@@ -94,85 +110,23 @@ def _ring() -> None:
 
 
 def end_step_here() -> None:
-    """The caller's own step is over: the worker may go on."""
+    """The caller runs no step any more: a worker may go on."""
     lock_queue()
     QUEUE.is_running = 0
-    if QUEUE.first != 0:
+    if QUEUE.first != 0 or QUEUE.standing != 0:
         _ring()
     unlock_queue()
 
 
-@exported("shardc_pjrt_current_program")
-def current_program() -> address:
-    """The program of the task that `serve` came back with."""
-    return address_of(TaskRecord.at(QUEUE.current).program)
-
-
-@exported("shardc_pjrt_take_turn")
-def take_turn() -> i64:
-    """Python gets a turn behind the tasks that wait; 0 where there is no memory."""
-    at = make_turn(TURN)
-    if at == 0:
-        return 0
-    lock_queue()
-    add_task(at, False)
-    unlock_queue()
-    return 1
-
-
-@exported("shardc_pjrt_current_functions")
-def current_functions() -> address:
-    """The functions that the current task calls; see `shardc.frontends.pjrt.native.contexts`."""
-    return TaskRecord.at(QUEUE.current).functions
-
-
-@exported("shardc_pjrt_set_calling")
-def set_calling(begins: i32, run_inside: Callable[[address], i64]) -> None:
-    """The worker begins to call functions of Python, or has ended."""
-    QUEUE.run_inside = run_inside
-    QUEUE.calls_python = begins
-
-
-@exported("shardc_pjrt_serve_inside")
-def serve_inside(at: address, answer: i32, error: address) -> i64:
-    """The task ``at`` within the step that calls Python: as `serve`, with `FINISHED` when it is over."""
-    task = TaskRecord.at(at)
-    QUEUE.current = at
-    if answer in (OVER, FAIL):
-        finish_task(at, error)
-        return FINISHED
-    state = start_task(task) if answer == SERVE_NEXT else go_on(task)
-    if state == POISONED:
-        error_there = task.error
-        task.error = 0
-        finish_task(at, error_there)
-        return FINISHED
-    task.state = state
-    if state == FINISHED:
-        finish_task(at, error)
-    return state
-
-
-@exported("shardc_pjrt_return_to")
-def return_to(at: address) -> address:
-    """The current task is ``at``; gives the one before."""
-    before = QUEUE.current
-    QUEUE.current = at
-    return before
-
-
-@exported("shardc_pjrt_release_program")
-def release_program(at: address) -> None:
-    """Python forgets a program as soon as the tasks before are done; ``at`` is a task of it."""
-    TaskRecord.at(at).state = RELEASE_PROGRAM
-    lock_queue()
-    add_task(at, False)
-    unlock_queue()
+@exported("shardc_pjrt_open_queue")
+def open_queue(attend: Callable[[Question], i64]) -> None:
+    """Before the first worker."""
+    QUEUE.attend = attend
 
 
 @exported("shardc_pjrt_close_queue")
 def close_queue() -> None:
-    """The worker ends when all tasks are done."""
+    """Workers end when all tasks are done."""
     lock_queue()
     QUEUE.closed = 1
     _ring()
@@ -185,59 +139,144 @@ def leave_queue() -> None:
     QUEUE.forked = 1
 
 
-def _next_task() -> address:
-    """The first task, whose step is the worker's from now on; null when the queue is closed."""
+@exported("shardc_pjrt_release_program")
+def release_program(program: ProgramRecord) -> bool:
+    """Have Python forget a program as soon as the tasks before are done; false where there is no memory for that."""
+    at = make_turn(RELEASE_PROGRAM)
+    if at != 0:
+        TaskRecord.at(at).program = program
+        _add_turn(at)
+    return at != 0
+
+
+@exported("shardc_pjrt_take_turn")
+def take_turn() -> bool:
+    """Python gets a turn behind the tasks that wait; false where there is no memory."""
+    at = make_turn(TURN)
+    if at != 0:
+        _add_turn(at)
+    return at != 0
+
+
+def _add_turn(at: address) -> None:
+    lock_queue()
+    add_task(at)
+    unlock_queue()
+
+
+@exported("shardc_pjrt_stand_still")
+def stand_still(program: ProgramRecord) -> bool:
+    """The caller, who runs a step of ``program``, calls a function of Python. Must another worker begin?"""
+    program.caller = pthread_self()
+    lock_queue()
+    QUEUE.is_running = 0
+    QUEUE.standing += 1
+    missing = QUEUE.standing >= QUEUE.workers
+    _ring()
+    unlock_queue()
+    return missing
+
+
+@exported("shardc_pjrt_step_again")
+def step_again(program: ProgramRecord) -> None:
+    """The function has returned: wait until no other step runs."""
     while True:
         seen = QUEUE.bell.count.load(ACQUIRE)
         lock_queue()
-        found = QUEUE.first
-        if found != 0 and QUEUE.is_running == 0:
-            QUEUE.first = TaskRecord.at(found).next
-            if QUEUE.first == 0:
-                QUEUE.last = 0
+        free = QUEUE.is_running == 0
+        if free:
             QUEUE.is_running = 1
-            unlock_queue()
-            return found
-        ends = QUEUE.closed != 0 and found == 0
+            QUEUE.standing -= 1
         unlock_queue()
-        if ends:
-            return found
-        wait(QUEUE.bell, as_i32(seen + 1), _SPIN, FOREVER)
+        if free:
+            program.caller = 0
+            return
+        wait(QUEUE.bell, as_i32(seen + 1), 0, _FOREVER)
+
+
+def run_task(at: address) -> address:
+    """Run a step to its end; answers the error that it ends with, or null."""
+    task = TaskRecord.at(at)
+    program = task.program
+    question = local(Question)
+    question.program = program
+    question.functions = task.functions
+    question.error = 0
+    if task.state != NEW:
+        question.state = task.state
+        QUEUE.attend(question)
+        return question.error
+    program.is_running = 1
+    state = start_task(task)
+    while state != FINISHED:
+        if state == POISONED:
+            question.error = task.error
+            task.error = 0
+            break
+        question.state = state
+        if QUEUE.attend(question) != CONTINUE:
+            break
+        state = go_on(task)
+    program.is_running = 0
+    return question.error
 
 
 @exported("shardc_pjrt_serve")
-def serve(answer: i32, error: address) -> i64:
-    """Run tasks until one needs Python; ``answer`` says what is to be done with the one that did.
-
-    Comes back with how the drive loop did, with `ASKS` before a step, `RELEASE_PROGRAM`, or `STOPPED`.
-    """
-    at = QUEUE.current
-    if answer == CONTINUE:
-        state = go_on(TaskRecord.at(at))
-        if state != FINISHED:
-            return state
-    if answer != SERVE_NEXT:
-        _finish(at, error)
-    while True:
+def serve() -> None:
+    """Be a worker until the queue is closed, or there are more of them than of use."""
+    lock_queue()
+    QUEUE.workers += 1
+    unlock_queue()
+    at = _next_task()
+    while at != 0:
+        error = run_task(at)
+        end_step_here()
+        finish_task(at, error)
         at = _next_task()
-        if at == 0:
-            return STOPPED
-        task = TaskRecord.at(at)
-        if task.state == NEW:
-            state = start_task(task)
-            if state == POISONED:
-                error_there = task.error
-                task.error = 0
-                _finish(at, error_there)
-                continue
-            task.state = state
-        if task.state != FINISHED:
-            QUEUE.current = at
-            return task.state
-        _finish(at, 0)
 
 
-def _finish(at: address, error: address) -> None:
-    QUEUE.current = 0
-    end_step_here()
-    finish_task(at, error)
+def _next_task() -> address:
+    """The next task, whose step is the caller's from now on; null where the caller is to end."""
+    null: address = 0
+    while True:
+        seen = QUEUE.bell.count.load(ACQUIRE)
+        lock_queue()
+        found = _take_task() if QUEUE.is_running == 0 else null
+        if found != 0:
+            QUEUE.is_running = 1
+            unlock_queue()
+            return found
+        # One more than those that stand still goes on; another one is kept for the next time.
+        ends = (QUEUE.closed != 0 and QUEUE.first == 0) or QUEUE.workers > QUEUE.standing + 2
+        if ends:
+            QUEUE.workers -= 1
+        end = _FOREVER if QUEUE.standing == 0 else now() + _LOOK
+        unlock_queue()
+        if ends:
+            return null
+        wait(QUEUE.bell, as_i32(seen + 1), _SPIN, end)
+
+
+def _take_task() -> address:
+    """The first task in the queue that can run, out of the queue; under the lock."""
+    before: address = 0
+    at = QUEUE.first
+    while at != 0 and QUEUE.standing != 0 and not _may_overtake(TaskRecord.at(at)):
+        before = at
+        at = TaskRecord.at(at).next
+    if at != 0:
+        following = TaskRecord.at(at).next
+        if before == 0:
+            QUEUE.first = following
+        else:
+            TaskRecord.at(before).next = following
+        if QUEUE.last == at:
+            QUEUE.last = before
+    return at
+
+
+def _may_overtake(task: TaskRecord) -> bool:
+    """May a task run before those that stand still, or wait?"""
+    if task.follows != 0:
+        return False
+    return task.program.asks == 0 and task.program.is_running == 0 and is_ready(task)

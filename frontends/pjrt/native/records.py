@@ -20,9 +20,9 @@ from shardc.native.threads.meeting import Meeting
 
 __all__ = [
     "BORROWED", "CLOSED", "DELETED", "DONATED", "FOREIGN", "IMMORTAL", "LARGE_CLASSES", "LIVE", "MAX_RANK", "OWN",
-    "SMALL_CLASSES", "SPARES", "BlockRecord", "BufferRecord", "ClientRecord", "DescriptionRecord", "DeviceRecord",
-    "ErrorRecord", "EventRecord", "MemoryPoolRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall", "TextRecord",
-    "WaiterRecord",
+    "READER", "SMALL_CLASSES", "SPARES", "BlockRecord", "BufferRecord", "ClientRecord", "DescriptionRecord",
+    "DeviceRecord", "ErrorRecord", "EventRecord", "MemoryPoolRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall",
+    "TextRecord", "WaiterRecord",
 ]  # fmt: skip
 
 #: References of what is never released.
@@ -33,6 +33,9 @@ LIVE, DELETED, DONATED = 0, 1, 2
 
 #: Whose memory a block is: the plug-in's, the client's for as long as it is told, or somebody else's.
 OWN, BORROWED, FOREIGN = 0, 1, 2
+
+#: A reference to a block that a step in the queue has.
+READER = 1 << 32
 
 #: Dimensions that an array may have.
 MAX_RANK = 64
@@ -157,14 +160,13 @@ class OnDeleteCall(Record):
 class BlockRecord(Record):
     """Memory for elements. ``done`` completes, or ``on_delete`` is called, when the last reference is released.
 
-    ``size_class``: where the pool keeps this record and, where the memory is its own, the elements behind it.
+    ``references`` counts those of handles below, and above (in units of `READER`) those of steps in the queue.
     """
 
-    references: Atomic[i32]
-    owner: i32
+    references: Atomic[i64]
+    owner: i64
     data: address
     nbytes: i64
-    size_class: i64
     device: Pointer[DeviceRecord] | None
     done: Pointer[EventRecord] | None
     on_delete: OnDeleteCall

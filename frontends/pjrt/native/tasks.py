@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Annotated
 
-from shardc.frontends.pjrt.native.blocks import is_reusable, keep_block, make_block, release_block
+from shardc.frontends.pjrt.native.blocks import is_read, is_reusable, keep_block, make_block, release_references
 from shardc.frontends.pjrt.native.errors import no_memory, release_error
 from shardc.frontends.pjrt.native.events import (
     await_event,
@@ -17,17 +17,17 @@ from shardc.frontends.pjrt.native.events import (
 )
 from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_back
 from shardc.frontends.pjrt.native.programs import ProgramRecord
-from shardc.frontends.pjrt.native.records import BlockRecord, DeviceRecord, EventRecord
+from shardc.frontends.pjrt.native.records import READER, BlockRecord, DeviceRecord, EventRecord
 from shardc.launcher.driver.native_step import DriverRecord, NativeResult, run_step
 from shardc.native.drive.records import FINISHED, PAUSED
 from shardc.native.lowlevel.builtins import as_i64, fill_memory
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i64
-from shardc.native.lowlevel.records import Record, Span, address_of
+from shardc.native.lowlevel.records import ACQ_REL, Record, Span, address_of
 from shardc.native.lowlevel.system import now
 
 __all__ = [
-    "ASKS", "NEW", "POISONED", "Addresses", "TaskRecord", "await_event_of", "drop_task", "finish_task", "go_on",
-    "make_blocks", "make_task", "make_turn", "start_task",
+    "ASKS", "NEW", "POISONED", "Addresses", "TaskRecord", "await_event_of", "drop_task", "enqueue", "finish_task",
+    "go_on", "is_ready", "make_blocks", "make_task", "make_turn", "start_task",
 ]  # fmt: skip
 
 #: `TaskRecord.state` besides what the drive loop returns: not begun, Python is asked before it begins, and an argument
@@ -43,8 +43,9 @@ class Addresses(Record):
 
 class TaskRecord(Record):
     """A step of ``program`` that waits or runs. It has a reference to each block that it reads or writes: ``arguments``
-    are by device and argument, ``results`` by number. ``events`` complete before it can run; ``ready`` (or null)
-    completes at its end.
+    are by device and argument, ``results`` by number; in the queue it has these as a reader, ``reference`` says so.
+    ``events`` complete before it can run; ``ready`` (or null) completes at its end. It ``follows`` the steps before it
+    where it writes over what they may read.
 
     ``error`` is that of an argument, with a reference; ``state`` how the drive loop came back last; ``functions`` the
     address of the `HostFunctionsRecord` that the step calls, or 0.
@@ -54,6 +55,8 @@ class TaskRecord(Record):
     program: Pointer[ProgramRecord]
     size_class: i64
     state: i64
+    reference: i64
+    follows: i64
     ready: address
     error: address
     functions: address
@@ -82,6 +85,7 @@ def make_task(program: ProgramRecord) -> address:
     task.program = program
     task.size_class = class_of(nbytes)
     task.state = NEW
+    task.reference = 1
     task.num_arguments = arguments
     task.num_results = step.blocks
     task.arguments = Addresses.at(at + _HEADER).items
@@ -91,7 +95,7 @@ def make_task(program: ProgramRecord) -> address:
 
 
 def make_turn(state: i64) -> address:
-    """A task without a program, which Python does; null where there is no memory."""
+    """A task that Python does when its turn has come; null where there is no memory."""
     at = allocate(class_of(_HEADER))
     if at == 0:
         return at
@@ -99,6 +103,7 @@ def make_turn(state: i64) -> address:
     task = TaskRecord.at(at)
     task.size_class = class_of(_HEADER)
     task.state = state
+    task.follows = 1
     return at
 
 
@@ -107,14 +112,24 @@ def drop_task(at: address) -> None:
     task = TaskRecord.at(at)
     for k in range(task.num_arguments):
         if task.arguments[k] != 0:
-            release_block(BlockRecord.at(task.arguments[k]))
+            release_references(BlockRecord.at(task.arguments[k]), task.reference)
     for k in range(task.num_results):
         if task.results[k] != 0:
-            release_block(BlockRecord.at(task.results[k]))
+            release_references(BlockRecord.at(task.results[k]), task.reference)
     for k in range(task.num_events):
         release_event(task.events[k])
     release_error(task.error)
     give_back(at, task.size_class)
+
+
+def enqueue(task: TaskRecord) -> None:
+    """Have all blocks as a reader from now on: steps that come later may write over them."""
+    for k in range(task.num_arguments):
+        if task.arguments[k] != 0:
+            BlockRecord.at(task.arguments[k]).references.add(READER - 1, ACQ_REL)
+    for k in range(task.num_results):
+        BlockRecord.at(task.results[k]).references.add(READER - 1, ACQ_REL)
+    task.reference = READER
 
 
 def finish_task(at: address, error: address) -> None:
@@ -178,13 +193,14 @@ def _reused(task: TaskRecord, step: DriverRecord, result: NativeResult, first: i
                 return null
     if block.nbytes < result.nbytes or not is_reusable(block, members):
         return null
+    if is_read(block):
+        task.follows = 1
     keep_block(block)
     return at
 
 
 def start_task(task: TaskRecord) -> i64:
-    """Run a step as soon as its arguments are there. Answers as `go_on`, or `POISONED` or `ASKS` before the step."""
-    program = task.program
+    """Run a step as soon as its arguments are there. Answers as `go_on`, or before the step `POISONED` or `ASKS`."""
     for k in range(task.num_events):
         event = EventRecord.at(task.events[k])
         await_event(event)
@@ -192,14 +208,22 @@ def start_task(task: TaskRecord) -> i64:
             task.error = error_of_event(event)
     if task.error != 0:
         return POISONED
-    return ASKS if program.asks != 0 else go_on(task)
+    return ASKS if task.program.asks != 0 else go_on(task)
+
+
+def is_ready(task: TaskRecord) -> bool:
+    """Are all arguments there?"""
+    for k in range(task.num_events):  # noqa: SIM110 - the language has loops only
+        if not is_done(EventRecord.at(task.events[k])):
+            return False
+    return True
 
 
 def go_on(task: TaskRecord) -> i64:
     """Run a step from its beginning, or from where the drive loop came back; answers as that, but for pauses."""
     program = task.program
     step = program.step
-    begins = task.state in (NEW, ASKS)
+    begins = task.state == NEW
     if begins:
         _fill_tables(task, step)
     begin = now()
