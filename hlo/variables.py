@@ -138,6 +138,7 @@ VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
         "SHARDC_CHECK": _SWITCHED,
         "SHARDC_TIMEOUT": _number(0, 1e8),
         "SHARDC_NUM_THREADS": _whole(0, 4096),
+        "SHARDC_NUM_DEVICES": _whole(1, 4096),
         "SHARDC_TUNE": _number(0, 1e8),
         "SHARDC_OVERLAP": _word("never", "auto", "always"),
         "SHARDC_OVERLAP_MEMORY": _number(1, 1e6),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
+from shardc.hlo.errors import UnsupportedError
+
 __all__ = ["CompileOptions"]
 
 
@@ -22,3 +25,26 @@ class CompileOptions:
     @property
     def num_devices(self) -> int:
         return self.num_replicas * self.num_partitions
+
+    @staticmethod
+    def read(message: bytes) -> CompileOptions:
+        """From a serialized ``CompileOptionsProto``; `UnsupportedError` for layouts that are not row by row."""
+        given = CompileOptionsProto.read(message)
+        build = given.executable_build_options
+        for shape in (*given.argument_layouts, *((build.result_layout,) if build.result_layout else ())):
+            for leaf in shape.tuple_shapes or (shape,):
+                order = leaf.layout.minor_to_major if leaf.layout else ()
+                if order != tuple(reversed(range(len(order)))):
+                    raise UnsupportedError(
+                        f"the layout {{{','.join(map(str, order))}}}",
+                        fix="leave it out: arrays lie row by row here (major_to_minor=(0, 1, ...))",
+                    )
+        assignment = build.device_assignment
+        columns = [c.replica_device_ids for c in assignment.computation_devices] if assignment else []
+        return CompileOptions(
+            max(1, build.num_replicas),
+            max(1, build.num_partitions),
+            tuple(device for row in zip(*columns, strict=True) for device in row),
+            build.allow_spmd_sharding_propagation_to_parameters or (False,),
+            build.allow_spmd_sharding_propagation_to_output or (False,),
+        )

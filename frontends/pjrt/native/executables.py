@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from shardc.frontends.pjrt.abi.executables import ExecutableDestroyArgs
-from shardc.native.lowlevel.builtins import exported
+from collections.abc import Callable, Mapping
+
+from shardc.frontends.pjrt.abi.executables import (
+    ExecutableDestroyArgs,
+    LoadedExecutableDeleteArgs,
+    LoadedExecutableDestroyArgs,
+    LoadedExecutableIsDeletedArgs,
+)
+from shardc.frontends.pjrt.native.programs import ProgramRecord
+from shardc.native.lowlevel.builtins import as_u8, exported
 from shardc.native.lowlevel.kinds import address, i64
-from shardc.native.lowlevel.records import RELEASE, Atomic, Record
+from shardc.native.lowlevel.records import ACQUIRE, RELEASE, Atomic, Record
 
 __all__ = ["EXECUTABLE_FUNCTIONS", "ExecutableRecord", "delete_nothing"]
 
@@ -25,10 +33,34 @@ def _destroy_executable(args: ExecutableDestroyArgs) -> address:
     return 0
 
 
+@exported("shardc_pjrt_loaded_executable_delete")
+def _delete_loaded(args: LoadedExecutableDeleteArgs) -> address:
+    ProgramRecord.at(args.executable).deleted.store(1, RELEASE)
+    return 0
+
+
+@exported("shardc_pjrt_loaded_executable_is_deleted")
+def _is_loaded_deleted(args: LoadedExecutableIsDeletedArgs) -> address:
+    args.is_deleted = as_u8(ProgramRecord.at(args.executable).deleted.load(ACQUIRE) != 0)
+    return 0
+
+
+@exported("shardc_pjrt_loaded_executable_destroy")
+def _destroy_loaded(args: LoadedExecutableDestroyArgs) -> address:
+    if args.executable != 0:
+        ProgramRecord.at(args.executable).deleted.store(1, RELEASE)
+    return 0
+
+
 @exported("shardc_pjrt_delete_nothing")
 def delete_nothing(at: address) -> None:
     """The deleter of what stays as long as the handle that it was asked of."""
 
 
 #: By PJRT's names.
-EXECUTABLE_FUNCTIONS = {"Executable_Destroy": _destroy_executable}
+EXECUTABLE_FUNCTIONS: Mapping[str, Callable[..., object]] = {
+    "Executable_Destroy": _destroy_executable,
+    "LoadedExecutable_Delete": _delete_loaded,
+    "LoadedExecutable_IsDeleted": _is_loaded_deleted,
+    "LoadedExecutable_Destroy": _destroy_loaded,
+}

@@ -24,6 +24,7 @@ from shardc.frontends.pjrt.native import (
     entries,
     errors,
     events,
+    executables,
     execute,
     layouts,
     queue,
@@ -45,21 +46,9 @@ __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
 _MODULES = (
-    errors,
-    events,
-    blocks,
-    buffers,
-    devices,
-    clients,
-    contexts,
-    layouts,
-    transfers,
-    execute,
-    queue,
-    native_step,
-    trampoline,
-    meeting,
-)
+    errors, events, blocks, buffers, transfers, layouts, devices, clients, contexts, executables, queue, execute,
+    native_step, trampoline, meeting,
+)  # fmt: skip
 
 #: What an error of ours is called by PJRT's numbers.
 _CODES: tuple[tuple[type[BaseException], int], ...] = (

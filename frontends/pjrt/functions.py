@@ -1,0 +1,80 @@
+"""PJRT's table of functions for this process: which function of Python does what native code does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+
+from shardc.frontends.pjrt.abi.base import PluginAttributesArgs, PluginInitializeArgs
+from shardc.frontends.pjrt.abi.devices import DeviceGetAttributesArgs
+from shardc.frontends.pjrt.client import Clients
+from shardc.frontends.pjrt.compiled_handles import CompiledHandles
+from shardc.frontends.pjrt.ffi_extension import ffi_extension
+from shardc.frontends.pjrt.native.api import Api, build_api
+from shardc.frontends.pjrt.native.library import library
+from shardc.frontends.pjrt.step_worker import StepWorker
+from shardc.frontends.pjrt.topology import Topologies
+from shardc.hlo.config import Config
+from shardc.native.lowlevel.records import address_of
+
+__all__ = ["plugin_api"]
+
+
+@cache
+def plugin_api() -> Api:
+    """The table, made once in a process: its worker and its native code are the process's, too."""
+    native = library(Config.from_environment().cache_dir)
+    topologies = Topologies()
+    deleter = native.address("shardc_pjrt_delete_nothing")
+    handles = CompiledHandles(deleter)
+    worker = StepWorker(native.address)
+    clients = Clients(topologies, handles, worker.add)
+    ffi = ffi_extension(native)
+    api = build_api(
+        native,
+        {
+            "Plugin_Initialize": _initialize,
+            "Plugin_Attributes": _attributes,
+            "Client_Create": clients.create,
+            "Client_Destroy": clients.destroy,
+            "Client_Compile": clients.compile,
+            "Device_GetAttributes": partial(_device_attributes, deleter),
+            "TopologyDescription_Create": topologies.create,
+            "TopologyDescription_PlatformName": topologies.platform_name,
+            "TopologyDescription_PlatformVersion": topologies.platform_version,
+            "TopologyDescription_GetDeviceDescriptions": topologies.device_descriptions,
+            "TopologyDescription_Attributes": topologies.attributes,
+            "LoadedExecutable_GetExecutable": handles.get_executable,
+            "LoadedExecutable_AddressableDevices": handles.addressable_devices,
+            "LoadedExecutable_AddressableDeviceLogicalIds": handles.logical_ids,
+            "LoadedExecutable_GetDeviceAssignment": handles.device_assignment,
+            "LoadedExecutable_Fingerprint": handles.loaded_fingerprint,
+            "Executable_Fingerprint": handles.fingerprint,
+            "Executable_Name": handles.name,
+            "Executable_NumReplicas": handles.num_replicas,
+            "Executable_NumPartitions": handles.num_partitions,
+            "Executable_NumOutputs": handles.num_outputs,
+            "Executable_SizeOfGeneratedCodeInBytes": handles.code_size,
+            "Executable_OutputElementTypes": handles.output_element_types,
+            "Executable_OutputDimensions": handles.output_dimensions,
+            "Executable_OutputMemoryKinds": handles.output_memory_kinds,
+            "Executable_ParameterMemoryKinds": handles.parameter_memory_kinds,
+        },
+        address_of(ffi),
+    )
+    return replace(api, keep=(*api.keep, ffi))
+
+
+def _initialize(args: PluginInitializeArgs) -> None:
+    """All is there already."""
+
+
+def _attributes(args: PluginAttributesArgs) -> None:
+    """There are none."""
+    args.attributes, args.num_attributes = 0, 0
+
+
+def _device_attributes(deleter: int, args: DeviceGetAttributesArgs) -> None:
+    """There are none."""
+    args.attributes, args.num_attributes = 0, 0
+    args.device_attributes, args.attributes_deleter = 0, deleter
