@@ -72,7 +72,7 @@ class CompiledHandle:
         """By result: PJRT's number of its element type, its dimensions on a device, the kind of its memory."""
         found = iter(self.compiled.executable.results)
         border = self.compiled.border.results
-        out = []
+        out: list[tuple[int, tuple[int, ...], str]] = []
         for k in range(len(self.compiled.executable.results) if border is None else len(border)):
             if border is not None and border[k].is_token:
                 out.append((TOKEN, (), MEMORY_KINDS[0]))

@@ -26,6 +26,7 @@ GOOD = {
     "SHARDC_CACHE_SIZE": ["0", "1.5", "1e3"],
     "SHARDC_TIMEOUT": ["0", "0.5", "60", "1e2"],
     "SHARDC_NUM_THREADS": ["0", "1", "64"],
+    "SHARDC_NUM_DEVICES": ["1", "8", "512"],
     "SHARDC_TUNE": ["0", "2.5"],
     "SHARDC_OVERLAP": ["never", "auto", "always"],
     "SHARDC_OVERLAP_MEMORY": ["1", "1.1", "4"],
@@ -49,6 +50,7 @@ BAD = {
         for name in ("SHARDC_CACHE_SIZE", "SHARDC_TIMEOUT", "SHARDC_TUNE", "SHARDC_OVERLAP_MEMORY")
     },
     "SHARDC_NUM_THREADS": ["2.5", "nan", "-1", "1e3", "many", "99999", "1" * 5000, "٣"],
+    "SHARDC_NUM_DEVICES": ["0", "2.5", "-1", "many", "99999"],
     "SHARDC_RANKS": ["0", "2.5", "nan", "-1", "x"],
     "SHARDC_OVERLAP": ["Auto", "yes", "1", "never "],
     "SHARDC_BIND": ["cores", "1"],
