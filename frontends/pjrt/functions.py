@@ -7,10 +7,10 @@ from functools import cache, partial
 
 from shardc.frontends.pjrt.abi.base import PluginAttributesArgs, PluginInitializeArgs
 from shardc.frontends.pjrt.abi.devices import DeviceGetAttributesArgs
+from shardc.frontends.pjrt.api import Api, build_api
 from shardc.frontends.pjrt.client import Clients
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
 from shardc.frontends.pjrt.ffi_extension import ffi_extension
-from shardc.frontends.pjrt.native.api import Api, build_api
 from shardc.frontends.pjrt.native.library import library
 from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import Topologies
