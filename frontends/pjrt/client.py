@@ -16,23 +16,23 @@ from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
 from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
-from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, Topologies, Topology
+from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.launcher.driver.compiled import job_config
 from shardc.native.lowlevel.records import address_of, reference
 
-__all__ = ["Client", "Clients"]
+__all__ = ["Clients", "PjrtClient"]
 
 _MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class PjrtClient:
     """A client with the records that its handles point at; ``memories`` are by device of this process their records,
     by `MEMORY_KINDS`."""
 
     processes: Processes
-    topology: Topology
+    topology: DeviceTopology
     record: ClientRecord
     devices: tuple[DeviceRecord, ...]
     memories: Mapping[int, tuple[int, ...]]
@@ -43,7 +43,7 @@ class Client:
         return address_of(self.record)
 
     @staticmethod
-    def of(processes: Processes, topology: Topology) -> Client:
+    def of(processes: Processes, topology: DeviceTopology) -> PjrtClient:
         kept = KeptMemory()
         record = ClientRecord(
             process_index=processes.index,
@@ -64,14 +64,14 @@ class Client:
             devices.append(device)
             if is_local:
                 memories[n] = _memories(kept, n, address_of(device))
-                device.memories, device.num_memories = kept.words(memories[n]), len(memories[n])
+                device.memories, device.num_memories = kept.numbers(memories[n]), len(memories[n])
                 device.default_memory = memories[n][0]
         local = [address_of(devices[n]) for n in processes.devices]
         everywhere = [m for of_device in memories.values() for m in of_device]
-        record.devices, record.num_devices = reference(kept.words(map(address_of, devices))), len(devices)
-        record.addressable_devices, record.num_addressable_devices = reference(kept.words(local)), len(local)
-        record.memories, record.num_memories = reference(kept.words(everywhere)), len(everywhere)
-        return Client(processes, topology, record, tuple(devices), memories, kept)
+        record.devices, record.num_devices = reference(kept.numbers(map(address_of, devices))), len(devices)
+        record.addressable_devices, record.num_addressable_devices = reference(kept.numbers(local)), len(local)
+        record.memories, record.num_memories = reference(kept.numbers(everywhere)), len(everywhere)
+        return PjrtClient(processes, topology, record, tuple(devices), memories, kept)
 
     def default_devices(self, count: int) -> tuple[int, ...]:
         """Ids of devices for a program that does not say where it runs: this process's, where these are enough."""
@@ -86,7 +86,7 @@ class Client:
 
 def _memories(kept: KeptMemory, device_id: int, device: int) -> tuple[int, ...]:
     """The records of a device's memories."""
-    devices = kept.words([device])
+    devices = kept.numbers([device])
     out = []
     for kind_id, kind in enumerate(MEMORY_KINDS):
         number = device_id * len(MEMORY_KINDS) + kind_id
@@ -103,7 +103,7 @@ class Clients:
     """PJRT's functions about clients. ``run`` gets every loaded program, and keeps it until its handle is released."""
 
     def __init__(self, topologies: Topologies, handles: CompiledHandles, run: Callable[[LoadedProgram], None]) -> None:
-        self._by_handle: dict[int, Client] = {}
+        self._by_handle: dict[int, PjrtClient] = {}
         self._topologies, self._handles, self._run = topologies, handles, run
 
     def create(self, args: ClientCreateArgs) -> None:
@@ -112,9 +112,9 @@ class Clients:
         if not isinstance(count, int) or not 1 <= count <= _MOST_DEVICES:
             raise InputError(f"num_devices is {count!r}", fix=f"give a number from 1 to {_MOST_DEVICES}")
         processes = find_processes(options, args, job_config(), count)
-        topology = Topology.of(processes.owners)
+        topology = DeviceTopology.of(processes.owners)
         self._topologies.add(topology)
-        client = Client.of(processes, topology)
+        client = PjrtClient.of(processes, topology)
         self._by_handle[client.handle] = client
         args.client = client.handle
 
@@ -132,7 +132,7 @@ class Clients:
 
     def load(
         self,
-        client: Client,
+        client: PjrtClient,
         code: bytes,
         options: CompileOptions,
         build: Callable[[ProgramPlacement], Executable] | None = None,

@@ -147,14 +147,14 @@ class CompiledHandles:
 
     def addressable_devices(self, args: LoadedExecutableAddressableDevicesArgs) -> None:
         handle = self.of_loaded(args.executable)
-        args.addressable_devices = handle.memory.words(at for at, _ in handle.local_devices)
+        args.addressable_devices = handle.memory.numbers(at for at, _ in handle.local_devices)
         args.num_addressable_devices = len(handle.local_devices)
 
     def logical_ids(self, args: LoadedExecutableAddressableDeviceLogicalIdsArgs) -> None:
         handle = self.of_loaded(args.executable)
         partitions = handle.compiled.program.options.num_partitions
         pairs = (part for _, number in handle.local_devices for part in divmod(number, partitions))
-        args.addressable_device_logical_ids = handle.memory.small_words(pairs)
+        args.addressable_device_logical_ids = handle.memory.short_numbers(pairs)
         args.num_addressable_device_logical_ids = len(handle.local_devices)
 
     def device_assignment(self, args: LoadedExecutableGetDeviceAssignmentArgs) -> None:
@@ -194,13 +194,13 @@ class CompiledHandles:
 
     def output_element_types(self, args: ExecutableOutputElementTypesArgs) -> None:
         handle = self.of_executable(args.executable)
-        args.output_types = handle.memory.small_words(number for number, _, _ in handle.outputs)
+        args.output_types = handle.memory.short_numbers(number for number, _, _ in handle.outputs)
         args.num_output_types = len(handle.outputs)
 
     def output_dimensions(self, args: ExecutableOutputDimensionsArgs) -> None:
         handle = self.of_executable(args.executable)
-        args.dims = handle.memory.words(d for _, dims, _ in handle.outputs for d in dims)
-        args.dim_sizes = handle.memory.words(len(dims) for _, dims, _ in handle.outputs)
+        args.dims = handle.memory.numbers(d for _, dims, _ in handle.outputs for d in dims)
+        args.dim_sizes = handle.memory.numbers(len(dims) for _, dims, _ in handle.outputs)
         args.num_outputs = len(handle.outputs)
 
     def output_memory_kinds(self, args: ExecutableOutputMemoryKindsArgs) -> None:

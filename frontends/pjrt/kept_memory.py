@@ -30,18 +30,18 @@ class KeptMemory:
         encoded = content.encode()
         return TextRecord(data=self.bytes(encoded), nbytes=len(encoded))
 
-    def words(self, numbers: Iterable[int]) -> int:
+    def numbers(self, numbers: Iterable[int]) -> int:
         """The address of an array of addresses, sizes or other numbers of 64 bits."""
         return self._array(ctypes.c_int64, list(numbers))
 
-    def small_words(self, numbers: Iterable[int]) -> int:
+    def short_numbers(self, numbers: Iterable[int]) -> int:
         """The address of an array of numbers of 32 bits."""
         return self._array(ctypes.c_int32, list(numbers))
 
     def texts(self, contents: Sequence[str]) -> tuple[int, int]:
         """The addresses of an array of characters' addresses, and of one of their sizes."""
         records = [self.text(c) for c in contents]
-        return self.words(r.data for r in records), self.words(r.nbytes for r in records)
+        return self.numbers(r.data for r in records), self.numbers(r.nbytes for r in records)
 
     def _array(self, kind: Any, numbers: Sequence[int]) -> int:
         return self.keep((kind * max(1, len(numbers)))(*numbers))

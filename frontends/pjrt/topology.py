@@ -19,7 +19,7 @@ from shardc.hlo.version import VERSION
 from shardc.native.lowlevel.kinds import address, i64
 from shardc.native.lowlevel.records import Record, address_of
 
-__all__ = ["MEMORY_KINDS", "PLATFORM_NAME", "PLATFORM_VERSION", "Topologies", "Topology", "TopologyRecord"]
+__all__ = ["MEMORY_KINDS", "PLATFORM_NAME", "PLATFORM_VERSION", "DeviceTopology", "Topologies", "TopologyRecord"]
 
 #: JAX decides by the platform's name what it lowers and how, so it is that of JAX's own backend for processors.
 PLATFORM_NAME = "cpu"
@@ -38,7 +38,7 @@ class TopologyRecord(Record):
 
 
 @dataclass(frozen=True)
-class Topology:
+class DeviceTopology:
     """Descriptions of devices by id."""
 
     record: TopologyRecord
@@ -51,12 +51,12 @@ class Topology:
         return address_of(self.record)
 
     @staticmethod
-    def of(owners: Sequence[int]) -> Topology:
+    def of(owners: Sequence[int]) -> DeviceTopology:
         """Of a device per entry, which says whose process it is."""
         memory = KeptMemory()
         described = tuple(_describe(memory, n, process) for n, process in enumerate(owners))
-        table = memory.words(map(address_of, described))
-        return Topology(TopologyRecord(num_devices=len(owners)), described, table, memory)
+        table = memory.numbers(map(address_of, described))
+        return DeviceTopology(TopologyRecord(num_devices=len(owners)), described, table, memory)
 
 
 def _describe(memory: KeptMemory, number: int, process: int) -> DescriptionRecord:
@@ -75,10 +75,10 @@ class Topologies:
     """PJRT's functions about topologies; those that are made here stay."""
 
     def __init__(self) -> None:
-        self._by_handle: dict[int, Topology] = {}
+        self._by_handle: dict[int, DeviceTopology] = {}
         self._memory = KeptMemory()
 
-    def add(self, topology: Topology) -> int:
+    def add(self, topology: DeviceTopology) -> int:
         self._by_handle[topology.handle] = topology
         return topology.handle
 
@@ -87,7 +87,7 @@ class Topologies:
         name = take_text(args.topology_name, args.topology_name_size) if args.topology_name_size else "1"
         if not name.isdecimal() or int(name) < 1:
             raise InputError(f"there is no topology {name!r}", fix="its name is the number of devices, such as '4'")
-        args.topology = self.add(Topology.of((0,) * int(name)))
+        args.topology = self.add(DeviceTopology.of((0,) * int(name)))
 
     def platform_name(self, args: TopologyDescriptionPlatformNameArgs) -> None:
         text = self._memory.text(PLATFORM_NAME)
