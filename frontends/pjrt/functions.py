@@ -27,7 +27,7 @@ def plugin_api() -> Api:
     topologies = Topologies()
     deleter = native.address("shardc_pjrt_delete_nothing")
     handles = CompiledHandles(deleter)
-    worker = StepWorker(native.address)
+    worker = StepWorker(native)
     clients = Clients(topologies, handles, worker.add)
     ffi = ffi_extension(native)
     api = build_api(

@@ -20,8 +20,8 @@ from shardc.frontends.pjrt.native.contexts import CONTEXT_FUNCTIONS
 from shardc.frontends.pjrt.native.devices import DEVICE_FUNCTIONS
 from shardc.frontends.pjrt.native.errors import ERROR_FUNCTIONS
 from shardc.frontends.pjrt.native.events import EVENT_FUNCTIONS
-from shardc.frontends.pjrt.native.execute import EXECUTE_FUNCTIONS
 from shardc.frontends.pjrt.native.executables import EXECUTABLE_FUNCTIONS
+from shardc.frontends.pjrt.native.execute import EXECUTE_FUNCTIONS
 from shardc.frontends.pjrt.native.trampoline import call_python, refuse_structure
 from shardc.frontends.pjrt.native.transfers import TRANSFER_FUNCTIONS
 from shardc.native.lowlevel.builtins import symbol_of

@@ -11,6 +11,7 @@ from shardc.frontends.pjrt.abi.executables import (
     LoadedExecutableIsDeletedArgs,
 )
 from shardc.frontends.pjrt.native.programs import ProgramRecord
+from shardc.frontends.pjrt.native.queue import release_program
 from shardc.native.lowlevel.builtins import as_u8, exported
 from shardc.native.lowlevel.kinds import address, i64
 from shardc.native.lowlevel.records import ACQUIRE, RELEASE, Atomic, Record
@@ -47,8 +48,11 @@ def _is_loaded_deleted(args: LoadedExecutableIsDeletedArgs) -> address:
 
 @exported("shardc_pjrt_loaded_executable_destroy")
 def _destroy_loaded(args: LoadedExecutableDestroyArgs) -> address:
+    """Nothing runs it from now on. Without memory even for telling so, it stays."""
     if args.executable != 0:
-        ProgramRecord.at(args.executable).deleted.store(1, RELEASE)
+        program = ProgramRecord.at(args.executable)
+        program.deleted.store(1, RELEASE)
+        release_program(program)
     return 0
 
 
