@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
 from shardc.frontends.pjrt.abi.clients import ClientCompileArgs, ClientCreateArgs, ClientDestroyArgs, PjrtProgram
+from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.compile import compile_jaxlib_program
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
@@ -18,6 +19,7 @@ from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, Mem
 from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.ir.callbacks import calls_of
 from shardc.launcher.driver.compiled import job_config
 from shardc.native.lowlevel.records import address_of, reference
 
@@ -111,7 +113,8 @@ class Clients:
         count = options.get("num_devices", 1)
         if not isinstance(count, int) or not 1 <= count <= _MOST_DEVICES:
             raise InputError(f"num_devices is {count!r}", fix=f"give a number from 1 to {_MOST_DEVICES}")
-        processes = find_processes(options, args, job_config(), count)
+        config = replace(job_config(), custom_calls=calls_of(HostFunctions()))
+        processes = find_processes(options, args, config, count)
         topology = DeviceTopology.of(processes.owners)
         self._topologies.add(topology)
         client = PjrtClient.of(processes, topology)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 __all__ = ["initialize"]
@@ -26,6 +27,15 @@ def initialize() -> None:
         known.add("shardc")
         registration = xla_bridge._backend_factories["shardc"]
         registration.experimental = False
+        registration.factory = partial(_make_client, xla_bridge, registration.factory)
+
+
+def _make_client(xla_bridge: Any, make: Callable[[], Any]) -> Any:
+    """The client; where JAX opens no other backend for processors, this is what it calls ``cpu``, which its callbacks
+    put their arguments on."""
+    client = make()
+    xla_bridge._backends.setdefault("cpu", client)
+    return client
 
 
 def client_options() -> Mapping[str, Any]:
