@@ -6,10 +6,12 @@ import atexit
 import ctypes
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 from shardc.frontends.pjrt.loaded_program import LoadedProgram
@@ -18,7 +20,10 @@ from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PRO
 from shardc.frontends.pjrt.native.tasks import ASKS
 from shardc.native.lowlevel.records import address_of
 
-__all__ = ["StepWorker"]
+__all__ = ["StepWorker", "step_worker"]
+
+#: How long a process that ends waits for steps of its own, and between two looks.
+_LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.002
 
 T = TypeVar("T")
 
@@ -36,7 +41,7 @@ class StepWorker:
         self._threads: list[threading.Thread] = []
         self._make_error = library.make_error
         self._serve = library.function("shardc_pjrt_serve", None, keeps_gil=False)
-        self._close = library.function("shardc_pjrt_close_queue", None, keeps_gil=False)
+        self._is_idle = library.function("shardc_pjrt_is_idle", ctypes.c_bool)
         self._stand_still = library.function("shardc_pjrt_stand_still", ctypes.c_bool, ctypes.c_size_t)
         self._step_again = library.function("shardc_pjrt_step_again", None, ctypes.c_size_t, keeps_gil=False)
         self._take_turn = library.function("shardc_pjrt_take_turn", ctypes.c_bool)
@@ -112,7 +117,16 @@ class StepWorker:
             self._step_again(program.handle)
 
     def _end(self) -> None:
-        """All steps that were asked for are done before the process ends, and none is under way then."""
-        self._close()
-        for thread in self._threads:
-            thread.join()
+        """Before the process ends, wait for the steps that were asked for: without limit where other processes wait for
+        them. A step that goes on behind that keeps its code and memory."""
+        together = any(p.record.asks for p in self._programs.values())
+        end = time.monotonic() + _LAST_SECONDS
+        while not self._is_idle() and (together or time.monotonic() < end):
+            time.sleep(_LOOK_SECONDS)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+
+
+@cache
+def step_worker(library: Library) -> StepWorker:
+    """The worker of this process."""
+    return StepWorker(library)

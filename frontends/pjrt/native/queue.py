@@ -32,8 +32,8 @@ from shardc.native.lowlevel.system import now, pthread_self, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
-    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "TURN", "Question", "add_task", "close_queue",
-    "end_step_here", "is_idle", "leave_queue", "lock_queue", "open_queue", "release_program", "run_task", "serve",
+    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "TURN", "Question", "add_task", "end_step_here",
+    "is_idle", "is_queue_idle", "leave_queue", "lock_queue", "open_queue", "release_program", "run_task", "serve",
     "stand_still", "step_again", "take_turn", "unlock_queue",
 ]  # fmt: skip
 
@@ -70,7 +70,6 @@ class QueueRecord(Record):
     workers: i64
     first: address
     last: address
-    closed: i64
     forked: i64
     bell: Meeting
     attend: Callable[[Question], i64]
@@ -124,13 +123,13 @@ def open_queue(attend: Callable[[Question], i64]) -> None:
     QUEUE.attend = attend
 
 
-@exported("shardc_pjrt_close_queue")
-def close_queue() -> None:
-    """Workers end when all tasks are done."""
+@exported("shardc_pjrt_is_idle")
+def is_queue_idle() -> bool:
+    """Are all steps over?"""
     lock_queue()
-    QUEUE.closed = 1
-    _ring()
+    idle = is_idle() and QUEUE.standing == 0
     unlock_queue()
+    return idle
 
 
 @exported("shardc_pjrt_leave_queue")
@@ -223,7 +222,7 @@ def run_task(at: address) -> address:
 
 @exported("shardc_pjrt_serve")
 def serve() -> None:
-    """Be a worker until the queue is closed, or there are more of them than of use."""
+    """Be a worker, until there are more of them than of use."""
     lock_queue()
     QUEUE.workers += 1
     unlock_queue()
@@ -247,7 +246,7 @@ def _next_task() -> address:
             unlock_queue()
             return found
         # One more than those that stand still goes on; another one is kept for the next time.
-        ends = (QUEUE.closed != 0 and QUEUE.first == 0) or QUEUE.workers > QUEUE.standing + 2
+        ends = QUEUE.workers > QUEUE.standing + 2
         if ends:
             QUEUE.workers -= 1
         end = _FOREVER if QUEUE.standing == 0 else now() + _LOOK
