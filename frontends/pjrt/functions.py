@@ -12,7 +12,7 @@ from shardc.frontends.pjrt.client import Clients
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
 from shardc.frontends.pjrt.ffi_extension import ffi_extension
 from shardc.frontends.pjrt.native.library import library
-from shardc.frontends.pjrt.step_worker import StepWorker
+from shardc.frontends.pjrt.step_worker import step_worker
 from shardc.frontends.pjrt.topology import Topologies
 from shardc.hlo.config import Config
 from shardc.native.lowlevel.records import address_of
@@ -27,7 +27,7 @@ def plugin_api() -> Api:
     topologies = Topologies()
     deleter = native.address("shardc_pjrt_delete_nothing")
     handles = CompiledHandles(deleter)
-    worker = StepWorker(native)
+    worker = step_worker(native)
     clients = Clients(topologies, handles, worker.add)
     ffi = ffi_extension(native)
     api = build_api(
