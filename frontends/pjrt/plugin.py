@@ -30,7 +30,7 @@ def initialize() -> None:
     from jax._src import xla_bridge
     from jaxlib import xla_client
 
-    capsule = _Table.of_process().capsule()
+    capsule = _FunctionTable.of_process().capsule()
     topology = partial(_make_topology, xla_client, capsule)
     options: dict[str, Any] = {"priority": _PRIORITY, "c_api": capsule, "options": client_options}
     xla_bridge.register_plugin("shardc", **options)
@@ -53,14 +53,14 @@ def _make_client(xla_bridge: Any, make: Callable[[], Any]) -> Any:
 def client_options() -> Mapping[str, Any]:
     """What the client is created with: a process's number of devices, by ``SHARDC_NUM_DEVICES``, or as JAX's users give
     it for processors."""
-    _Table.of_process().fill()
+    _FunctionTable.of_process().fill()
     from shardc.hlo.variables import read_variable
 
     return {"num_devices": read_variable("SHARDC_NUM_DEVICES", os.environ) or _cpu_devices_of_jax() or 1}
 
 
 def _make_topology(xla_client: Any, capsule: Any, topology_name: str = "", **options: Any) -> Any:
-    _Table.of_process().fill()
+    _FunctionTable.of_process().fill()
     return xla_client.make_c_api_device_topology(capsule, topology_name, **options)
 
 
@@ -74,7 +74,7 @@ def _cpu_devices_of_jax() -> int:
     return int(flag.group(1)) if flag else 0
 
 
-class _Table:
+class _FunctionTable:
     """The interface's table in its place. Before it is filled it has nothing but what JAX asks of a plug-in first."""
 
     def __init__(self) -> None:
@@ -86,8 +86,8 @@ class _Table:
 
     @staticmethod
     @cache
-    def of_process() -> _Table:
-        return _Table()
+    def of_process() -> _FunctionTable:
+        return _FunctionTable()
 
     def fill(self) -> None:
         """Let it have all functions."""
