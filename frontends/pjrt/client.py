@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
@@ -17,6 +18,7 @@ from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
 from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
+from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
@@ -102,11 +104,12 @@ def _memories(kept: KeptMemory, device_id: int, device: int) -> tuple[int, ...]:
 
 
 class Clients:
-    """PJRT's functions about clients. ``run`` gets every loaded program, and keeps it until its handle is released."""
+    """PJRT's functions about clients. ``worker`` runs every loaded program, and keeps it until its handle is
+    released."""
 
-    def __init__(self, topologies: Topologies, handles: CompiledHandles, run: Callable[[LoadedProgram], None]) -> None:
+    def __init__(self, topologies: Topologies, handles: CompiledHandles, worker: StepWorker) -> None:
         self._by_handle: dict[int, PjrtClient] = {}
-        self._topologies, self._handles, self._run = topologies, handles, run
+        self._topologies, self._handles, self._worker = topologies, handles, worker
 
     def create(self, args: ClientCreateArgs) -> None:
         options = read_options(args)
@@ -140,7 +143,7 @@ class Clients:
         options: CompileOptions,
         build: Callable[[ProgramPlacement], Executable] | None = None,
     ) -> LoadedProgram:
-        """Compile ``code`` and load it on its devices."""
+        """Compile ``code`` and load it on its devices, in a job together with the other processes that run it."""
         ids = options.devices or client.default_devices(options.num_devices)
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
@@ -148,6 +151,18 @@ class Clients:
                 f"a program for {options.num_devices} devices on devices {list(ids)}", fix="see jax.devices()"
             )
         placement = client.processes.place(ids)
+        load = partial(self._load, client, code, options, ids, placement, build)
+        return self._worker.in_turn(load) if placement.is_collective else load()
+
+    def _load(
+        self,
+        client: PjrtClient,
+        code: bytes,
+        options: CompileOptions,
+        ids: Sequence[int],
+        placement: ProgramPlacement,
+        build: Callable[[ProgramPlacement], Executable] | None = None,
+    ) -> LoadedProgram:
         config = client.processes.config
         compiled = compile_jaxlib_program(code, options, config, placement.build)
         here = [(n, i) for n, i in enumerate(ids) if i in client.memories]
@@ -161,8 +176,9 @@ class Clients:
             [device for device, _ in local],
             handle.outputs_in([client.memories[i] for _, i in here]),
             handle.tokens,
+            placement.owners,
         )
-        self._run(loaded)
+        self._worker.add(loaded)
         self._handles.hold(handle, loaded)
         return loaded
 

@@ -28,7 +28,7 @@ def plugin_api() -> Api:
     deleter = native.address("shardc_pjrt_delete_nothing")
     handles = CompiledHandles(deleter)
     worker = step_worker(native)
-    clients = Clients(topologies, handles, worker.add)
+    clients = Clients(topologies, handles, worker)
     ffi = ffi_extension(native)
     api = build_api(
         native,
