@@ -11,9 +11,6 @@ from functools import cached_property
 from shardc.frontends.pjrt.abi.executables import (
     ExecutableFingerprintArgs,
     ExecutableNameArgs,
-    ExecutableNumOutputsArgs,
-    ExecutableNumPartitionsArgs,
-    ExecutableNumReplicasArgs,
     ExecutableOutputDimensionsArgs,
     ExecutableOutputElementTypesArgs,
     ExecutableOutputMemoryKindsArgs,
@@ -121,9 +118,13 @@ class CompiledHandles:
             if not known.is_wanted:
                 self._by_number.pop(number, None)
         number = next(self._numbers)
-        record = ExecutableRecord(number=number)
+        options = compiled.program.options
+        record = ExecutableRecord(
+            number=number, num_replicas=options.num_replicas, num_partitions=options.num_partitions
+        )
         record.handles.store(1, RELAXED)  # until it is loaded
         handle = CompiledHandle(number, compiled, tuple(device_ids), tuple(local_devices), record)
+        record.num_outputs = len(handle.outputs)
         self._by_number[number] = handle
         return handle
 
@@ -179,15 +180,6 @@ class CompiledHandles:
         handle = self.of_executable(args.executable)
         text = handle.memory.text(handle.name)
         args.executable_name, args.executable_name_size = text.data, text.nbytes
-
-    def num_replicas(self, args: ExecutableNumReplicasArgs) -> None:
-        args.num_replicas = self.of_executable(args.executable).compiled.program.options.num_replicas
-
-    def num_partitions(self, args: ExecutableNumPartitionsArgs) -> None:
-        args.num_partitions = self.of_executable(args.executable).compiled.program.options.num_partitions
-
-    def num_outputs(self, args: ExecutableNumOutputsArgs) -> None:
-        args.num_outputs = len(self.of_executable(args.executable).outputs)
 
     def code_size(self, args: ExecutableSizeOfGeneratedCodeInBytesArgs) -> None:
         args.size_in_bytes = sum(map(len, self.of_executable(args.executable).compiled.executable.objects))

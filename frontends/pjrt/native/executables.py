@@ -1,4 +1,5 @@
-"""Compiled programs as handles; what they say is Python's to tell, but nobody calls Python to end them."""
+"""Compiled programs as handles; what they say is Python's to tell, but for the counts that JAX asks for at each
+execution, and nobody calls Python to end them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ from collections.abc import Callable, Mapping
 
 from shardc.frontends.pjrt.abi.executables import (
     ExecutableDestroyArgs,
+    ExecutableNumOutputsArgs,
+    ExecutableNumPartitionsArgs,
+    ExecutableNumReplicasArgs,
     LoadedExecutableDeleteArgs,
     LoadedExecutableDestroyArgs,
     LoadedExecutableIsDeletedArgs,
@@ -25,12 +29,33 @@ class ExecutableRecord(Record):
     vtable: address
     number: i64
     handles: Atomic[i64]
+    num_replicas: i64
+    num_partitions: i64
+    num_outputs: i64
 
 
 @exported("shardc_pjrt_executable_destroy")
 def _destroy_executable(args: ExecutableDestroyArgs) -> address:
     if args.executable != 0:
         ExecutableRecord.at(args.executable).handles.add(-1, RELEASE)
+    return 0
+
+
+@exported("shardc_pjrt_num_replicas")
+def _num_replicas(args: ExecutableNumReplicasArgs) -> address:
+    args.num_replicas = ExecutableRecord.at(args.executable).num_replicas
+    return 0
+
+
+@exported("shardc_pjrt_num_partitions")
+def _num_partitions(args: ExecutableNumPartitionsArgs) -> address:
+    args.num_partitions = ExecutableRecord.at(args.executable).num_partitions
+    return 0
+
+
+@exported("shardc_pjrt_num_outputs")
+def _num_outputs(args: ExecutableNumOutputsArgs) -> address:
+    args.num_outputs = ExecutableRecord.at(args.executable).num_outputs
     return 0
 
 
@@ -64,6 +89,9 @@ def delete_nothing(at: address) -> None:
 #: By PJRT's names.
 EXECUTABLE_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Executable_Destroy": _destroy_executable,
+    "Executable_NumOutputs": _num_outputs,
+    "Executable_NumPartitions": _num_partitions,
+    "Executable_NumReplicas": _num_replicas,
     "LoadedExecutable_Delete": _delete_loaded,
     "LoadedExecutable_IsDeleted": _is_loaded_deleted,
     "LoadedExecutable_Destroy": _destroy_loaded,
