@@ -31,7 +31,8 @@ _GLOBAL_IDS = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 
 
 def _partition(body: Body, op: Instruction) -> Tree:
-    inside = body.context.manual or any(s.manual for s in op.leaf_shardings())
+    alone = body.context.table.mesh.size == 1  # its program is the per-device one
+    inside = alone or body.context.manual or any(s.manual for s in op.leaf_shardings())
     if not inside and (op.attrs.get("channel_id") or op.opcode == "collective-permute"):
         raise UnsupportedError(
             f"{op.opcode} cannot be partitioned: {_OUTSIDE}",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from partition_support import integers, run_partitioned
 
+import shardc
 from shardc.hlo.evaluate import evaluate
 from shardc.partitioner.equivalence import agree
 
@@ -186,3 +187,18 @@ def test_a_manual_computation_may_take_nothing() -> None:
     _, (got,) = run_partitioned(module, [])
     np.testing.assert_array_equal(got, np.arange(4) * 3 + 2)
     np.testing.assert_array_equal(evaluate(module, [])[0], np.arange(4) * 3 + 2)
+
+
+def test_collectives_of_one_device_are_what_it_has() -> None:
+    """Over a mesh of one device JAX leaves only the body of a manual computation, with its collectives."""
+    mesh = jax.sharding.AbstractMesh((1,), ("a",), axis_types=(AUTO,))
+
+    def body(x: Any) -> Any:
+        shifted = lax.ppermute(lax.psum(x, "a"), "a", [(0, 0)])
+        exchanged = lax.all_to_all(x, "a", 0, 0, tiled=True)
+        return shifted + lax.all_gather(x, "a", tiled=True) + lax.psum_scatter(x, "a", tiled=True) * exchanged
+
+    function = shard_map(body, mesh=mesh, in_specs=P("a"), out_specs=P("a"), check_vma=False)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    compiled = shardc.from_jax(jax.jit(function), x).propagate().partition().compile()
+    np.testing.assert_array_equal(np.asarray(compiled(x)), 2 * x + x * x)
