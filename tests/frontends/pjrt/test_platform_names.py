@@ -1,0 +1,36 @@
+"""Which devices JAX gives by which name: the platform is asked for as shardc, and its devices say cpu of themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plugin_environment import plugin_environment
+
+pytest.importorskip("jax")
+
+ASK = """
+import jax
+for name in (None, "cpu", "shardc"):
+    try:
+        print(name, jax.devices(name)[0].device_kind, jax.devices(name)[0].platform)
+    except RuntimeError as e:
+        print(name, "none")
+"""
+
+
+@pytest.mark.parametrize(
+    ("platforms", "expected"),
+    [
+        ("shardc", ["None shardc cpu", "cpu shardc cpu", "shardc shardc cpu"]),
+        ("shardc,cpu", ["None shardc cpu", "cpu cpu cpu", "shardc shardc cpu"]),
+        ("cpu", ["None cpu cpu", "cpu cpu cpu", "shardc none"]),
+        ("", ["None cpu cpu", "cpu cpu cpu", "shardc shardc cpu"]),
+    ],
+)
+def test_names(platforms: str, expected: list[str], tmp_path: Path) -> None:
+    environment = plugin_environment(platforms, tmp_path)
+    done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == expected, done.stderr
