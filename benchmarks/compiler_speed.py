@@ -28,7 +28,7 @@ def rows() -> list[tuple[str, str, str, str, str, str, str]]:
     for layers in LAYERS:
         case = transformer(layers=layers, batch=4096 * 4)
         shapes = shardc.jit(case.function, mesh=case.mesh, in_shardings=case.in_specs, out_shardings=case.out_specs)
-        program = shapes.lower(*case.arguments)
+        program = shapes.program(*case.arguments)
         count = sum(1 for _ in program.module.instructions())
         text = print_module(program.module)
         start = time.perf_counter()

@@ -38,7 +38,7 @@ tokens, targets = rng.integers(0, VOCABULARY, (2, TOKENS)).astype(np.int32)
 rows, columns = P("model", None), P(None, "model")
 specs = {"embedding": columns, "w1": columns, "w2": rows, "head": columns}
 shardings = {"in_shardings": (specs, P("data"), P("data")), "out_shardings": (specs, P())}
-program = shardc.jit(step, mesh=mesh, **shardings).lower(params, tokens, targets)
+program = shardc.jit(step, mesh=mesh, **shardings).program(params, tokens, targets)
 wrong = program.partition()
 explanation = wrong.explanation(remedies=1)
 print(explanation.as_text(top=1))

@@ -46,7 +46,7 @@ y = np.sin(x.sum(1, keepdims=True))
 shardings = {"in_shardings": (state_specs, P("data"), P("data")), "out_shardings": (state_specs, P())}
 sharded_step = shardc.jit(step, mesh=mesh, donate_argnums=0, **shardings)
 is_first = shardc.process_index() == 0
-for c in sharded_step.lower(state, x, y).partition().report()["collectives"] if is_first else ():
+for c in sharded_step.program(state, x, y).partition().report()["collectives"] if is_first else ():
     print(f"{c['op']:15} {c['count']}x {c['payload_bytes'] / 1024:6.1f} kB  {c['source'].rsplit('/', 1)[-1]}")
 expected, plain_step = state, jax.jit(step)
 for _ in range(5):

@@ -45,6 +45,7 @@ class Config:
     """
 
     dump_to: Path | None = None
+    report_to: Path | None = None
     dump_passes: str = ""
     cache_dir: Path = Path(platformdirs.user_cache_dir("shardc"))
     cache_bytes: int = 2_000_000_000

@@ -132,6 +132,7 @@ _LINE = VariableKind("one line of text without spaces around it", _one_line)
 VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
     {
         "SHARDC_DUMP_TO": VariableKind("a folder, which is made where it is not there", _folder),
+        "SHARDC_REPORT_TO": VariableKind("a folder, which is made where it is not there", _folder),
         "SHARDC_DUMP_PASSES": VariableKind("a regular expression", _pattern),
         "SHARDC_CACHE_DIR": VariableKind("a folder", Path),
         "SHARDC_CACHE_SIZE": _number(0, 1e9),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shardc.sharding.notations.partition_spec import P as P
     from shardc.sharding.notations.partition_spec import PartitionSpec as PartitionSpec
     from shardc.stages.jit import jit as jit
+    from shardc.stages.last_compiled import last_compiled as last_compiled
     from shardc.stages.programs import from_jax as from_jax
     from shardc.stages.programs import load as load
     from shardc.stages.programs import load_executable as load_executable
@@ -66,6 +67,7 @@ _MODULES = {
     "from_jax": "stages.programs",
     "gather": "launcher.arrays.gather",
     "jit": "stages.jit",
+    "last_compiled": "stages.last_compiled",
     "latest_checkpoint": "launcher.checkpoint.folders",
     "load": "stages.programs",
     "load_checkpoint": "launcher.checkpoint.load",

@@ -28,5 +28,5 @@ def write_entry_point(folder: Path) -> None:
     info = folder / "shardc_here-0.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shardc-here\nVersion: 0\n", encoding="utf-8")
-    text = "[jax_plugins]\nshardc = shardc.frontends.pjrt.plugin\n"
+    text = "[jax_plugins]\nshardc = shardc.stages.plugin\n"
     (info / "entry_points.txt").write_text(text, encoding="utf-8")

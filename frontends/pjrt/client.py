@@ -14,6 +14,7 @@ from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.compile import compile_jaxlib_program
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
+from shardc.frontends.pjrt.compiled_programs import compiled_programs
 from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
@@ -179,6 +180,7 @@ class Clients:
             placement.owners,
         )
         self._worker.add(loaded)
+        compiled_programs().add(compiled)
         self._handles.hold(handle, loaded)
         return loaded
 

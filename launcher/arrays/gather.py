@@ -16,10 +16,18 @@ __all__ = ["gather"]
 def gather(value: Any) -> Any:
     """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
 
-    ``value`` is an `Array`, or nested dictionaries, lists, tuples, dataclasses (or, with JAX, any pytree) with arrays
-    in them. Example: ``w = shardc.gather(state["w1"])``, then ``if shardc.process_index() == 0: np.save(...)``.
+    ``value`` is an `Array` or a ``jax.Array``, or nested dictionaries, lists, tuples, dataclasses (or, with JAX, any
+    pytree) with arrays in them. Example: ``w = shardc.gather(state["w1"])``, then
+    ``if shardc.process_index() == 0: np.save(...)``.
     """
-    return map_with_prefix(lambda leaf, _: _gather_array(leaf) if isinstance(leaf, ShardedArray) else leaf, value)
+    return map_with_prefix(lambda leaf, _: _whole(leaf), value)
+
+
+def _whole(leaf: Any) -> Any:
+    if isinstance(leaf, ShardedArray):
+        return _gather_array(leaf)
+    of_jax = hasattr(leaf, "addressable_shards") and "key<" not in str(leaf.dtype)
+    return np.asarray(leaf) if of_jax else leaf
 
 
 def _gather_array(array: ShardedArray) -> NDArray[Any]:

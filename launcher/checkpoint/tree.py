@@ -16,6 +16,7 @@ import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.make_arrays import array
 from shardc.launcher.arrays.trees import TreeLevel, children
 
 __all__ = ["Flat", "flatten", "rebuild", "rebuild_like", "wrap_key"]
@@ -90,9 +91,12 @@ def _leaf_out(value: Any, name: str, arrays: dict[str, Any]) -> Any:
     if isinstance(value, Array):
         arrays[name] = value
         return {"array": name}
+    if hasattr(value, "addressable_shards") and hasattr(value.sharding, "spec"):
+        arrays[name] = array(value, value.sharding)
+        return {"array": name}
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
-        array = np.asarray(value)
-        arrays[name] = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        plain = np.asarray(value)
+        arrays[name] = plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
         return {"numpy": name}
     raise InputError(
         f"a {type(value).__name__} cannot be kept in a checkpoint",

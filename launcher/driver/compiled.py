@@ -52,7 +52,7 @@ def job_config() -> Config:
         return config
     _, ranks = local_place(os.environ) or (0, launcher.size)
     config = replace(config, spare_cores=spare_cores(ranks, config.transfer_thread))
-    return replace(config, dump_to=None) if launcher.rank > 0 else config
+    return replace(config, dump_to=None, report_to=None) if launcher.rank > 0 else config
 
 
 def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""`shardc.jit`: in place of ``jax.jit``, runs on virtual devices or MPI ranks."""
+"""`shardc.jit`: in place of ``jax.jit``, on virtual devices or MPI ranks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardc.compiler.targets import check_target
 from shardc.frontends.jax.context import static_kind, trace_context
-from shardc.hlo.errors import InputError
+from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.programs import compile_function, from_function
 from shardc.stages.repeated_calls import Repeated, kinds_of
-from shardc.stages.stages import Compiled, Program
+from shardc.stages.stages import Compiled, Partitioned, Program
+
+if TYPE_CHECKING:
+    from shardc.frontends.pjrt.jit.jitted import JitOnDevices
 
 __all__ = ["Jitted", "jit"]
 
@@ -40,15 +46,19 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     custom_calls: Mapping[str, CustomCall] | None = None,
     target: str = "cpu",
+    **options: Any,
 ) -> Any:
-    """Compile a JAX function for a device mesh; the result is called like the function.
+    """`jax.jit` on shardc's devices: takes what it takes, ``options`` are its others, and results are ``jax.Array``s.
 
-    ``mesh`` is a `Mesh` (or JAX's), of any size; shardings are `P` (or JAX's), ``NamedSharding``, or pytrees of
-    them that are prefixes of the arguments or results; None leaves the choice to propagation. Compiles whenever
-    `jax.jit` would, by structure, shapes and types of the arguments, static values and JAX's settings, for ``target``
-    (as `Partitioned.compile`: ``cpu``, ``cuda``, ``cuda-emulated``). Results are pytrees of `shardc.Array`.
-    ``custom_calls`` says what the function's own `jax.ffi` targets mean, see `Program.with_custom_calls`. Also a
-    decorator::
+    ``mesh`` is a `Mesh` (or JAX's), of any size; it is around the function as under `jax.set_mesh`. Shardings are `P`
+    (or JAX's), ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the
+    choice to propagation. Arrays that lie on devices of others are brought to ours.
+
+    The stages of shardc are made for arguments like those of a call: `Jitted.program`, `partitioned`, `compiled`.
+    Calls go by them too, and give `shardc.Array`s, where an argument is one, for a ``target`` other than ``cpu`` (as
+    `Partitioned.compile`: ``cuda``, ``cuda-emulated``), with ``custom_calls`` (what targets of the function's own
+    `jax.ffi` calls mean, see `Program.with_custom_calls`), with a compile service, under SHARDC_CHECK, and in MPI jobs.
+    Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
@@ -65,21 +75,33 @@ def jit(
             static_argnames=static_argnames,
             custom_calls=custom_calls,
             target=target,
+            **options,
         )
     check_target(target)
     names = _parameter_names(function)
-    options = _Options(
+    donate = _numbers(donate_argnums, donate_argnames, names, "donate_argnames")
+    given = {
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        **options,
+    }
+    chosen = _Options(
         mesh,
         as_mesh(mesh) if mesh is not None else None,
         in_shardings,
         out_shardings,
-        _numbers(donate_argnums, donate_argnames, names, "donate_argnames"),
+        donate,
         _numbers(static_argnums, static_argnames, names, "static_argnames"),
         frozenset(_as_tuple(static_argnames)) | {names[n] for n in _as_tuple(static_argnums) if 0 <= n < len(names)},
         dict(custom_calls or {}),
         target,
+        {name: value for name, value in given.items() if value is not None and value != ()},
     )
-    return Jitted(function, options)
+    return Jitted(function, chosen)
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,7 @@ class _Options:
     static_names: frozenset[str]
     custom_calls: Mapping[str, CustomCall]
     target: str
+    of_jax: Mapping[str, Any]
 
     def abstract(self, x: Any, keep: bool) -> Any:
         """Our arrays as JAX's abstract ones, to ``keep`` their layout where it is one over the mesh."""
@@ -114,16 +137,59 @@ class Jitted:
     """A function compiled at its first call for each signature of its arguments."""
 
     def __init__(self, function: Callable[..., Any], options: _Options) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._function = function
         self._options = options
         self._compiled: dict[Any, Compiled] = {}
         self._recent: list[Repeated] = []
 
-    def lower(self, *args: Any, **kwargs: Any) -> Program:
-        """The program for arguments like these, before propagation."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._on_devices is None:
+            return self._call_compiled(args, kwargs)
+        try:
+            return self._on_devices(*args, **kwargs)
+        except (TypeError, ValueError):
+            # JAX says of our arrays that it does not know them.
+            if not any(isinstance(x, Array) for x in _tree_util().tree_leaves((args, kwargs))):
+                raise
+        return self._call_compiled(args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: the function with its first argument."""
+        return self if instance is None else MethodType(self, instance)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s ``trace``, for arguments that may be abstract: a ``jax.stages.Traced``."""
+        if self._on_devices is None:
+            raise UnsupportedError(
+                "the stages of JAX for a function that JAX does not call here",
+                fix="use those of shardc: program, partitioned, compiled",
+            )
+        return self._on_devices.trace(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s ``lower``: a ``jax.stages.Lowered``, whose ``compile`` gives a ``jax.stages.Compiled``."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s: shapes and types of the results."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget what was traced and compiled."""
+        self._compiled.clear()
+        self._recent.clear()
+        if self._on_devices is not None:
+            self._on_devices.clear_cache()
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """The program for arguments like these, before propagation; no device has to be there."""
         program: Program = self._made(from_function, args, kwargs)
         return program.with_custom_calls(self._options.custom_calls) if self._options.custom_calls else program
+
+    def partitioned(self, *args: Any, **kwargs: Any) -> Partitioned:
+        """The per-device program for arguments like these, with its report and explanation."""
+        return self.program(*args, **kwargs).partition()
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""
@@ -133,7 +199,7 @@ class Jitted:
             # Which custom calls there are shows when the program is read.
             options = self._options
             if options.custom_calls:
-                found = self.lower(*args, **kwargs).compile(options.target)
+                found = self.program(*args, **kwargs).compile(options.target)
             else:
                 found = self._made(functools.partial(compile_function, options.target), args, kwargs)
             self._compiled[key] = found
@@ -160,7 +226,21 @@ class Jitted:
             static_argnums=static or None,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @functools.cached_property
+    def _on_devices(self) -> JitOnDevices | None:
+        """The function on JAX's side; None where calls go by our own stages."""
+        options = self._options
+        if not _runs_on_plugin(options):
+            return None
+        from shardc.frontends.pjrt.jit.jitted import JitOnDevices
+        from shardc.stages.last_compiled import report_programs
+
+        report_programs()
+        static = frozenset(options.static), options.static_names
+        return JitOnDevices(self._function, options.given_mesh, options.of_jax, *static)
+
+    def _call_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call by our own stages; results are `shardc.Array`s."""
         dynamic, named, static = args, kwargs, None
         if self._options.static or self._options.static_names:
             dynamic, named, static = tuple(self._dynamic(args)), self._dynamic_names(kwargs), self._fixed(args, kwargs)
@@ -197,6 +277,17 @@ class Jitted:
         layouts = self._options.in_shardings is None
         kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
         return tree, kinds, self._fixed(args, kwargs), trace_context()
+
+
+def _runs_on_plugin(options: _Options) -> bool:
+    """Does JAX call the function, on devices of the plug-in?"""
+    ours = options.target != "cpu" or options.custom_calls or detect_launcher() is not None
+    config = Config.from_environment()
+    if ours or config.check or config.server:
+        return False
+    from shardc.frontends.pjrt.jit.devices import by_default
+
+    return by_default()
 
 
 @functools.cache

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 _IN_C = "compiler/ahead"
 GOOD = {
     "SHARDC_DUMP_TO": ["dumps", "."],
+    "SHARDC_REPORT_TO": ["reports", "."],
     "SHARDC_DUMP_PASSES": ["fuse|lower", ".*"],
     "SHARDC_CACHE_DIR": ["cache"],
     "SHARDC_CACHE_SIZE": ["0", "1.5", "1e3"],
@@ -43,6 +44,7 @@ GOOD = {
 SWITCHES = ["SHARDC_CHECK", "SHARDC_SHARED_MEMORY", "SHARDC_TRANSFER_THREAD", "SHARDC_TF32", "SHARDC_DETERMINISTIC"]
 BAD = {
     "SHARDC_DUMP_TO": [__file__],
+    "SHARDC_REPORT_TO": [__file__],
     "SHARDC_DUMP_PASSES": ["(", "a**"],
     "SHARDC_CACHE_DIR": [],
     **{

@@ -171,7 +171,7 @@ class TestJit:
         first = shardc.jit(self.step, mesh=self.mesh, in_shardings=(specs, P("data"), None))
         params, _ = first(self.parameters(), X, 0.5)
         second = shardc.jit(self.step, mesh=self.mesh)
-        assert str(second.lower(params, X, 0.5).propagate().module.parameters[1].sharding) == "[{}, {model}]"
+        assert str(second.program(params, X, 0.5).propagate().module.parameters[1].sharding) == "[{}, {model}]"
         again, _ = second(params, X, 0.5)
         want, _ = first(params, X, 0.5)
         np.testing.assert_allclose(np.asarray(again["w"]), np.asarray(want["w"]), rtol=1e-5)

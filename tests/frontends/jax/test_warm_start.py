@@ -70,8 +70,8 @@ def test_every_difference_is_read(unread: Any) -> None:
 
 
 def test_stages_of_a_known_function(unread: Any) -> None:
-    """`lower` reads; compiling is not repeated."""
-    program = shardc.jit(scaled, mesh=Mesh({"d": 2}), in_shardings=P("d")).lower(X)
+    """`program` reads; compiling is not repeated."""
+    program = shardc.jit(scaled, mesh=Mesh({"d": 2}), in_shardings=P("d")).program(X)
     first = program.compile()
     again = program.compile()
     assert again.executable.objects == first.executable.objects
@@ -103,10 +103,10 @@ def test_other_processes_know_it(tmp_path: Path) -> None:
 
 
 def test_one_device_runs_the_program_as_it_is(unread: Any) -> None:
-    program = shardc.jit(scaled).lower(X)
+    program = shardc.jit(scaled).program(X)
     assert program.for_one_device
     assert set(program.compile().seconds) == {"read", "compile"}
     partitioned = program.partition()
     assert partitioned.compiled_module is program.module
     np.testing.assert_array_equal(np.asarray(partitioned.compile()(X)["y"]), np.asarray(program.compile()(X)["y"]))
-    assert not shardc.jit(scaled, mesh=Mesh({"d": 2})).lower(X).for_one_device
+    assert not shardc.jit(scaled, mesh=Mesh({"d": 2})).program(X).for_one_device

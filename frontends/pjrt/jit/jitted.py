@@ -1,0 +1,209 @@
+"""`JitOnDevices`: `jax.jit` on the devices of shardc."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from shardc.frontends.jax.context import static_kind
+from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
+from shardc.frontends.pjrt.jit.devices import by_default, devices_for
+from shardc.frontends.pjrt.jit.meshes import mesh_on_devices, shardings_on_devices
+
+__all__ = ["JitOnDevices"]
+
+
+class JitOnDevices:
+    """A function that JAX jits for devices of shardc, whichever devices JAX takes by itself.
+
+    ``mesh`` is around the function as under `jax.set_mesh`; without one it is the mesh of the caller's `jax.set_mesh`,
+    if there is one. ``options`` are those of `jax.jit`, with shardings over any devices, or over none.
+    ``static_positions`` and ``static_names`` are all static arguments, however they were named.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        mesh: Any,
+        options: Mapping[str, Any],
+        static_positions: frozenset[int] = frozenset(),
+        static_names: frozenset[str] = frozenset(),
+    ) -> None:
+        self._has_statics = bool(static_positions or static_names)
+        self._function = _taking_statics(function) if self._has_statics else function
+        self._mesh = None if mesh is None else mesh_on_devices(mesh)
+        self._options = options
+        self._positions, self._names = static_positions, static_names
+        self._places: dict[jax.sharding.Mesh | None, _JittedForMesh] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._has_statics:
+            args, kwargs = self._marked(args, kwargs)
+        around, tracing = _surroundings()
+        place = self._place(around)
+        return place.trace_into(args, kwargs) if tracing else place(args, kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """`jax.jit`'s: a ``jax.stages.Traced`` for arguments like these, which may be abstract."""
+        around, tracing = _surroundings()
+        return self._place(around).trace(self._marked(args, kwargs), tracing)
+
+    def clear_cache(self) -> None:
+        """Forget what was compiled."""
+        for place in self._places.values():
+            place.clear_cache()
+        self._places.clear()
+
+    def _place(self, around: jax.sharding.Mesh | None) -> _JittedForMesh:
+        mesh = self._mesh or around
+        place = self._places.get(mesh)
+        if place is None:
+            over = None if mesh is None else mesh_on_devices(mesh)
+            place = self._places[mesh] = _JittedForMesh.of(self._function, over, self._options)
+        return place
+
+    def _marked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+        """Static arguments as JAX is to tell them apart."""
+        positional = (_Static.of(str(i), x) if i in self._positions else x for i, x in enumerate(args))
+        return tuple(positional), {k: _Static.of(k, x) if k in self._names else x for k, x in kwargs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Static:
+    """A static argument, which is equal to others of the same type and value; of JAX's own 0.0 and -0.0 are one."""
+
+    kind: Hashable
+    value: Any
+
+    @staticmethod
+    def of(name: str, value: Any) -> _Static:
+        return _Static(static_kind(name, value), value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _taking_statics(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function, updated=())
+    def taking_statics(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(_value_of, args), **{k: _value_of(v) for k, v in kwargs.items()})
+
+    return taking_statics
+
+
+def _value_of(x: Any) -> Any:
+    return x.value if isinstance(x, _Static) else x
+
+
+def _surroundings() -> tuple[jax.sharding.Mesh | None, bool]:
+    """The mesh of `jax.set_mesh` that is around the caller, if there is one, and whether JAX is tracing."""
+    try:
+        mesh = jax.sharding.get_mesh()
+    except ValueError:
+        return None, True
+    return (None if mesh.empty else mesh), False
+
+
+@dataclass(eq=False)
+class _JittedForMesh:
+    """The function jitted for a mesh, or for the devices of its arguments: ours by default.
+
+    ``nested`` is for calls from functions that JAX traces: these are compiled for devices that are found among the
+    shardings inside of them.
+    """
+
+    mesh: jax.sharding.Mesh | None
+    in_shardings: Any
+    jitted: Any
+    nested: Any
+
+    @staticmethod
+    def of(function: Callable[..., Any], mesh: jax.sharding.Mesh | None, options: Mapping[str, Any]) -> _JittedForMesh:
+        chosen = dict(options)
+        for name in ("in_shardings", "out_shardings"):
+            if name in chosen:
+                chosen[name] = shardings_on_devices(chosen[name], mesh, name)
+        named = _naming_devices(function, mesh)
+        nested = jax.jit(function, **chosen) if named is function else jax.jit(named, **chosen)
+        return _JittedForMesh(mesh, chosen.get("in_shardings"), jax.jit(function, **chosen), nested)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.mesh is None:
+            if by_default():
+                return self.jitted(*args, **kwargs)
+            args, kwargs = uncommitted((args, kwargs))
+        try:
+            with self._around():
+                return self.jitted(*args, **kwargs)
+        except (TypeError, ValueError):
+            arguments = args, kwargs
+            brought = self._brought(arguments)
+            if brought is arguments:
+                raise
+        # JAX says of arguments that lie elsewhere that it does not take them.
+        args, kwargs = brought
+        with self._around():
+            return self.jitted(*args, **kwargs)
+
+    def trace_into(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call in the function that JAX is tracing."""
+        with self._inside():
+            return self.nested(*args, **kwargs)
+
+    def trace(self, arguments: Arguments, tracing: bool) -> Any:
+        args, kwargs = self._brought(arguments)
+        # What is traced is lowered by somebody else, later: without a mesh around it has to name its devices.
+        jitted = self.nested if tracing or self.mesh is None else self.jitted
+        with self._inside() if tracing else self._around():
+            return jitted.trace(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        self.jitted.clear_cache()
+        self.nested.clear_cache()
+
+    def _brought(self, arguments: Arguments) -> Arguments:
+        return uncommitted(arguments) if self.mesh is None else brought_to(self.mesh, arguments, self.in_shardings)
+
+    def _around(self) -> AbstractContextManager[Any]:
+        if self.mesh is not None:
+            context: AbstractContextManager[Any] = jax.set_mesh(self.mesh)
+            return context
+        return nullcontext() if by_default() else jax.default_device(devices_for(1)[0])
+
+    def _inside(self) -> AbstractContextManager[Any]:
+        mesh = self.mesh
+        return nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
+def _naming_devices(function: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callable[..., Any]:
+    """``function`` with results that say which devices they lie on, and not how."""
+    if (mesh is None and by_default()) or (mesh is not None and AxisType.Explicit in mesh.axis_types):
+        return function
+
+    def named(x: Any) -> Any:
+        if mesh is not None:
+            over: Any = NamedSharding(mesh, PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * np.ndim(x)))
+        elif jax.sharding.get_abstract_mesh().empty:
+            over = SingleDeviceSharding(devices_for(1)[0])
+        else:
+            return x
+        return jax.lax.with_sharding_constraint(x, over)
+
+    @functools.wraps(function, updated=())
+    def naming_devices(*args: Any, **kwargs: Any) -> Any:
+        return jax.tree.map(named, function(*args, **kwargs))
+
+    return naming_devices

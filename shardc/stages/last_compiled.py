@@ -1,0 +1,74 @@
+"""What JAX compiled and ran through the plug-in, as shardc's stages and as pages."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardc.hlo.errors import InputError, ShardcError
+from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.run.output_files import write_text
+from shardc.stages.stages import Compiled, as_stage, remote_compiler
+
+if TYPE_CHECKING:
+    from shardc.frontends.pjrt.compile import CompiledProgram
+
+__all__ = ["ReportFolder", "last_compiled", "report_programs"]
+
+log = logging.getLogger("shardc")
+
+
+def last_compiled(name: str = "*") -> Compiled:
+    """The newest program that JAX compiled by shardc in this process, without a change to the program that did it.
+
+    ``name`` is the function's, or a pattern such as ``"train*"``. Programs of one device of less than 8 kB as
+    StableHLO are passed over, and the newest 32 others are remembered. ``.partitioned()`` has report and explanation;
+    arguments of calls and of ``.profile`` are flat, one per parameter. Raises `InputError` where there is no such
+    program. Example: ``print(shardc.last_compiled("step").partitioned().explanation().as_text())``.
+    """
+    from shardc.frontends.pjrt.compiled_programs import compiled_programs
+
+    found = compiled_programs().find(name)
+    if found is None:
+        known = ", ".join(dict.fromkeys(c.executable.name for c in compiled_programs())) or "none"
+        raise InputError(f"no program named {name} was compiled", fix=f"there are: {known}")
+    source = as_stage(found.program.source)
+    return Compiled(found.executable, config=source.config, source=source.partition, remote=remote_compiler)
+
+
+@dataclass(frozen=True)
+class ReportFolder:
+    """A folder that gets a page and a file of plain data for every program: ``NUMBER-NAME.html`` and ``.json``."""
+
+    folder: Path
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def add(self, compiled: CompiledProgram) -> None:
+        """Write both files of a program; what goes wrong is a warning, and not the program's trouble."""
+        name = re.sub(r"[^\w.-]+", "_", compiled.executable.name)[:80]
+        stem = f"{next(self.numbers):04}-{name}"
+        try:
+            partitioned = as_stage(compiled.program.source).partition()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partitioned.write_report(self.folder / f"{stem}.html")
+            text = json.dumps(partitioned.report(), indent=2, allow_nan=False, default=str)
+            write_text(self.folder / f"{stem}.json", text + "\n")
+        except (ShardcError, OSError) as e:
+            log.warning("SHARDC_REPORT_TO: no report of %s: %s", name, e)
+
+
+@cache
+def report_programs() -> None:
+    """Write reports of what is compiled from now on, where SHARDC_REPORT_TO says so; from one process of a job."""
+    folder = job_config().report_to
+    if folder is not None:
+        from shardc.frontends.pjrt.compiled_programs import compiled_programs
+
+        compiled_programs().watch(ReportFolder(folder).add)
