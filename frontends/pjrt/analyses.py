@@ -17,6 +17,7 @@ from shardc.frontends.pjrt.abi.executables import (
     ExecutableGetCompileOptionsArgs,
     ExecutableGetCostAnalysisArgs,
     ExecutableOptimizedProgramArgs,
+    ExecutableSerializeArgs,
 )
 from shardc.frontends.pjrt.abi.extensions import LayoutsExecutableLayoutsArgs, ShardingsArgs
 from shardc.frontends.pjrt.border import BorderArray
@@ -25,6 +26,7 @@ from shardc.frontends.pjrt.native.library import Library
 from shardc.frontends.pjrt.protos.messages import DeviceAssignmentProto, OpShardingProto
 from shardc.frontends.pjrt.protos.modules import module_with_config
 from shardc.frontends.pjrt.protos.shardings import sharding_message
+from shardc.frontends.pjrt.serialized_program import serialize
 
 __all__ = ["CompiledAnalyses"]
 
@@ -48,6 +50,7 @@ class CompiledAnalyses:
             "Executable_GetCostAnalysis": self.costs,
             "Executable_GetCompiledMemoryStats": self.memory,
             "Executable_GetCompileOptions": self.options,
+            "Executable_Serialize": self.serialize,
         }
 
     # --- layouts and shardings ------------------------------------------------------------------------------
@@ -129,6 +132,9 @@ class CompiledAnalyses:
         args.peak_memory_in_bytes = args.total_size_in_bytes = bytes_of["peak_bytes"]
         args.total_allocation_bytes = bytes_of["peak_bytes"]
         args.indefinite_allocations, args.peak_unpadded_heap_bytes = 0, args.temp_size_in_bytes
+
+    def serialize(self, args: ExecutableSerializeArgs) -> None:
+        serialize(self._of(args.executable), args)
 
     def options(self, args: ExecutableGetCompileOptionsArgs) -> None:
         handle = self._of(args.executable)

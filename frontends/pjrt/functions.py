@@ -23,8 +23,8 @@ __all__ = ["plugin_api"]
 def plugin_api() -> Api:
     """The table, made once in a process: its worker and its native code are the process's, too."""
     native = library(Config.from_environment().cache_dir)
-    topologies = Topologies()
     deleter = native.address("shardc_pjrt_delete_nothing")
+    topologies = Topologies()
     handles = CompiledHandles(deleter)
     worker = step_worker(native)
     clients = Clients(topologies, handles, worker)
@@ -37,6 +37,8 @@ def plugin_api() -> Api:
             "Client_Create": clients.create,
             "Client_Destroy": clients.destroy,
             "Client_Compile": clients.compile,
+            "Executable_DeserializeAndLoad": clients.deserialize,
+            "TopologyDescription_Fingerprint": topologies.fingerprint,
             "Device_GetAttributes": partial(_device_attributes, deleter),
             "TopologyDescription_Create": topologies.create,
             "TopologyDescription_PlatformName": topologies.platform_name,
