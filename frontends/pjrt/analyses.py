@@ -66,7 +66,7 @@ class CompiledAnalyses:
 
     def _tell_layouts(self, handle: CompiledHandle, args: LayoutsExecutableLayoutsArgs, ranks: Sequence[int]) -> None:
         args.num_layouts = len(ranks)
-        args.layouts = handle.memory.words(map(self._layout, ranks))
+        args.layouts = handle.memory.numbers(map(self._layout, ranks))
 
     def parameter_shardings(self, args: ShardingsArgs) -> None:
         handle = self._of(args.executable)
@@ -86,8 +86,8 @@ class CompiledAnalyses:
         """None where there are no arrays: the client takes an empty list for a tuple of nothing."""
         found = [_sharding(s).to_bytes() for s in _with_tokens(specs, border)]
         args.num_shardings = len(found)
-        args.shardings = handle.memory.words(map(handle.memory.bytes, found)) if found else 0
-        args.sharding_sizes = handle.memory.words(map(len, found)) if found else 0
+        args.shardings = handle.memory.numbers(map(handle.memory.bytes, found)) if found else 0
+        args.sharding_sizes = handle.memory.numbers(map(len, found)) if found else 0
 
     # --- the program and its costs --------------------------------------------------------------------------
 
