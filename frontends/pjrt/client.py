@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
 from shardc.frontends.pjrt.abi.clients import ClientCompileArgs, ClientCreateArgs, ClientDestroyArgs, PjrtProgram
-from shardc.frontends.pjrt.abi.executables import ExecutableDeserializeAndLoadArgs
 from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.compile import compile_jaxlib_program
 from shardc.frontends.pjrt.compile_options import CompileOptions
@@ -20,12 +19,10 @@ from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
 from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
-from shardc.frontends.pjrt.serialized_program import take_serialized
 from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.compiled import job_config
 from shardc.native.lowlevel.records import address_of, reference
 
@@ -140,16 +137,14 @@ class Clients:
         options = CompileOptions.read(ctypes.string_at(args.compile_options, args.compile_options_size))
         args.executable = self.load(client, code, options).handle
 
-    def deserialize(self, args: ExecutableDeserializeAndLoadArgs) -> None:
-        given, options = take_serialized(args)
-        client = self._by_handle[args.client]
-        args.loaded_executable = self.load(client, given.code, options, given.read_executable(options)).handle
-
     def load(
-        self, client: PjrtClient, code: bytes, options: CompileOptions, executable: Executable | None = None
+        self,
+        client: PjrtClient,
+        code: bytes,
+        options: CompileOptions,
+        build: Callable[[ProgramPlacement], Executable] | None = None,
     ) -> LoadedProgram:
-        """Compile ``code``, unless its ``executable`` is there, and load it on its devices, in a job together with the
-        other processes that run it."""
+        """Compile ``code`` and load it on its devices, in a job together with the other processes that run it."""
         ids = options.devices or client.default_devices(options.num_devices)
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
@@ -157,7 +152,7 @@ class Clients:
                 f"a program for {options.num_devices} devices on devices {list(ids)}", fix="see jax.devices()"
             )
         placement = client.processes.place(ids)
-        load = partial(self._load, client, code, options, ids, placement, executable)
+        load = partial(self._load, client, code, options, ids, placement, build)
         return self._worker.in_turn(load) if placement.is_collective else load()
 
     def _load(
@@ -167,11 +162,10 @@ class Clients:
         options: CompileOptions,
         ids: Sequence[int],
         placement: ProgramPlacement,
-        executable: Executable | None,
+        build: Callable[[ProgramPlacement], Executable] | None = None,
     ) -> LoadedProgram:
         config = client.processes.config
-        build = placement.build if executable is None else lambda _: executable
-        compiled = compile_jaxlib_program(code, options, config, build)
+        compiled = compile_jaxlib_program(code, options, config, placement.build)
         here = [(n, i) for n, i in enumerate(ids) if i in client.memories]
         local = [(address_of(client.devices[i]), n) for n, i in here]
         handle = self._handles.add(compiled, ids, local)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.compiler.executable import Executable
@@ -18,10 +19,9 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_bytes
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
-from shardc.partitioner.program import PartitionedProgram, SourceProgram
+from shardc.partitioner.program import SourceProgram
 
 __all__ = ["CompiledProgram", "JaxlibProgram", "compile_jaxlib_program"]
 
@@ -65,11 +65,6 @@ class JaxlibProgram:
         return SourceProgram(
             module, original=self.code, config=self.config, content=self.content, strict_interface=True
         )
-
-    @cached_property
-    def partitioned(self) -> PartitionedProgram:
-        """The per-device program with its story, made again where another process, or the cache, compiled it."""
-        return self.source.partition()
 
     def compilation(self) -> ProgramCompilation:
         """What compiles it, unless the cache knows it."""

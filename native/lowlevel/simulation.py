@@ -27,6 +27,10 @@ from shardc.native.lowlevel.sources import signature_of
 __all__ = ["Deadlock", "Endless", "Process", "SimulatedThread", "ThreadSimulation", "explore"]
 
 
+#: What memory is full of that was freed: a reference in it is none, rather than one to anywhere.
+_FREED = b"\0"
+
+
 class Deadlock(AssertionError):
     """All threads wait for each other."""
 
@@ -92,8 +96,8 @@ class ThreadSimulation:
         self._over = threading.Lock()
         self._problem: BaseException | None = None
         self._is_closed = False
-        #: Memory that was allocated, and how much is still used of each: nothing after it was freed.
-        self._memory: dict[int, tuple[Any, int]] = {}
+        #: Memory that was allocated: itself, its bytes, and whether it was not freed yet.
+        self._memory: dict[int, tuple[Any, int, bool]] = {}
         self._functions: dict[int, Any] = {}
         self._addresses: dict[Any, tuple[int, Any]] = {}
 
@@ -218,23 +222,27 @@ class ThreadSimulation:
 
     @property
     def allocated(self) -> list[int]:
-        """Where memory lies that was not freed."""
-        return [at for at, (_, nbytes) in self._memory.items() if nbytes]
+        """Where memory lies that was not freed; AssertionError where somebody wrote into memory that was."""
+        freed = [at for at, (_, nbytes, is_there) in self._memory.items() if not is_there]
+        for at in freed:
+            nbytes = self._memory[at][1]
+            assert ctypes.string_at(at, nbytes) == _FREED * nbytes, "memory is written into that was freed"
+        return [at for at in self._memory if at not in freed]
 
     def allocate(self, alignment: int, nbytes: int) -> int:
-        """Memory that stays when it is freed, so that whoever still uses it is seen: it is full of other bytes."""
+        """Memory that stays when it is freed, so that whoever still uses it is seen: it is full of zeros."""
         memory = ctypes.create_string_buffer(nbytes + alignment)
         at = ctypes.addressof(memory) + -ctypes.addressof(memory) % alignment
         ctypes.memset(at, 0x5A, nbytes)
-        self._memory[at] = memory, nbytes
+        self._memory[at] = memory, nbytes, True
         return at
 
     def free(self, address: int) -> None:
         """Memory that is not used any more; AssertionError where that was said before."""
-        memory, nbytes = self._memory.get(address, (None, 0))
-        assert nbytes, "memory is freed that is not there"
-        ctypes.memset(address, 0xDB, nbytes)
-        self._memory[address] = memory, 0
+        memory, nbytes, is_there = self._memory.get(address, (None, 0, False))
+        assert is_there, "memory is freed that is not there"
+        ctypes.memset(address, _FREED[0], nbytes)
+        self._memory[address] = memory, nbytes, False
 
     def address_of(self, function: Callable[..., Any]) -> int:
         """A number for ``function``; native code may call it, too."""

@@ -46,9 +46,6 @@ _STRUCTURES: tuple[ModuleType, ...] = (
     base, buffers, clients, devices, executables, execution, topologies, transfers
 )  # fmt: skip
 
-#: Structures that say they end before their last field, which is there all the same.
-_LAST: Mapping[type[Record], str] = {base.PluginAttributesArgs: "attributes"}
-
 
 @cache
 def args_of(function: str) -> type[Record]:
@@ -61,7 +58,7 @@ def args_of(function: str) -> type[Record]:
 def struct_size(structure: type[Record]) -> int:
     """How large a structure says that it is: up to the end of its last field, without the padding behind it."""
     places = places_of(structure)
-    field = _LAST.get(structure) or list(places)[-1]
+    field = list(places)[-1]
     return structure.offset_of(field) + places[field].nbytes
 
 

@@ -72,8 +72,8 @@ _LAYOUT_TEXT = static_text(
 _TILES_TEXT = static_text("shardc_pjrt_tiles_text", "a layout in tiles; arrays of shardc lie row by row")
 _SMALL_TEXT = static_text("shardc_pjrt_small_text", "the memory on the host is smaller than the array")
 _RANGE_TEXT = static_text("shardc_pjrt_range_text", "bytes beyond the end of the array were asked for")
-_ALIGNMENT_TEXT = static_text(
-    "shardc_pjrt_alignment_text", "memory to be shared that is not 64 bytes aligned; copy the array instead"
+_ALIGNMENT_TEXT = static_text(  # JAX looks for these words
+    "shardc_pjrt_alignment_text", "the memory to be shared is not aligned to its elements."
 )
 
 
@@ -158,7 +158,7 @@ def _view_of_device_buffer(args: ClientCreateViewOfDeviceBufferArgs) -> address:
     error = _refuse(args.element_type, args.num_dims, args.layout)
     if error != 0:
         return error
-    if as_i64(args.device_buffer_ptr) % _LINE != 0:
+    if as_i64(args.device_buffer_ptr) % element_bytes(args.element_type) != 0:
         return fail(INVALID_ARGUMENT, _ALIGNMENT_TEXT)
     rank = as_i32(args.num_dims)
     dims = _Numbers64.at(args.dims).items

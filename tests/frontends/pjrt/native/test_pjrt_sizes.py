@@ -1,0 +1,27 @@
+"""The structures are as large as those that jaxlib passes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plugin_environment import plugin_environment
+
+from shardc.frontends.pjrt.native.entries import args_of, struct_size
+
+pytest.importorskip("jax")
+
+
+def test_structures_are_as_large_as_jaxlibs(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("sizes_program.py")
+    environment = plugin_environment("shardc", tmp_path, devices=2)
+    done = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    sizes = json.loads(done.stdout.splitlines()[-1])
+    assert len(sizes) > 50
+    assert {name: struct_size(args_of(name)) for name in sizes} == sizes
