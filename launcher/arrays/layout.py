@@ -58,8 +58,20 @@ class ArrayLayout:
 
     @cached_property
     def positions(self) -> tuple[tuple[int, ...], ...]:
-        """The shard number of each device along each dimension; devices with equal ones hold the same data."""
+        """The shard number of each device along each dimension."""
         return shard_positions(self.sharding, self.num_devices, len(self.dims))
+
+    @cached_property
+    def contents(self) -> tuple[object, ...]:
+        """What each device holds: devices with equal ones hold the same data, and partial values differ."""
+        if self.maximal:
+            return tuple(range(self.num_devices))
+        if self.sharding is None or not self.sharding.unreduced:
+            return self.positions
+        grid = groups_grid(self.sharding.mesh, self.sharding.unreduced)
+        parts = np.zeros(self.num_devices, np.int64)
+        parts[grid] = np.arange(grid.shape[1])
+        return tuple(zip(self.positions, parts.tolist(), strict=True))
 
     def region(self, position: Iterable[int]) -> Region:
         """The part of the global array that a shard holds, without padding; empty for one beyond the end."""
@@ -88,7 +100,7 @@ class ArrayLayout:
 
     @cached_property
     def _data(self) -> tuple[object, ...]:
-        return self.dims, self.local_dims, self.dtype, self.positions
+        return self.dims, self.local_dims, self.dtype, self.contents
 
     def same_data(self, other: ArrayLayout) -> bool:
         """Do shards made under ``other`` fit this layout as they are?"""

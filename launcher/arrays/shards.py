@@ -36,11 +36,8 @@ class Arrangement:
 
     @staticmethod
     def of(layout: ArrayLayout, devices: Sequence[int]) -> Arrangement:
-        places: dict[tuple[int, ...], int] = {}
-        slots = []
-        for device in devices:
-            position = (device,) if layout.maximal else layout.positions[device]
-            slots.append(places.setdefault(position, len(places)))
+        places: dict[object, int] = {}
+        slots = [places.setdefault(layout.contents[device], len(places)) for device in devices]
         firsts = _firsts(slots)
         stride = -(-layout.local_bytes // _ALIGNMENT) * _ALIGNMENT if len(places) > 1 else layout.local_bytes
         offsets = np.array(slots, np.int64) * stride
