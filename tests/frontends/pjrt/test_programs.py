@@ -39,7 +39,7 @@ def test_arrays(tmp_path: Path) -> None:
 
 
 def test_training(tmp_path: Path) -> None:
-    """A transformer with Adam, its state donated: losses as XLA's, and none of ours is imported by the script."""
+    """A transformer with Adam, its state donated: losses as XLA's; the script imports nothing of ours."""
     script = ROOT / "examples" / "jax_training.py"
     assert "import shardc" not in script.read_text(encoding="utf-8")
     losses = [
@@ -48,4 +48,4 @@ def test_training(tmp_path: Path) -> None:
     ]
     assert len(losses[0]) == 10
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    assert losses[0][-1] < losses[0][0] / 2
+    assert losses[0][-1] < losses[0][0] - 0.5
