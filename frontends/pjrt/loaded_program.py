@@ -70,7 +70,7 @@ def load_program(
     device, where these are not as the transport has them.
     """
     functions = HostFunctions()
-    custom_calls = {**calls_of(functions), **config.custom_calls}
+    custom_calls = {**config.custom_calls, **calls_of(functions)}
     settings = replace(config, num_threads=threads_per_process(config), custom_calls=custom_calls)
     step = load_step(executable, config.custom_calls, config)
     driver = Driver(executable, step, transport, settings, step.pool, array_type=Array, owners=owners)
