@@ -35,7 +35,16 @@ def _make_client(xla_bridge: Any, make: Callable[[], Any]) -> Any:
     put their arguments on."""
     client = make()
     xla_bridge._backends.setdefault("cpu", client)
+    os.register_at_fork(after_in_child=partial(_keep_clients, xla_bridge._backends))
     return client
+
+
+def _keep_clients(clients: Mapping[str, Any]) -> None:
+    """Never end the clients in a child after fork: jaxlib would wait for threads that are not there."""
+    import ctypes
+
+    for client in clients.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def client_options() -> Mapping[str, Any]:

@@ -39,6 +39,7 @@ class StepWorker:
     def __init__(self, library: Library) -> None:
         self._programs: dict[int, LoadedProgram] = {}
         self._threads: list[threading.Thread] = []
+        self._process = os.getpid()
         self._make_error = library.make_error
         self._serve = library.function("shardc_pjrt_serve", None, keeps_gil=False)
         self._is_idle = library.function("shardc_pjrt_is_idle", ctypes.c_bool)
@@ -118,7 +119,9 @@ class StepWorker:
 
     def _end(self) -> None:
         """Before the process ends, wait for the steps that were asked for: without limit where other processes wait for
-        them. A step that goes on behind that keeps its code and memory."""
+        them. A step that goes on behind that keeps its code and memory. A child after fork has no steps."""
+        if os.getpid() != self._process:
+            return
         together = any(p.record.asks for p in self._programs.values())
         end = time.monotonic() + _LAST_SECONDS
         while not self._is_idle() and (together or time.monotonic() < end):
