@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from shardc.frontends.pjrt.native.library import Library
 from shardc.frontends.pjrt.native.records import TextRecord
 from shardc.native.lowlevel.records import reference
 
-__all__ = ["Api", "build_api", "set_entry"]
+__all__ = ["Api", "MakeEntry", "build_api", "set_entry"]
 
 #: Words of the table before its functions: its size, its extensions, and the version (three words).
 _HEAD = 5
@@ -39,24 +40,41 @@ class Api:
         return ctypes.addressof(self.table)
 
 
-def build_api(library: Library, functions: Mapping[str, Callable[[Any], None]], extensions: int = 0) -> Api:
+#: Gives a function in Python an entry of its own: a name for errors, the function, its structure; the entry's address.
+MakeEntry = Callable[[str, Callable[[Any], None], Any], int]
+
+
+def build_api(
+    library: Library,
+    functions: Mapping[str, Callable[[Any], None]],
+    extensions: Callable[[MakeEntry], tuple[int, tuple[Any, ...]]] = lambda make: (0, ()),
+) -> Api:
     """The table whose entries call ``functions`` (by PJRT's names, without prefix) with their structures.
 
-    ``extensions`` is the address of the first of them. Example: ``build_api(library, {"Client_Create": create})`` with
-    ``def create(args: ClientCreateArgs) -> None``.
+    ``extensions`` gives the address of the first of them, and what must stay for all. Example:
+    ``build_api(library, {"Client_Create": create})`` with ``def create(args: ClientCreateArgs) -> None``.
     """
     unknown = [name for name in functions if name not in FUNCTIONS or name in NATIVE]
     if unknown:
         raise ValueError(f"no entries for Python's functions: {', '.join(unknown)}")
-    words = [0, extensions, _VERSION_BYTES, 0, MINOR << 32]
+    keep: list[Any] = []
+    numbers = itertools.count(len(FUNCTIONS))
+
+    def make_entry(name: str, function: Callable[[Any], None], structure: Any) -> int:
+        number = next(numbers)
+        keep.extend(_set_texts(library, number, name))
+        keep.append(set_entry(library, number, _entry(library, function, structure)))
+        return library.address(entry_symbol(number))
+
+    first, kept = extensions(make_entry)
+    words = [0, first, _VERSION_BYTES, 0, MINOR << 32]
     words += [library.address(entry_symbol(number)) for number in range(len(FUNCTIONS))]
     words[0] = 8 * len(words)
-    keep: list[Any] = []
     for number, name in enumerate(FUNCTIONS):
         keep += _set_texts(library, number, name)
         if name in functions:
             keep.append(set_entry(library, number, _entry(library, functions[name], args_of(name))))
-    return Api((ctypes.c_uint64 * len(words))(*words), library, tuple(keep))
+    return Api((ctypes.c_uint64 * len(words))(*words), library, (*keep, *kept))
 
 
 def set_entry(library: Library, number: int, function: Callable[[int], int]) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
 from shardc.frontends.pjrt.abi.clients import ClientCompileArgs, ClientCreateArgs, ClientDestroyArgs, PjrtProgram
+from shardc.frontends.pjrt.abi.executables import ExecutableDeserializeAndLoadArgs
 from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.compile import compile_jaxlib_program
 from shardc.frontends.pjrt.compile_options import CompileOptions
@@ -19,6 +20,7 @@ from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
 from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
+from shardc.frontends.pjrt.serialized_program import take_serialized
 from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -137,14 +139,16 @@ class Clients:
         options = CompileOptions.read(ctypes.string_at(args.compile_options, args.compile_options_size))
         args.executable = self.load(client, code, options).handle
 
+    def deserialize(self, args: ExecutableDeserializeAndLoadArgs) -> None:
+        given, options = take_serialized(args)
+        client = self._by_handle[args.client]
+        args.loaded_executable = self.load(client, given.code, options, given.read_executable(options)).handle
+
     def load(
-        self,
-        client: PjrtClient,
-        code: bytes,
-        options: CompileOptions,
-        build: Callable[[ProgramPlacement], Executable] | None = None,
+        self, client: PjrtClient, code: bytes, options: CompileOptions, executable: Executable | None = None
     ) -> LoadedProgram:
-        """Compile ``code`` and load it on its devices, in a job together with the other processes that run it."""
+        """Compile ``code``, unless its ``executable`` is there, and load it on its devices, in a job together with the
+        other processes that run it."""
         ids = options.devices or client.default_devices(options.num_devices)
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
@@ -152,7 +156,7 @@ class Clients:
                 f"a program for {options.num_devices} devices on devices {list(ids)}", fix="see jax.devices()"
             )
         placement = client.processes.place(ids)
-        load = partial(self._load, client, code, options, ids, placement, build)
+        load = partial(self._load, client, code, options, ids, placement, executable)
         return self._worker.in_turn(load) if placement.is_collective else load()
 
     def _load(
@@ -162,10 +166,11 @@ class Clients:
         options: CompileOptions,
         ids: Sequence[int],
         placement: ProgramPlacement,
-        build: Callable[[ProgramPlacement], Executable] | None = None,
+        executable: Executable | None,
     ) -> LoadedProgram:
         config = client.processes.config
-        compiled = compile_jaxlib_program(code, options, config, placement.build)
+        build = placement.build if executable is None else lambda _: executable
+        compiled = compile_jaxlib_program(code, options, config, build)
         here = [(n, i) for n, i in enumerate(ids) if i in client.memories]
         local = [(address_of(client.devices[i]), n) for n, i in here]
         handle = self._handles.add(compiled, ids, local)

@@ -21,7 +21,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_bytes
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
-from shardc.partitioner.program import SourceProgram
+from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 __all__ = ["CompiledProgram", "JaxlibProgram", "compile_jaxlib_program"]
 
@@ -65,6 +65,11 @@ class JaxlibProgram:
         return SourceProgram(
             module, original=self.code, config=self.config, content=self.content, strict_interface=True
         )
+
+    @cached_property
+    def partitioned(self) -> PartitionedProgram:
+        """The per-device program with its story, made again where another process, or the cache, compiled it."""
+        return self.source.partition()
 
     def compilation(self) -> ProgramCompilation:
         """What compiles it, unless the cache knows it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
 from shardc.hlo.errors import UnsupportedError
@@ -14,13 +14,14 @@ __all__ = ["CompileOptions"]
 class CompileOptions:
     """``devices`` are ids of the client's devices, by replica and partition: where the program runs (empty: where the
     client has it run). Propagation decides about shardings of ``free_arguments`` and ``free_results``, one flag per
-    array or one for all."""
+    array or one for all. ``message`` is the ``CompileOptionsProto`` that all this was read from."""
 
     num_replicas: int = 1
     num_partitions: int = 1
     devices: tuple[int, ...] = ()
     free_arguments: tuple[bool, ...] = (False,)
     free_results: tuple[bool, ...] = (False,)
+    message: bytes = field(default=b"", repr=False)
 
     @property
     def num_devices(self) -> int:
@@ -47,4 +48,5 @@ class CompileOptions:
             tuple(device for row in zip(*columns, strict=True) for device in row),
             build.allow_spmd_sharding_propagation_to_parameters or (False,),
             build.allow_spmd_sharding_propagation_to_output or (False,),
+            message,
         )

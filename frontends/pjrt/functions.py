@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, partial
 
 from shardc.frontends.pjrt.abi.base import PluginAttributesArgs, PluginInitializeArgs
 from shardc.frontends.pjrt.abi.devices import DeviceGetAttributesArgs
+from shardc.frontends.pjrt.analyses import CompiledAnalyses
 from shardc.frontends.pjrt.api import Api, build_api
 from shardc.frontends.pjrt.client import Clients
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
-from shardc.frontends.pjrt.ffi_extension import ffi_extension
+from shardc.frontends.pjrt.extensions import build_extensions
 from shardc.frontends.pjrt.native.library import library
 from shardc.frontends.pjrt.step_worker import step_worker
 from shardc.frontends.pjrt.topology import Topologies
 from shardc.hlo.config import Config
-from shardc.native.lowlevel.records import address_of
 
 __all__ = ["plugin_api"]
 
@@ -24,13 +23,13 @@ __all__ = ["plugin_api"]
 def plugin_api() -> Api:
     """The table, made once in a process: its worker and its native code are the process's, too."""
     native = library(Config.from_environment().cache_dir)
-    topologies = Topologies()
     deleter = native.address("shardc_pjrt_delete_nothing")
+    topologies = Topologies()
     handles = CompiledHandles(deleter)
     worker = step_worker(native)
     clients = Clients(topologies, handles, worker)
-    ffi = ffi_extension(native)
-    api = build_api(
+    analyses = CompiledAnalyses(handles, native)
+    return build_api(
         native,
         {
             "Plugin_Initialize": _initialize,
@@ -38,6 +37,8 @@ def plugin_api() -> Api:
             "Client_Create": clients.create,
             "Client_Destroy": clients.destroy,
             "Client_Compile": clients.compile,
+            "Executable_DeserializeAndLoad": clients.deserialize,
+            "TopologyDescription_Fingerprint": topologies.fingerprint,
             "Device_GetAttributes": partial(_device_attributes, deleter),
             "TopologyDescription_Create": topologies.create,
             "TopologyDescription_PlatformName": topologies.platform_name,
@@ -56,10 +57,10 @@ def plugin_api() -> Api:
             "Executable_OutputDimensions": handles.output_dimensions,
             "Executable_OutputMemoryKinds": handles.output_memory_kinds,
             "Executable_ParameterMemoryKinds": handles.parameter_memory_kinds,
+            **analyses.functions(),
         },
-        address_of(ffi),
+        partial(build_extensions, native, analyses),
     )
-    return replace(api, keep=(*api.keep, ffi))
 
 
 def _initialize(args: PluginInitializeArgs) -> None:

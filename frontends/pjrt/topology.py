@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardc.compiler.cache.sources import source_digest
 from shardc.frontends.pjrt.abi.topologies import (
     TopologyDescriptionAttributesArgs,
     TopologyDescriptionCreateArgs,
+    TopologyDescriptionFingerprintArgs,
     TopologyDescriptionGetDeviceDescriptionsArgs,
     TopologyDescriptionPlatformNameArgs,
     TopologyDescriptionPlatformVersionArgs,
@@ -16,6 +19,7 @@ from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.native.records import DescriptionRecord
 from shardc.hlo.errors import InputError
 from shardc.hlo.version import VERSION
+from shardc.native.llvm.target import host_target
 from shardc.native.lowlevel.kinds import address, i64
 from shardc.native.lowlevel.records import Record, address_of
 
@@ -100,6 +104,12 @@ class Topologies:
     def device_descriptions(self, args: TopologyDescriptionGetDeviceDescriptionsArgs) -> None:
         topology = self._by_handle[args.topology]
         args.descriptions, args.num_descriptions = topology.table, len(topology.descriptions)
+
+    def fingerprint(self, args: TopologyDescriptionFingerprintArgs) -> None:
+        """The same where compiled programs may be exchanged: JAX's cache of compilations goes by it."""
+        owners = [d.process_index for d in self._by_handle[args.topology].descriptions]
+        parts = f"{VERSION} {source_digest()} {host_target()} {owners}"
+        args.fingerprint = int.from_bytes(hashlib.sha256(parts.encode()).digest()[:8], "little", signed=True)
 
     def attributes(self, args: TopologyDescriptionAttributesArgs) -> None:
         args.attributes, args.num_attributes = 0, 0

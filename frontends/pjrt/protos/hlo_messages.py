@@ -322,6 +322,8 @@ class HloModuleConfigProto(Message):
     num_partitions: int = number(5)
     use_spmd_partitioning: bool = number(7)
     static_device_assignment: DeviceAssignmentProto | None = number(15)
+    allow_spmd_sharding_propagation_to_output: tuple[bool, ...] = number(27)
+    allow_spmd_sharding_propagation_to_parameters: tuple[bool, ...] = number(33)
     use_shardy_partitioner: bool = number(34)
 
 

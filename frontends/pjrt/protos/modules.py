@@ -53,6 +53,8 @@ def module_with_config(module: Module, assignment: DeviceAssignmentProto | None 
         num_partitions=module.num_partitions,
         use_spmd_partitioning=module.num_partitions > 1,
         static_device_assignment=assignment,
+        allow_spmd_sharding_propagation_to_output=(False,),
+        allow_spmd_sharding_propagation_to_parameters=(False,),
         use_shardy_partitioner=True,
     )
     return hlo.HloModuleWithConfigProto(module_message(module), config).to_bytes()
