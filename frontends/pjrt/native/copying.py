@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from shardc.frontends.pjrt.native.records import MAX_RANK
-from shardc.native.lowlevel.builtins import as_u64, copy_memory, local_array
+from shardc.native.lowlevel.builtins import as_u64, copy_memory, inline, local_array
 from shardc.native.lowlevel.kinds import Count, address, i64, u8, u32, u64
 from shardc.native.lowlevel.records import Record, Span
 
 __all__ = ["StridesRecord", "add_dimension", "begin_strides", "copy_strided"]
 
-#: Elements of each of two dimensions that are copied together.
-_TILE = 16
+#: Elements of two dimensions that are copied together. In a transposition a tile reads as many cache lines as it has
+#: columns, often with the same place in a cache, which has room for eight such at least.
+_ROWS, _COLUMNS = 16, 8
 
 
 class StridesRecord(Record):
@@ -107,30 +108,43 @@ def _copy_plane(plan: StridesRecord, to: address, source: address) -> None:
     to_row = plan.to[1] if plan.rank > 1 else 0
     source_row = plan.source[1] if plan.rank > 1 else 0
     columns = plan.dims[0]
-    for row in range(0, rows, _TILE):
-        for column in range(0, columns, _TILE):
-            count = min(_TILE, columns - column)
-            for k in range(row, min(row + _TILE, rows)):
-                target = to + (k * to_row + column * plan.to[0])
-                _copy_row(plan, target, source + (k * source_row + column * plan.source[0]), count)
+    for row in range(0, rows, _ROWS):
+        for column in range(0, columns, _COLUMNS):
+            count = min(_COLUMNS, columns - column)
+            target = to + (row * to_row + column * plan.to[0])
+            origin = source + (row * source_row + column * plan.source[0])
+            for _ in range(row, min(row + _ROWS, rows)):
+                _copy_row(target, origin, plan.to[0], plan.source[0], plan.piece, count)
+                target += to_row
+                origin += source_row
 
 
-def _copy_row(plan: StridesRecord, to: address, source: address, count: i64) -> None:
+@inline
+def _copy_row(to: address, source: address, to_stride: i64, source_stride: i64, piece: i64, count: i64) -> None:
     """Pieces of one dimension."""
-    to_stride = plan.to[0]
-    source_stride = plan.source[0]
-    piece = plan.piece
-    for k in range(count):
-        target = to + k * to_stride
-        origin = source + k * source_stride
-        if piece == 4:
-            _FourBytes.at(target).value = _FourBytes.at(origin).value
-        elif piece == 8:
-            _EightBytes.at(target).value = _EightBytes.at(origin).value
-        elif piece == 1:
-            _OneByte.at(target).value = _OneByte.at(origin).value
-        elif piece == 2:
-            _TwoBytes.at(target).low = _TwoBytes.at(origin).low
-            _TwoBytes.at(target).high = _TwoBytes.at(origin).high
-        else:
-            copy_memory(target, origin, piece)
+    if piece == 4:
+        for _ in range(count):
+            _FourBytes.at(to).value = _FourBytes.at(source).value
+            to += to_stride
+            source += source_stride
+    elif piece == 8:
+        for _ in range(count):
+            _EightBytes.at(to).value = _EightBytes.at(source).value
+            to += to_stride
+            source += source_stride
+    elif piece == 1:
+        for _ in range(count):
+            _OneByte.at(to).value = _OneByte.at(source).value
+            to += to_stride
+            source += source_stride
+    elif piece == 2:
+        for _ in range(count):
+            _TwoBytes.at(to).low = _TwoBytes.at(source).low
+            _TwoBytes.at(to).high = _TwoBytes.at(source).high
+            to += to_stride
+            source += source_stride
+    else:
+        for _ in range(count):
+            copy_memory(to, source, piece)
+            to += to_stride
+            source += source_stride
