@@ -40,6 +40,12 @@ class Api:
         return ctypes.addressof(self.table)
 
 
+#: Functions that cannot be had in Python: jaxlib holds Python's lock while another thread calls them.
+_LACKING = {
+    "Compile": "compiling for devices that are not there\n  fix: compile for this client's devices "
+    "(SHARDC_NUM_DEVICES says how many), and serialize that",
+}
+
 #: Gives a function in Python an entry of its own: a name for errors, the function, its structure; the entry's address.
 MakeEntry = Callable[[str, Callable[[Any], None], Any], int]
 
@@ -101,7 +107,7 @@ def _set_texts(library: Library, number: int, name: str) -> list[Any]:
     """What an entry says when it cannot do what it is for."""
     table = library.entry_table
     table.ending[number] = name.endswith("_Destroy")
-    lacking = f"PJRT_{name} is not implemented by shardc"
+    lacking = _LACKING.get(name, f"PJRT_{name} is not implemented by shardc")
     older = f"PJRT_{name}: the client's structure is older than version 0.{MINOR} of PJRT; take a newer jaxlib"
     kept = []
     for texts, text in ((table.lacking, lacking), (table.older, older)):

@@ -23,6 +23,7 @@ from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_pr
 from shardc.frontends.pjrt.serialized_program import take_serialized
 from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
+from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
 from shardc.launcher.driver.compiled import job_config
@@ -119,8 +120,7 @@ class Clients:
         count = options.get("num_devices", 1)
         if not isinstance(count, int) or not 1 <= count <= _MOST_DEVICES:
             raise InputError(f"num_devices is {count!r}", fix=f"give a number from 1 to {_MOST_DEVICES}")
-        config = replace(job_config(), custom_calls=calls_of(HostFunctions()))
-        processes = find_processes(options, args, config, count)
+        processes = find_processes(options, args, _config(), count)
         topology = DeviceTopology.of(processes.owners)
         self._topologies.add(topology)
         client = PjrtClient.of(processes, topology)
@@ -131,13 +131,7 @@ class Clients:
         """Its memory stays: programs and buffers may still be on their way."""
 
     def compile(self, args: ClientCompileArgs) -> None:
-        client, program = self._by_handle[args.client], PjrtProgram.at(args.program)
-        form = take_text(program.format, program.format_size)
-        if form != "mlir":
-            raise UnsupportedError(f"a program in the form {form!r}", fix="pass StableHLO, as 'mlir'")
-        code = ctypes.string_at(program.code, program.code_size)
-        options = CompileOptions.read(ctypes.string_at(args.compile_options, args.compile_options_size))
-        args.executable = self.load(client, code, options).handle
+        args.executable = self.load(self._by_handle[args.client], *_take_program(args)).handle
 
     def deserialize(self, args: ExecutableDeserializeAndLoadArgs) -> None:
         given, options = take_serialized(args)
@@ -188,6 +182,20 @@ class Clients:
         compiled_programs().add(compiled)
         self._handles.hold(handle, loaded)
         return loaded
+
+
+def _config() -> Config:
+    """The settings of programs that jaxlib passes: they may call Python."""
+    return replace(job_config(), custom_calls=calls_of(HostFunctions()))
+
+
+def _take_program(args: ClientCompileArgs) -> tuple[bytes, CompileOptions]:
+    program = PjrtProgram.at(args.program)
+    form = take_text(program.format, program.format_size)
+    if form != "mlir":
+        raise UnsupportedError(f"a program in the form {form!r}", fix="pass StableHLO, as 'mlir'")
+    options = CompileOptions.read(ctypes.string_at(args.compile_options, args.compile_options_size))
+    return ctypes.string_at(program.code, program.code_size), options
 
 
 def read_options(args: ClientCreateArgs) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import InputError, UnsupportedError
 
 __all__ = ["CompileOptions"]
 
@@ -29,8 +29,19 @@ class CompileOptions:
 
     @staticmethod
     def read(message: bytes) -> CompileOptions:
-        """From a serialized ``CompileOptionsProto``; `UnsupportedError` for layouts that are not row by row."""
+        """From a serialized ``CompileOptionsProto``.
+
+        Raises `UnsupportedError` for layouts that are not row by row, and `InputError` for an unknown option;
+        those of XLA's passes have nothing to change here.
+        """
         given = CompileOptionsProto.read(message)
+        for name in given.env_option_overrides:
+            if not name.startswith("xla_"):
+                raise InputError(
+                    f"No such compile option: {name!r}",
+                    fix="leave it out: compiler_options are XLA's (xla_...), and shardc's settings are environment "
+                    "variables (SHARDC_...)",
+                )
         build = given.executable_build_options
         for shape in (*given.argument_layouts, *((build.result_layout,) if build.result_layout else ())):
             for leaf in shape.tuple_shapes or (shape,):
