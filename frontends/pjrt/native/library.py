@@ -27,6 +27,7 @@ from shardc.frontends.pjrt.native import (
     executables,
     execute,
     layouts,
+    memory_pool,
     queue,
     trampoline,
     transfers,
@@ -46,8 +47,8 @@ __all__ = ["Library", "error_code_of", "library", "library_ir"]
 
 #: Modules whose exported functions are in the native module.
 _MODULES = (
-    errors, events, blocks, buffers, transfers, layouts, devices, clients, contexts, executables, queue, execute,
-    native_step, trampoline, meeting,
+    memory_pool, errors, events, blocks, buffers, transfers, layouts, devices, clients, contexts, executables, queue,
+    execute, native_step, trampoline, meeting,
 )  # fmt: skip
 
 #: What an error of ours is called by PJRT's numbers.
@@ -164,6 +165,11 @@ class Library:
     def hold_block(self) -> Callable[[int], int | None]:
         """The block of a live buffer, with a reference for the caller; None for one that is not live."""
         return self.function("shardc_pjrt_hold_block", _A, _A)
+
+    @cached_property
+    def pieces_in_use(self) -> Callable[[], int]:
+        """How many errors, events, blocks, buffers and tasks there are."""
+        return self.function("shardc_pjrt_pieces_in_use", _I64)
 
     @cached_property
     def entry_table(self) -> EntryTable:

@@ -12,12 +12,12 @@ that leads to the next may already be somebody's data when it is read; then the 
 from __future__ import annotations
 
 from shardc.frontends.pjrt.native.records import LARGE_CLASSES, SMALL_CLASSES, SPARES, MemoryPoolRecord
-from shardc.native.lowlevel.builtins import as_i64, as_u64, inline, static
+from shardc.native.lowlevel.builtins import as_i64, as_u64, exported, inline, static
 from shardc.native.lowlevel.kinds import address, i64, u64
 from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, RELEASE, Atomic, Record
 from shardc.native.lowlevel.system import aligned_alloc, free
 
-__all__ = ["KEPT_BYTES", "LARGEST_CLASS", "allocate", "bytes_of_class", "class_of", "give_back"]
+__all__ = ["KEPT_BYTES", "LARGEST_CLASS", "allocate", "bytes_of_class", "class_of", "give_back", "pieces_in_use"]
 
 #: At most so many bytes of large classes are kept.
 KEPT_BYTES = 64 << 20
@@ -81,6 +81,12 @@ def give_back(piece: address, size_class: i64) -> None:
         _push(_POOL.lists[size_class], piece)
     else:
         _keep_or_free(piece, size_class)
+
+
+@exported("shardc_pjrt_pieces_in_use")
+def pieces_in_use() -> i64:
+    """How many pieces were given and not given back."""
+    return _POOL.in_use.load(RELAXED)
 
 
 @inline
