@@ -15,6 +15,7 @@ import collective_steps
 import compiler_speed
 import cpu_steps
 import device_steps
+import dispatch
 import functional_scale
 import numpy_chains
 import overlap
@@ -56,6 +57,10 @@ def _virtual() -> str:
 def _devices() -> str:
     head = ("step on several devices", "devices", "shardc", "XLA", "ratio", "middle half", "goal", "shardc, 4 ranks")
     return _machine() + table(head, device_steps.rows())
+
+
+def _dispatch() -> str:
+    return _machine() + table(dispatch.HEAD, dispatch.rows())
 
 
 def _collectives() -> str:
@@ -113,6 +118,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "compile": _compile,
     "virtual-devices": _virtual,
     "devices": _devices,
+    "dispatch": _dispatch,
     "collectives": _collectives,
     "phases": _phases,
     "overlap": _overlap,

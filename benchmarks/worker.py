@@ -13,10 +13,10 @@ __all__ = ["Worker"]
 
 
 class Worker:
-    """A script of this folder, with JAX on CPU and XLA's ``flags`` if there are any."""
+    """A script of this folder, with JAX on a ``platform`` and XLA's ``flags`` if there are any."""
 
-    def __init__(self, script: str, *arguments: str, flags: str = "") -> None:
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", **({"XLA_FLAGS": flags} if flags else {})}
+    def __init__(self, script: str, *arguments: str, flags: str = "", platform: str = "cpu") -> None:
+        environment = {**os.environ, "JAX_PLATFORMS": platform, **({"XLA_FLAGS": flags} if flags else {})}
         command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -52,8 +52,9 @@ from shardc.native.lowlevel.system import pthread_self
 
 __all__ = ["EXECUTE_FUNCTIONS", "execute"]
 
-#: Nanoseconds of a step that the caller runs: handing it over takes about as long.
-_SMALL = 100_000
+#: Nanoseconds of a step that the caller runs, and those that each result adds: to hand it over, and the client's work
+#: with buffers that are not ready, takes about as long.
+_SMALL, _SMALL_BY_RESULT = 100_000, 1_000
 
 _DELETED_PROGRAM = static_text("shardc_pjrt_deleted_program", "the executable was deleted: load it again")
 _CALLED_BY_ITSELF = static_text(
@@ -147,7 +148,8 @@ def _is_small(task: TaskRecord) -> bool:
     program = task.program
     if program.asks + program.calls != 0 or task.num_events != 0 or task.error != 0:
         return False
-    return program.is_running == 0 and program.expected != 0 and program.expected < _SMALL
+    small = _SMALL + _SMALL_BY_RESULT * program.step.devices * program.num_outputs
+    return program.is_running == 0 and program.expected != 0 and program.expected < small
 
 
 def _run_at_once(at: address, args: LoadedExecutableExecuteArgs) -> address:
