@@ -7,7 +7,7 @@ environment, 1 for a run that failed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "AnnotationError",

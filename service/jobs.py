@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MANIFEST", "Artifact", "Job", "State", "StoreEntry"]
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BusyLinks", "Flight", "fair_rates"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Timed", "TimedBranches", "TimedDone", "TimedLoop", "TimedStart", "TimedWork"]
 

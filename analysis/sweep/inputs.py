@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from shardc.analysis.sweep.workers import ProgramSource, over_a_mesh
 from shardc.frontends.load import read_file
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.resize_mesh import manual_border
 

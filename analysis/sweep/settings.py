@@ -6,12 +6,13 @@ files as their content.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from shardc.costs.machines.machine import machine_file, machine_names
 from shardc.hlo.config import CodeSettings, Config
 from shardc.hlo.errors import InputError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["PortableMachine", "WorkerSettings"]
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["OperandRange", "own_ranges", "stand_ins", "whole_ranges"]
 

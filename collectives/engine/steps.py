@@ -8,7 +8,9 @@ through them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "HEADER_BYTES",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Executions", "LoopCounter", "carried_element", "count_executions", "find_counter", "trip_count"]
 

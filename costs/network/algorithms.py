@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from shardc.costs.network.placement import GroupExtent
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Law", "laws"]
 

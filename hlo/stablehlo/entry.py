@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shardc.hlo.ir.ir import Computation, Metadata, names_of_one
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.converter import ConversionScope, Converter
 from shardc.hlo.stablehlo.tables import Block, Tables
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["TreeLevel", "children", "map_with_prefix"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TreeLevel:
     """One level of a pytree: its ``kind``, what its children are called, and how it is made again of others."""
 

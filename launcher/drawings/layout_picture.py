@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.notations.names import near_names
 
 __all__ = ["Cut", "DimensionPart", "Panel", "Picture", "PictureLimits", "ShardCell", "layouts", "make_picture"]
@@ -36,6 +36,9 @@ class PictureLimits:
     parts: int = 8
     panels: int = 6
     devices: int = 6
+
+
+_LIMITS = PictureLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ def layouts(module: Module, value: str) -> list[tuple[str, Shape, Sharding]]:
     return [leaf for leaf in triples if leaf[1].is_array]
 
 
-def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLimits = PictureLimits()) -> Picture:
+def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLimits = _LIMITS) -> Picture:
     """The picture of an array-shaped value.
 
     Example: ``make_picture("w1", array_shape("f32", 128, 512), Sharding.of(mesh, None, "model"))``.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.hosts import Host
 from shardc.launcher.jobs.prefixed_output import HYDRA_PATTERN
 

@@ -13,11 +13,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport
@@ -63,11 +64,14 @@ class JobOptions:
     words: tuple[str, ...] = ()
 
 
+_OPTIONS = JobOptions()
+
+
 def start_job(
     ranks: int,
     command: Sequence[str],
     environ: Mapping[str, str] = os.environ,
-    options: JobOptions = JobOptions(),
+    options: JobOptions = _OPTIONS,
 ) -> int:
     """Run ``command`` on ``ranks`` ranks and return the job's exit code: that of the rank that failed, 130 when
     interrupted, 1 when a rank was killed.

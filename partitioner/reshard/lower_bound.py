@@ -6,8 +6,7 @@ cross the group's *boundary*; how much that is follows from the axes that tell g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 
 __all__ = ["Boundary", "at_least"]

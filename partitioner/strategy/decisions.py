@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.cause import RegionDecision
 from shardc.partitioner.strategy.choose import SplitChoice

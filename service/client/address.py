@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import urllib.parse
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Address"]
 

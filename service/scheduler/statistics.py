@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Job, State
 
 __all__ = ["Counters", "SchedulerStatistics"]

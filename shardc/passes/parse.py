@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["WHERE", "Asked", "Value", "parse_passes"]
 

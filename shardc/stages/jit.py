@@ -18,6 +18,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.flow import build_graph

@@ -22,6 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Self, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Message", "number"]
 
@@ -35,7 +36,7 @@ def number(n: int, *, single: bool = False) -> Any:
     return dataclasses.field(default=None, metadata={"number": n, "single": single})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _ProtoField:
     """``kind`` is the Python type of one value; ``wire`` its wire type; ``key`` the kind of a dict's keys."""
 
@@ -53,7 +54,7 @@ class Message:
     """A message: its subclasses are frozen dataclasses, with fields made by `number`."""
 
     def __init_subclass__(cls) -> None:
-        dataclasses.dataclass(frozen=True)(cls)
+        dataclass(frozen=True)(cls)
 
     def __post_init__(self) -> None:
         for f in _fields_of(cast("Hashable", type(self))):
