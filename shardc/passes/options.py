@@ -84,7 +84,7 @@ def _read(kind: Kind, value: Value, where: str) -> Any:
 
 def _kinds(cls: type[Any]) -> Mapping[str, tuple[Field[Any], Kind]]:
     """Fields by their names in text, with how their values are written."""
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, localns={k.__name__: k for k in _NESTED})  # modules of passes may not import them
     found = ((f, _kind(hints[f.name])) for f in fields(cls) if f.init and f.name not in _ABOUT)
     return {_text_name(f): (f, kind) for f, kind in found if kind is not None}
 
