@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
 from shardc.hlo.errors import InputError, UnsupportedError
