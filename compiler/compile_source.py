@@ -36,8 +36,11 @@ def compile_source(
 
         return compile_module(made, config, target, source=source, machine=machine)
 
-    if not content or config.custom_calls or bypasses_cache(config):
+    calls = config.custom_calls
+    if not content or any(c.expand is not None for c in calls.values()) or bypasses_cache(config):
         return compiled(module())
+    if calls:  # what they do is found when the program is loaded; which there are decides what can be compiled
+        content += repr(sorted((n, bool(c.address), c.evaluate is not None, c.sharding_rule) for n, c in calls.items()))
     gpu = find_target(target) if is_gpu(target) else None
     key = source_key(content, machine or host_target(), config, gpu)
     found = find_linked(key, config)

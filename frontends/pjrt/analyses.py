@@ -1,4 +1,8 @@
-"""What compiled programs say of their insides: layouts, shardings, the optimised program, costs, memory, options."""
+"""What compiled programs say of their insides: layouts, shardings, the optimised program, costs, memory, options.
+
+What few programs are asked for is imported when one is: the lowering and the writer of XLA's messages would take as
+long as all else that the client needs to start.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardc.compiler.executable import ArraySpec
-from shardc.compiler.lower.pipeline import lower
-from shardc.costs.kernels.program_work import program_work
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
 from shardc.frontends.pjrt.abi.clients import PjrtProgram
 from shardc.frontends.pjrt.abi.executables import (
@@ -24,7 +26,6 @@ from shardc.frontends.pjrt.border import BorderArray
 from shardc.frontends.pjrt.compiled_handles import CompiledHandle, CompiledHandles
 from shardc.frontends.pjrt.native.library import Library
 from shardc.frontends.pjrt.protos.messages import DeviceAssignmentProto, OpShardingProto
-from shardc.frontends.pjrt.protos.modules import module_with_config
 from shardc.frontends.pjrt.protos.shardings import sharding_message
 from shardc.frontends.pjrt.serialized_program import serialize
 
@@ -96,6 +97,8 @@ class CompiledAnalyses:
         handle, program = self._of(args.executable), PjrtProgram.at(args.program)
         _, code = self._programs.get(handle.number, (None, b""))
         if not code:
+            from shardc.frontends.pjrt.protos.modules import module_with_config
+
             assignment = DeviceAssignmentProto.read(handle.assignment)
             code = module_with_config(handle.compiled.program.partitioned.compiled_module, assignment)
         if program.code:
@@ -108,6 +111,9 @@ class CompiledAnalyses:
 
     def costs(self, args: ExecutableGetCostAnalysisArgs) -> None:
         """Of one device: arithmetic, and what the fused kernels read and write."""
+        from shardc.compiler.lower.pipeline import lower
+        from shardc.costs.kernels.program_work import program_work
+
         handle = self._of(args.executable)
         program = handle.compiled.program
         work = program_work(lower(program.partitioned.compiled_module, program.config).module)

@@ -7,7 +7,6 @@ from typing import Any
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.lazy_dataclass import dataclass
-from shardc.hlo.stablehlo.tables import Tables
 
 __all__ = ["BorderArray", "ProgramBorder", "border_of", "mentions_border"]
 
@@ -53,6 +52,8 @@ def mentions_border(code: bytes) -> bool:
 
 def border_of(plain: Mapping[str, Any]) -> ProgramBorder:
     """The border of a program in MLIR's plain form."""
+    from shardc.hlo.stablehlo.tables import Tables  # with the reader, which a program from the cache never asks
+
     name, _, arguments, results, region = next((f for f in plain["functions"] if f[0] == "main"), plain["functions"][0])
     tables = Tables(plain, "")
     (block,) = region

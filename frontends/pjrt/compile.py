@@ -2,6 +2,7 @@
 
 The program is read here in this process, since it comes from jaxlib itself. Devices of a program are numbered by
 their place in its device assignment; which of the client's devices these are is of no concern before it is loaded.
+What the cache knows is not read: the reader is imported with the first program that is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.lazy_dataclass import dataclass
-from shardc.hlo.stablehlo.reader import module_from_plain, plain_from_bytes
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
@@ -36,6 +36,8 @@ class JaxlibProgram:
 
     @cached_property
     def _plain(self) -> dict[str, object]:
+        from shardc.hlo.stablehlo.reader import plain_from_bytes
+
         return plain_from_bytes(self.code)
 
     @cached_property
@@ -53,6 +55,8 @@ class JaxlibProgram:
     @cached_property
     def source(self) -> SourceProgram:
         """The global program, ready for propagation."""
+        from shardc.hlo.stablehlo.reader import module_from_plain
+
         module, _ = module_from_plain(self._plain, "")
         options = self.options
         if options.num_replicas > 1:

@@ -69,8 +69,12 @@ def api_capsule() -> Any:
     """The interface's table of functions, as jaxlib takes it."""
     import ctypes
 
-    from shardc.frontends.pjrt.functions import plugin_api
+    from shardc.hlo.passes import pause_collector
 
+    with pause_collector():  # imports, beside JAX's many objects
+        from shardc.frontends.pjrt.functions import plugin_api
+
+        table = plugin_api()
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(plugin_api().address, b"pjrt_c_api", None)
+    return new(table.address, b"pjrt_c_api", None)

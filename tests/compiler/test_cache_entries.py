@@ -89,6 +89,24 @@ def test_other_sources_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         compile_source(CONTENT, config, never)
 
 
+def test_calls_by_name_are_part_of_the_source(tmp_path: Path) -> None:
+    config = replace(Config(cache_dir=tmp_path), custom_calls={"f": CustomCall(evaluate=abs)})
+    first = compile_source(CONTENT, config, doubled)
+    again = replace(config, custom_calls={"f": CustomCall(evaluate=lambda call, x: x)})  # found when it is loaded
+    assert compile_source(CONTENT, again, never).objects == first.objects
+    for other in (
+        CustomCall(evaluate=abs, sharding_rule="([i])->([i])"),
+        CustomCall(address=1),
+        CustomCall(evaluate=abs, expand=lambda b, call, x: b.add("negate", x)),  # changes the program itself
+    ):
+        with pytest.raises(AssertionError, match="made although"):
+            compile_source(CONTENT, replace(config, custom_calls={"f": other}), never)
+    with pytest.raises(AssertionError, match="made although"):
+        compile_source(
+            CONTENT, replace(config, custom_calls={**config.custom_calls, "g": CustomCall(address=1)}), never
+        )
+
+
 @pytest.mark.parametrize("text", [b"", b"\xff" * 65, b"0" * 64 + b"\n", b"../../../../etc/passwd\n"])
 def test_damaged_link_is_a_miss(tmp_path: Path, text: bytes) -> None:
     config = Config(cache_dir=tmp_path)
