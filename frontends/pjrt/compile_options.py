@@ -6,6 +6,7 @@ from dataclasses import field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CompileOptions"]
 
