@@ -20,7 +20,7 @@ devices = jax.devices()
 seen = {"processes": count, "ids": [d.id for d in devices], "of": [d.process_index for d in devices]}
 assert [d.id for d in jax.local_devices()] == [d.id for d in devices if d.process_index == me]
 
-mesh = jax.make_mesh((len(devices),), ("x",))
+mesh = Mesh(np.array(devices), "x")
 split, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
 
 
