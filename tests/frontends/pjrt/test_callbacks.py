@@ -1,0 +1,66 @@
+"""Python that programs call, under the plug-in as on JAX's own CPU backend."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin_environment import plugin_environment
+
+pytest.importorskip("jax")
+
+FOLDER = Path(__file__).parent
+
+
+def run(script: str | Path, environment: dict[str, str], *, code: int = 0) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, str(script)] if isinstance(script, Path) else [sys.executable, "-c", script]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_callbacks_as_on_xla(tmp_path: Path) -> None:
+    """Whole values, each device's own, ordered, in loops and branches, vmapped, nested, failing, from several threads."""
+    found: list[dict[str, Any]] = []
+    for platform in ("shardc", "cpu"):
+        done = run(FOLDER / "callback_program.py", plugin_environment(platform, tmp_path, 4))
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+        assert "x is [0. 1.] and float32" in done.stdout
+    ours, theirs = found
+    assert ours.keys() == theirs.keys()
+    assert {k: v for k, v in ours.items() if v != theirs[k]} == {}
+
+
+WITHOUT_FUNCTIONS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import serialize_executable
+plain = jax.jit(lambda x: x + 1).lower(1.0).compile()
+def call(x):
+    return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+f = jax.jit(call)
+assert f(jnp.float32(3)) == 3
+serialize_executable.serialize(plain)
+try:
+    serialize_executable.serialize(f.lower(jnp.float32(3)).compile())
+except Exception as error:
+    print(type(error).__name__, error)
+@jax.jit
+def again(x):
+    return jax.pure_callback(lambda v: again(v), jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+try:
+    again(jnp.float32(3)).block_until_ready()
+except Exception as error:
+    print(type(error).__name__, error)
+assert float(jax.jit(lambda x: x * 2)(jnp.float32(4))) == 8
+"""
+
+
+def test_what_cannot_be_is_told(tmp_path: Path) -> None:
+    """No file holds functions; a program that is called by what it calls would never end."""
+    told = run(WITHOUT_FUNCTIONS, plugin_environment("shardc", tmp_path)).stdout
+    assert "whose functions no file holds" in told
+    assert "take the inner call out" in told
