@@ -13,7 +13,6 @@ from shardc.frontends.pjrt.abi.clients import (
     ClientCompileArgs,
     ClientCreateArgs,
     ClientDestroyArgs,
-    ClientUpdateGlobalProcessInfoArgs,
     PjrtProgram,
 )
 from shardc.frontends.pjrt.abi.executables import ExecutableDeserializeAndLoadArgs
@@ -136,9 +135,6 @@ class Clients:
 
     def destroy(self, args: ClientDestroyArgs) -> None:
         """Its memory stays: programs and buffers may still be on their way."""
-
-    def update_processes(self, args: ClientUpdateGlobalProcessInfoArgs) -> None:
-        """What jax.distributed knows of the processes; the job's watchdog knows more of them, and earlier."""
 
     def compile(self, args: ClientCompileArgs) -> None:
         args.executable = self.load(self._by_handle[args.client], *_take_program(args)).handle

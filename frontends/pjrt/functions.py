@@ -37,7 +37,6 @@ def plugin_api() -> Api:
             "Client_Create": clients.create,
             "Client_Destroy": clients.destroy,
             "Client_Compile": clients.compile,
-            "Client_UpdateGlobalProcessInfo": clients.update_processes,
             "Executable_DeserializeAndLoad": clients.deserialize,
             "TopologyDescription_Fingerprint": topologies.fingerprint,
             "Device_GetAttributes": partial(_device_attributes, deleter),

@@ -15,6 +15,7 @@ from shardc.frontends.pjrt.abi.clients import (
     ClientPlatformVersionArgs,
     ClientProcessIndexArgs,
     ClientTopologyDescriptionArgs,
+    ClientUpdateGlobalProcessInfoArgs,
 )
 from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, NOT_FOUND, fail
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord
@@ -124,6 +125,12 @@ def _default_device_assignment(args: ClientDefaultDeviceAssignmentArgs) -> addre
     return 0
 
 
+@exported("shardc_pjrt_client_update_processes")
+def _update_processes(args: ClientUpdateGlobalProcessInfoArgs) -> address:
+    """What jax.distributed knows of processes, told by a thread of its own: the job's watchdog knows it earlier."""
+    return 0
+
+
 #: By PJRT's names.
 CLIENT_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Client_PlatformName": _platform_name,
@@ -136,4 +143,5 @@ CLIENT_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "Client_LookupDevice": _lookup_device,
     "Client_LookupAddressableDevice": _lookup_addressable_device,
     "Client_DefaultDeviceAssignment": _default_device_assignment,
+    "Client_UpdateGlobalProcessInfo": _update_processes,
 }

@@ -24,7 +24,7 @@ def run(script: str | Path, environment: dict[str, str], *, code: int = 0) -> su
 
 
 def test_callbacks_as_on_xla(tmp_path: Path) -> None:
-    """Whole values, each device's own, ordered, in loops and branches, vmapped, nested, failing, from several threads."""
+    """Whole values, each device's own, ordered, in loops and branches, vmapped, nested, failing, from threads."""
     found: list[dict[str, Any]] = []
     for platform in ("shardc", "cpu"):
         done = run(FOLDER / "callback_program.py", plugin_environment(platform, tmp_path, 4))
