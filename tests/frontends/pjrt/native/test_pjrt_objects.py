@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from pjrt_calls import Caller, PjrtProblem, caller
 
 from shardc.frontends.pjrt.abi.base import EventErrorArgs, EventOnReadyArgs
 from shardc.frontends.pjrt.abi.functions import FUNCTIONS, MINOR
+from shardc.frontends.pjrt.native import library as library_module
 from shardc.frontends.pjrt.native.errors import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED
-from shardc.frontends.pjrt.native.library import error_code_of
+from shardc.frontends.pjrt.native.library import error_code_of, library, library_ir
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
+from shardc.native.llvm.jit import compile_ir
+from shardc.native.llvm.target import Target
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -197,3 +201,41 @@ def test_nothing_is_left_of_5000_arrays() -> None:
             client.destroy(live.pop(int(rng.integers(len(live)))))
     client.destroy(*live)
     assert (client.in_use(0), client.in_use(1)) == (0, 0)
+
+
+def test_threads_make_and_destroy_arrays_on_real_cores() -> None:
+    client, problems = Caller(), []
+    pieces = client.library.pieces_in_use()
+
+    def work(number: int) -> None:
+        value = np.full(50 + number, number, "f4")
+        try:
+            for _ in range(1500):
+                buffers = [client.put(value)[0] for _ in range(3)]
+                copy = client.call("Buffer_CopyToDevice", buffer=buffers[1], dst_device=client.devices[1]).dst_buffer
+                client.destroy(*buffers)
+                np.testing.assert_array_equal(client.get(copy), value)
+                client.destroy(copy)
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(120)
+    assert problems == []
+    assert (client.in_use(), client.library.pieces_in_use()) == (0, pieces)
+
+
+@pytest.mark.parametrize("triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-apple-darwin23"])
+def test_the_native_part_compiles_for_every_platform(triple: str) -> None:
+    target = Target(triple, "generic", "")
+    assert compile_ir(library_ir(target), target)
+
+
+def test_a_later_process_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = library.__wrapped__(tmp_path)
+    monkeypatch.setattr(library_module, "library_ir", lambda target: pytest.fail("it is compiled again"))
+    again = library.__wrapped__(tmp_path)
+    assert again.address("shardc_pjrt_make_error") != first.address("shardc_pjrt_make_error")
