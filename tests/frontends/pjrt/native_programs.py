@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from shardc.collectives.in_process.transport import LocalTransport
 from shardc.frontends.pjrt.abi.buffers import BufferDestroyArgs
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, Output, load_program
+from shardc.frontends.pjrt.native.contexts import ContextRecord, HostFunctionsRecord
 from shardc.frontends.pjrt.native.library import library
 from shardc.frontends.pjrt.native.records import BlockRecord, BufferRecord, DeviceRecord, ErrorRecord, MemoryRecord
 from shardc.frontends.pjrt.step_worker import step_worker
 from shardc.hlo.config import Config
-from shardc.native.lowlevel.records import address_of
+from shardc.native.lowlevel.records import address_of, reference
 
 _A = ctypes.c_size_t
 
@@ -94,6 +95,9 @@ class Program:
 
     compiled: Any
     loaded: LoadedProgram = field(init=False)
+    #: The functions of Python that it calls, as jaxlib passes them with an execution.
+    context: ContextRecord = field(init=False)
+    keep: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         executable = self.compiled.executable
@@ -103,6 +107,13 @@ class Program:
         outputs = [Output(11, (address_of(memory),) * count) for _ in executable.results]
         self.loaded = load_program(executable, self.compiled.config, LocalTransport(), 0, places, outputs)
         step_worker(native()).add(self.loaded)
+        calls = [c.evaluate for c in self.compiled.config.custom_calls.values() if isinstance(c.evaluate, partial)]
+        functions = list(calls[0].args[0]) if calls else []
+        items = (ctypes.py_object * max(1, len(functions)))(*functions)
+        passed = HostFunctionsRecord(count=len(functions))
+        passed.items = reference(ctypes.addressof(items))
+        self.context = ContextRecord(functions=address_of(passed) if functions else 0)
+        self.keep = [functions, items, passed]
 
     def __call__(self, *rows: Sequence[Buffer], kept: Sequence[int] = ()) -> list[list[Buffer]]:
         """Execute with the arguments of each device; the results of each."""
@@ -112,7 +123,9 @@ class Program:
         lists = (_A * len(rows))(*map(ctypes.addressof, given)), (_A * len(rows))(*map(ctypes.addressof, made))
         numbers = (ctypes.c_int64 * max(1, len(kept)))(*kept)
         options = PjrtExecuteOptions(
-            non_donatable_input_indices=ctypes.addressof(numbers), num_non_donatable_input_indices=len(kept)
+            context=address_of(self.context),
+            non_donatable_input_indices=ctypes.addressof(numbers),
+            num_non_donatable_input_indices=len(kept),
         )
         args = LoadedExecutableExecuteArgs(
             executable=self.loaded.handle,
