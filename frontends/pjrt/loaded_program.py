@@ -85,7 +85,7 @@ def load_program(
         devices=places.ctypes.data,
         arguments=ctypes.addressof(arguments),
         num_arguments=len(tokens),
-        num_donated=len(executable.donated),
+        num_donated=sum(record.donated for record in arguments),
         outputs=ctypes.addressof(records),
         num_outputs=len(outputs),
         asks=int(transport.process_count > 1),
@@ -96,11 +96,14 @@ def load_program(
 
 
 def _arguments(executable: Executable, tokens: Sequence[bool]) -> ctypes.Array[ArgumentRecord]:
+    """The records of arguments. One that is donated stays the client's where no result could lie in its memory."""
     numbers = iter(range(len(executable.arguments)))
+    sizes = {result.local_shape.nbytes for result in executable.results}
     found = (ArgumentRecord * max(1, len(tokens)))()
     for record, is_token in zip(found, tokens, strict=False):
         record.number = -1 if is_token else next(numbers)
-        record.donated = record.number in executable.donated
+        fits = record.number >= 0 and executable.arguments[record.number].local_shape.nbytes in sizes
+        record.donated = fits and record.number in executable.donated
     return found
 
 

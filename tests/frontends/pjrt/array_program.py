@@ -47,7 +47,9 @@ def one_device():
     note("compiled", compiled(x))
     donated = jnp.ones((4, 4))
     note("donated", jax.jit(lambda x: x + 1, donate_argnums=0)(donated))
-    found["gone"] = np.array(donated.is_deleted())
+    kept = jnp.ones((3, 5))
+    note("donated for nothing", jax.jit(lambda x: x.sum(), donate_argnums=0)(kept))
+    found["gone"] = np.array([donated.is_deleted(), kept.is_deleted()])
     with jax.enable_x64(True):
         note("wide", jnp.arange(3) * 1.5)
 

@@ -49,3 +49,8 @@ def test_training(tmp_path: Path) -> None:
     assert len(losses[0]) == 10
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert losses[0][-1] < losses[0][0] - 0.5
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    """Errors are JAX's own exceptions, with what is the matter, the user's line, and the way out."""
+    run(HERE / "refused_program.py", "shardc", 4, tmp_path)
