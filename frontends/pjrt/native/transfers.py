@@ -154,21 +154,62 @@ def _uninitialized_buffer(args: ClientCreateUninitializedBufferArgs) -> address:
 
 @exported("shardc_pjrt_view_of_device_buffer")
 def _view_of_device_buffer(args: ClientCreateViewOfDeviceBufferArgs) -> address:
-    """An array over memory that somebody else keeps until it is told that the last user is gone."""
-    error = _refuse(args.element_type, args.num_dims, args.layout)
+    """An array over memory that somebody else keeps until it is told that the last user is gone. What lies in another
+    order there is copied, and the memory is given back at once."""
+    element = element_bytes(args.element_type)
+    strides = local(_Numbers64)
+    dims = _Numbers64.at(args.dims).items
+    rank = as_i32(args.num_dims)
+    error = _refuse(args.element_type, args.num_dims, 0)
+    if error == 0:
+        error = _find_strides(strides.items, dims, rank, element, args.layout)
     if error != 0:
         return error
-    if as_i64(args.device_buffer_ptr) % element_bytes(args.element_type) != 0:
+    if as_i64(args.device_buffer_ptr) % element != 0:
         return fail(INVALID_ARGUMENT, _ALIGNMENT_TEXT)
-    rank = as_i32(args.num_dims)
-    dims = _Numbers64.at(args.dims).items
-    at = view_block(args.device_buffer_ptr, _product(dims, rank) * element_bytes(args.element_type))
+    plan = local(StridesRecord)
+    begin_strides(plan, element)
+    stride = element
+    for k in range(rank):
+        d = rank - 1 - k
+        add_dimension(plan, dims[d], stride, strides.items[d])
+        stride *= dims[d]
+    device = _device_of(args.device, args.memory)
+    at = view_block(args.device_buffer_ptr, stride) if plan.rank == 0 else make_block(device, stride)
     if at == 0:
         return no_memory()
-    BlockRecord.at(at).on_delete = OnDeleteCall.at(address_of(args) + _ON_DELETE)
-    device = _device_of(args.device, args.memory)
+    on_delete = OnDeleteCall.at(address_of(args) + _ON_DELETE)
+    if plan.rank == 0:
+        BlockRecord.at(at).on_delete = on_delete
+    else:
+        copy_strided(plan, BlockRecord.at(at).data, args.device_buffer_ptr)
+        if on_delete.function is not None:
+            on_delete.function(args.device_buffer_ptr, on_delete.argument)
     args.buffer = _ready_buffer(device, _memory_of(args.device, args.memory), args.element_type, dims, rank, at)
     return 0 if args.buffer != 0 else no_memory()
+
+
+def _find_strides(found: Span[i64], dims: Span[i64], rank: i32, element: i64, layout: address) -> address:
+    """By dimension the bytes from one element to the next in a layout (null: row by row), or the error."""
+    stride = element
+    if layout == 0:
+        for k in range(rank):
+            found[rank - 1 - k] = stride
+            stride *= dims[rank - 1 - k]
+        return 0
+    given = PjrtBufferMemoryLayout.at(layout)
+    if given.type != _TILED:
+        strides = _Numbers64.at(PjrtBufferMemoryLayoutStrides.at(address_of(given.u)).byte_strides).items
+        for k in range(rank):
+            found[k] = strides[k]
+    elif given.u.num_tiles != 0:
+        return fail(UNIMPLEMENTED, _TILES_TEXT)
+    else:
+        order = _Numbers64.at(given.u.minor_to_major).items
+        for k in range(rank):
+            found[order[k]] = stride
+            stride *= dims[order[k]]
+    return 0
 
 
 def _device_of(device: address, memory: address) -> DeviceRecord:
@@ -245,28 +286,14 @@ def _plan_to_host(plan: StridesRecord, buffer: BufferRecord, layout: address) ->
     rank = buffer.rank
     element = element_bytes(buffer.element_type)
     strides = local(_Numbers64)
-    to = strides.items
-    stride = element
-    for k in range(rank):
-        to[rank - 1 - k] = stride
-        stride *= buffer.dims[rank - 1 - k]
-    if layout != 0:
-        given = PjrtBufferMemoryLayout.at(layout)
-        if given.type != _TILED:
-            to = _Numbers64.at(PjrtBufferMemoryLayoutStrides.at(address_of(given.u)).byte_strides).items
-        elif given.u.num_tiles != 0:
-            return fail(UNIMPLEMENTED, _TILES_TEXT)
-        else:
-            order = _Numbers64.at(given.u.minor_to_major).items
-            stride = element
-            for k in range(rank):
-                to[order[k]] = stride
-                stride *= buffer.dims[order[k]]
+    error = _find_strides(strides.items, buffer.dims, rank, element, layout)
+    if error != 0:
+        return error
     begin_strides(plan, element)
     stride = element
     for k in range(rank):
         d = rank - 1 - k
-        add_dimension(plan, buffer.dims[d], to[d], stride)
+        add_dimension(plan, buffer.dims[d], strides.items[d], stride)
         stride *= buffer.dims[d]
     return 0
 
