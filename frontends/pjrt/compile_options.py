@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.frontends.pjrt.protos.xla_options import check_xla_options
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CompileOptions"]
@@ -30,19 +31,11 @@ class CompileOptions:
 
     @staticmethod
     def read(message: bytes) -> CompileOptions:
-        """From a serialized ``CompileOptionsProto``.
-
-        Raises `UnsupportedError` for layouts that are not row by row, and `InputError` for an unknown option;
-        those of XLA's passes have nothing to change here.
-        """
+        """From a serialized ``CompileOptionsProto``; `UnsupportedError` for layouts that are not row by row,
+        `InputError` for options that XLA does not have either."""
         given = CompileOptionsProto.read(message)
-        for name in given.env_option_overrides:
-            if not name.startswith("xla_"):
-                raise InputError(
-                    f"No such compile option: {name!r}",
-                    fix="leave it out: compiler_options are XLA's (xla_...), and shardc's settings are environment "
-                    "variables (SHARDC_...)",
-                )
+        if given.env_option_overrides:
+            check_xla_options(given.env_option_overrides)
         build = given.executable_build_options
         for shape in (*given.argument_layouts, *((build.result_layout,) if build.result_layout else ())):
             for leaf in shape.tuple_shapes or (shape,):
