@@ -49,4 +49,4 @@ for name in params:
     whole = shardc.gather(params[name])  # every rank takes part
     np.testing.assert_allclose(whole, expected[name], rtol=1e-3, atol=1e-5)
 if shardc.process_index() == 0:
-    print(f"w1 is {params['w1'].sharding} on {mesh}; all parameters agree with plain JAX")
+    print(f"w1 is {specs['w1']} on {mesh}; all parameters agree with plain JAX")

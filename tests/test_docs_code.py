@@ -62,6 +62,7 @@ program = program.annotate({"x": P("data"), "w": P("data")}, mesh=Mesh({"data": 
 partitioned = program.partition()
 """,
     "docs/gpu.md 0": PARTITIONED,
+    "docs/quickstart-jax.md 0": "shardc.jit(step, mesh=mesh, in_shardings=(specs, P('data')))(state, batch)\n",
     "docs/quickstart-mpi.md 0": """
 trained = shardc.jit(step, mesh=mesh, in_shardings=(specs, P("data")))
 state, _ = trained(state, batch)

@@ -281,10 +281,11 @@ class Jitted:
 
 def _runs_on_plugin(options: _Options) -> bool:
     """Does JAX call the function, on devices of the plug-in?"""
-    ours = options.target != "cpu" or options.custom_calls or detect_launcher() is not None
     config = Config.from_environment()
-    if ours or config.check or config.server:
+    if options.target != "cpu" or options.custom_calls or config.check or config.server:
         return False
+    if detect_launcher() is None:
+        return True
     from shardc.frontends.pjrt.jit.devices import by_default
 
     return by_default()

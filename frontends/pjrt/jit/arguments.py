@@ -28,10 +28,10 @@ def brought_to(mesh: jax.sharding.Mesh, arguments: Arguments, in_shardings: Any)
     def bring(x: Any, wanted: Any = None) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
             return x.update(sharding=sharding_on_devices(x.sharding, mesh))
-        if not _is_committed(x) or x.sharding == wanted:
+        if not _is_committed(x):
             return x
         if isinstance(wanted, Sharding):
-            return jax.device_put(x, wanted)
+            return x if x.sharding.is_equivalent_to(wanted, x.ndim) else jax.device_put(x, wanted)
         if x.sharding.device_set == devices:
             return x
         if isinstance(x.sharding, NamedSharding) and dict(x.sharding.mesh.shape) == dict(mesh.shape):

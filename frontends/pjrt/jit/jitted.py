@@ -121,14 +121,16 @@ def _surroundings() -> tuple[jax.sharding.Mesh | None, bool]:
 class _JittedForMesh:
     """The function jitted for a mesh, or for the devices of its arguments: ours by default.
 
-    ``nested`` is for calls from functions that JAX traces: these are compiled for devices that are found among the
-    shardings inside of them.
+    ``nested`` names devices among the shardings inside of it: where it is called from a function that JAX traces, or
+    lowered later, nobody else does. ``has_own_meshes``: it gives `jax.shard_map` another mesh object, beside which JAX
+    wants none around it.
     """
 
     mesh: jax.sharding.Mesh | None
     in_shardings: Any
     jitted: Any
     nested: Any
+    has_own_meshes: bool = False
 
     @staticmethod
     def of(function: Callable[..., Any], mesh: jax.sharding.Mesh | None, options: Mapping[str, Any]) -> _JittedForMesh:
@@ -136,9 +138,8 @@ class _JittedForMesh:
         for name in ("in_shardings", "out_shardings"):
             if name in chosen:
                 chosen[name] = shardings_on_devices(chosen[name], mesh, name)
-        named = _naming_devices(function, mesh)
-        nested = jax.jit(function, **chosen) if named is function else jax.jit(named, **chosen)
-        return _JittedForMesh(mesh, chosen.get("in_shardings"), jax.jit(function, **chosen), nested)
+        jitted, nested = jax.jit(function, **chosen), jax.jit(_naming_devices(function, mesh), **chosen)
+        return _JittedForMesh(mesh, chosen.get("in_shardings"), jitted, nested)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.mesh is None:
@@ -146,29 +147,23 @@ class _JittedForMesh:
                 return self.jitted(*args, **kwargs)
             args, kwargs = uncommitted((args, kwargs))
         try:
-            with self._around():
-                return self.jitted(*args, **kwargs)
+            return self._in_mesh(lambda jitted: jitted(*args, **kwargs))
         except (TypeError, ValueError):
             arguments = args, kwargs
             brought = self._brought(arguments)
             if brought is arguments:
                 raise
         # JAX says of arguments that lie elsewhere that it does not take them.
-        args, kwargs = brought
-        with self._around():
-            return self.jitted(*args, **kwargs)
+        return self._in_mesh(lambda jitted: jitted(*brought[0], **brought[1]))
 
     def trace_into(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in the function that JAX is tracing."""
-        with self._inside():
-            return self.nested(*args, **kwargs)
+        return self._in_mesh(lambda jitted: jitted(*args, **kwargs), tracing=True)
 
     def trace(self, arguments: Arguments, tracing: bool) -> Any:
+        """See `JitOnDevices.trace`."""
         args, kwargs = self._brought(arguments)
-        # What is traced is lowered by somebody else, later: without a mesh around it has to name its devices.
-        jitted = self.nested if tracing or self.mesh is None else self.jitted
-        with self._inside() if tracing else self._around():
-            return jitted.trace(*args, **kwargs)
+        return self._in_mesh(lambda jitted: jitted.trace(*args, **kwargs), tracing=tracing, later=True)
 
     def clear_cache(self) -> None:
         self.jitted.clear_cache()
@@ -176,6 +171,19 @@ class _JittedForMesh:
 
     def _brought(self, arguments: Arguments) -> Arguments:
         return uncommitted(arguments) if self.mesh is None else brought_to(self.mesh, arguments, self.in_shardings)
+
+    def _in_mesh(self, use: Callable[[Any], Any], *, tracing: bool = False, later: bool = False) -> Any:
+        """What ``use`` makes of the jitted function, with the mesh around it if the function bears that."""
+        if not self.has_own_meshes:
+            named = tracing or (later and self.mesh is None)
+            try:
+                with self._inside() if tracing else self._around():
+                    return use(self.nested if named else self.jitted)
+            except ValueError as e:
+                if self.mesh is None or "should match the mesh passed to shard_map" not in str(e):
+                    raise
+            self.has_own_meshes = True
+        return use(self.nested)
 
     def _around(self) -> AbstractContextManager[Any]:
         if self.mesh is not None:

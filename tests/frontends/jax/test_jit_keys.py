@@ -35,7 +35,6 @@ CONTEXTS: dict[str, Context] = {
     "no jit": jax.disable_jit,
     "no NaN": lambda: jax.debug_nans(True),
     "no infinity": lambda: jax.debug_infs(True),
-    "device": lambda: jax.default_device(jax.devices("cpu")[0]),
     "own 1": lambda: OWN(1),
     "own 2": lambda: OWN(2),
     "mesh": lambda: jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((2,), ("a",), axis_types=AUTO)),
@@ -83,7 +82,7 @@ def test_settings_and_contexts_count_as_for_jax(seed: int) -> None:
             for name in chosen:
                 stack.enter_context(CONTEXTS[name]())
             before = ours.times, theirs.times
-            want, got = outcome(reference, jnp.asarray(X)), outcome(jitted, X)
+            want, got = outcome(reference, jnp.asarray(X)), outcome(jitted, jnp.asarray(X))
             assert got == want, chosen
             if want != "FloatingPointError" and "no jit" not in chosen:
                 # There JAX calls the function once more for its message, or at every call.
@@ -151,31 +150,43 @@ def test_kinds_of_arguments_count_as_for_jax() -> None:
         assert outcome(jitted, x) == outcome(reference, plain), repr(x)
 
 
+def test_another_device_by_default_is_no_other_program() -> None:
+    """Where `shardc.jit` runs is no matter of JAX's default device."""
+    ours = Traced()
+    jitted = shardc.jit(ours)
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = jitted(X)
+    assert outcome(jitted, X) == outcome(lambda: want)
+    assert ours.times == 1
+
+
 def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     from jax._src import config
 
     monkeypatch.delattr(config, "trace_context")
     context._reader.cache_clear()
     with pytest.raises(UnsupportedError, match="does not tell the settings"):
-        shardc.jit(lambda x: x)(X)
+        shardc.jit(lambda x: x)(shardc.array(X))
     context._reader.cache_clear()
 
 
 @pytest.mark.parametrize("kind", [None, "cpu"])
-def test_a_mesh_of_jax_is_the_one_around_the_function(kind: str | None) -> None:
-    """Its types of axes and kind of devices count, for our arrays' layouts too."""
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_mesh_of_jax_is_the_one_around_the_function(kind: str | None, ours: bool) -> None:
+    """Its types of axes count, and without devices its kind of them; so they do for our arrays' layouts."""
     device = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",)).abstract_mesh.abstract_device if kind else None
     explicit = (jax.sharding.AxisType.Explicit,)
     mesh = jax.sharding.AbstractMesh((2,), ("a",), axis_types=explicit, abstract_device=device)
     spec = jax.sharding.PartitionSpec("a")
 
     def fn(x: Any) -> Any:
-        assert jax.sharding.get_abstract_mesh() == mesh
+        around = jax.sharding.get_abstract_mesh()
+        assert around == mesh if ours else (around.shape, around.axis_types) == (mesh.shape, mesh.axis_types)
         return jax.sharding.reshard(x, spec) * 2, jax.typeof(x).sharding.spec == spec
 
     jitted = shardc.jit(fn, mesh=mesh)
-    first, split = jitted(X)
+    first, split = jitted(shardc.array(X) if ours else X)
     again, split_again = jitted(first)
     np.testing.assert_array_equal(np.asarray(again), X * 4)
-    assert str(first.sharding) == "[{a}]"
+    assert str(first.sharding) == "[{a}]" if ours else first.sharding.spec == spec
     assert not split and split_again

@@ -40,18 +40,18 @@ def unread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 @pytest.mark.parametrize("mesh", [None, Mesh({"d": 2})])
 def test_known_function_is_not_read(unread: Any, mesh: Any) -> None:
     shardings = {} if mesh is None else {"mesh": mesh, "in_shardings": P("d")}
-    first = shardc.jit(scaled, **shardings)(X)
+    first = shardc.jit(scaled, **shardings).compiled(X)(X)
     unread()
     again = shardc.jit(scaled, **shardings)
-    np.testing.assert_array_equal(np.asarray(again(X)["y"]), np.asarray(first["y"]))
+    np.testing.assert_array_equal(np.asarray(again.compiled(X)(X)["y"]), np.asarray(first["y"]))
     assert set(again.compiled(X).seconds) == {"read", "compile"}
     with pytest.raises(shardc.ShardcError, match="where: x"):  # the names of arguments are known
         again.compiled(X)(X.astype(np.float16))
 
 
 def test_every_difference_is_read(unread: Any) -> None:
-    shardc.jit(scaled, mesh=Mesh({"d": 2}), in_shardings=P("d"))(X)
-    shardc.jit(scaled)(X)
+    shardc.jit(scaled, mesh=Mesh({"d": 2}), in_shardings=P("d")).compiled(X)
+    shardc.jit(scaled).compiled(X)
     unread()
     others = [
         (shardc.jit(scaled, mesh=Mesh({"d": 2}), in_shardings=P(None, "d")), X),
@@ -66,7 +66,7 @@ def test_every_difference_is_read(unread: Any) -> None:
     ]
     for jitted, argument in others:
         with pytest.raises(AssertionError, match="read although"):
-            jitted(argument)
+            jitted.compiled(argument)
 
 
 def test_stages_of_a_known_function(unread: Any) -> None:
