@@ -12,14 +12,14 @@ from shardc.frontends.pjrt.abi.base import (
 )
 from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_back
 from shardc.frontends.pjrt.native.records import IMMORTAL, ErrorRecord
-from shardc.native.lowlevel.builtins import CountedText, copy_memory, exported, static, static_text
+from shardc.native.lowlevel.builtins import CountedText, as_u8, copy_memory, exported, local_array, static, static_text
 from shardc.native.lowlevel.kinds import address, i32, i64
 from shardc.native.lowlevel.records import ACQ_REL, RELAXED, address_of
 
 __all__ = [
     "ABORTED", "CANCELLED", "ERROR_FUNCTIONS", "FAILED_PRECONDITION", "INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND",
     "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "destroy_error", "error_code", "error_message", "error_payloads", "fail",
-    "keep_error", "make_error", "no_memory", "release_error",
+    "keep_error", "make_error", "no_memory", "out_of_memory", "release_error",
 ]  # fmt: skip
 
 #: Codes of errors that are made here.
@@ -28,7 +28,9 @@ UNIMPLEMENTED, INTERNAL = 12, 13
 
 _NO_MEMORY = static(ErrorRecord, "shardc_pjrt_no_memory", references=IMMORTAL, code=RESOURCE_EXHAUSTED)
 _NO_MEMORY_TEXT = static_text("shardc_pjrt_no_memory_text", "there is no memory left on this machine")
-_HEADER = 32
+_OUT_OF_MEMORY_TEXT = static_text("shardc_pjrt_out_of_memory_text", "Out of memory allocating ")
+_BYTES_TEXT = static_text("shardc_pjrt_bytes_text", " bytes")
+_HEADER, _ZERO = 32, ord("0")
 
 
 @exported("shardc_pjrt_make_error")
@@ -58,6 +60,22 @@ def no_memory() -> address:
     _NO_MEMORY.message.data = address_of(_NO_MEMORY_TEXT) + 8
     _NO_MEMORY.message.nbytes = _NO_MEMORY_TEXT.nbytes
     return address_of(_NO_MEMORY)
+
+
+def out_of_memory(nbytes: i64) -> address:
+    """The error where there is no memory for an array."""
+    message = local_array(8, 96)
+    length = _OUT_OF_MEMORY_TEXT.nbytes
+    copy_memory(address_of(message), address_of(_OUT_OF_MEMORY_TEXT) + 8, length)
+    power = 1
+    while nbytes // power >= 10:
+        power *= 10
+    while power > 0:
+        message[length] = as_u8(_ZERO + nbytes // power % 10)
+        length += 1
+        power //= 10
+    copy_memory(address_of(message) + length, address_of(_BYTES_TEXT) + 8, _BYTES_TEXT.nbytes)
+    return make_error(RESOURCE_EXHAUSTED, address_of(message), length + _BYTES_TEXT.nbytes)
 
 
 def keep_error(error: ErrorRecord) -> None:

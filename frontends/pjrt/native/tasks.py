@@ -6,7 +6,7 @@ import ctypes
 from typing import Annotated
 
 from shardc.frontends.pjrt.native.blocks import is_read, is_reusable, keep_block, make_block, release_references
-from shardc.frontends.pjrt.native.errors import no_memory, release_error
+from shardc.frontends.pjrt.native.errors import out_of_memory, release_error
 from shardc.frontends.pjrt.native.events import (
     await_event,
     complete_event,
@@ -169,7 +169,7 @@ def make_blocks(task: TaskRecord) -> address:
                 if block == 0:
                     block = make_block(DeviceRecord.at(program.devices[d]), result.nbytes)
                 if block == 0:
-                    return no_memory()
+                    return out_of_memory(result.nbytes)
                 task.results[number] = block
     return 0
 

@@ -29,7 +29,7 @@ from shardc.frontends.pjrt.abi.clients import (
 from shardc.frontends.pjrt.native.blocks import borrow_block, keep_block, make_block, release_block, view_block
 from shardc.frontends.pjrt.native.buffers import buffer_bytes, element_bytes, hold_block, make_buffer, not_live
 from shardc.frontends.pjrt.native.copying import StridesRecord, add_dimension, begin_strides, copy_strided
-from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, UNIMPLEMENTED, fail, no_memory
+from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, UNIMPLEMENTED, fail, no_memory, out_of_memory
 from shardc.frontends.pjrt.native.events import (
     call_when_done,
     complete_event,
@@ -130,7 +130,7 @@ def _buffer_from_host(args: ClientBufferFromHostBufferArgs) -> address:
         if at != 0 and nbytes > 0:
             copy_strided(plan, BlockRecord.at(at).data, args.data)
     if at == 0:
-        return no_memory()
+        return out_of_memory(nbytes)
     args.done_with_host_buffer = done
     args.buffer = _ready_buffer(device, memory, args.type, dims, rank, at)
     return 0 if args.buffer != 0 else no_memory()
@@ -144,9 +144,10 @@ def _uninitialized_buffer(args: ClientCreateUninitializedBufferArgs) -> address:
     rank = as_i32(args.shape_num_dims)
     device = _device_of(args.device, args.memory)
     dims = _Numbers64.at(args.shape_dims).items
-    at = make_block(device, _product(dims, rank) * element_bytes(args.shape_element_type))
+    nbytes = _product(dims, rank) * element_bytes(args.shape_element_type)
+    at = make_block(device, nbytes)
     if at == 0:
-        return no_memory()
+        return out_of_memory(nbytes)
     memory = _memory_of(args.device, args.memory)
     args.buffer = _ready_buffer(device, memory, args.shape_element_type, dims, rank, at)
     return 0 if args.buffer != 0 else no_memory()
@@ -389,7 +390,7 @@ def _copy_to(buffer: BufferRecord, memory: MemoryRecord, device: DeviceRecord, a
         made = make_block(device, block.nbytes)
         if made == 0:
             release_block(block)
-            return no_memory()
+            return out_of_memory(buffer_bytes(buffer))
         keep_block(BlockRecord.at(made))
         plan = local(StridesRecord)
         begin_strides(plan, block.nbytes)

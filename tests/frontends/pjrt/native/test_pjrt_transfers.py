@@ -11,7 +11,7 @@ import pytest
 from pjrt_calls import ELEMENTS, Caller, PjrtProblem, caller
 
 from shardc.frontends.pjrt.abi.buffers import PjrtBufferMemoryLayout, PjrtBufferMemoryLayoutStrides
-from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, UNIMPLEMENTED
+from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED
 from shardc.native.lowlevel.records import address_of
 
 DURING_CALL, UNTIL_DONE, ZERO_COPY, MUTABLE_ZERO_COPY = range(4)
@@ -180,3 +180,15 @@ def test_what_is_not_computed_yet_is_copied_when_it_is() -> None:
             client.release_event(event)
         client.destroy(buffer, copy)
         assert client.in_use() == 0
+
+
+@pytest.mark.parametrize("count", [1 << 50, 123_456_789_012_345, 10**17])
+def test_too_large_an_array_is_an_error_that_says_so(count: int) -> None:
+    client, dims = caller(), (ctypes.c_int64 * 1)(count)
+    with pytest.raises(PjrtProblem, match=f"^Out of memory allocating {2 * count} bytes$") as found:
+        client.call(
+            "Client_CreateUninitializedBuffer", shape_dims=dims, shape_num_dims=1, shape_element_type=3,
+            device=client.devices[0],
+        )  # fmt: skip
+    assert found.value.code == RESOURCE_EXHAUSTED
+    assert client.in_use() == 0
