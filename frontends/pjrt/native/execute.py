@@ -148,6 +148,8 @@ def _is_small(task: TaskRecord) -> bool:
     program = task.program
     if program.asks + program.calls != 0 or task.num_events != 0 or task.error != 0:
         return False
+    if task.follows != 0 and QUEUE.standing != 0:
+        return False
     small = _SMALL + _SMALL_BY_RESULT * program.step.devices * program.num_outputs
     return program.is_running == 0 and program.expected != 0 and program.expected < small
 

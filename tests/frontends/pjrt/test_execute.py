@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 import shardc
 from shardc.frontends.pjrt.native.records import DONATED, LIVE
-from tests.frontends.pjrt.native_programs import Buffer, NativeError, Program, native, put
+from shardc.hlo.text.reader import read_hlo
+from tests.frontends.pjrt.native_programs import Buffer, NativeError, Program, devices, native, put
 
 jax = pytest.importorskip("jax")
 
@@ -167,12 +169,51 @@ def test_a_failed_step_fails_what_reads_its_results_and_nothing_else(doubled: Pr
                 buffer.read()
 
 
+CHECKED = """HloModule checked
+ENTRY main {
+  x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  c = () custom-call(x, y), custom_call_target="check.expect_eq", custom_call_has_side_effect=true,
+    metadata={op_name="main" source_file="model.py" source_line=7}
+  ROOT z = f32[8] add(x, y)
+}
+"""
+
+
+@pytest.mark.parametrize("nanoseconds", [1, LONG])
+def test_false_checks_name_their_line_and_the_next_step_runs(nanoseconds: int) -> None:
+    step = Program(shardc.Program(read_hlo(CHECKED)).propagate().partition().compile("cpu"))
+    for _ in range(2):
+        step.set_expected(nanoseconds)
+        ((bad,),) = step([put(0, X), put(0, X + 1)])
+        with pytest.raises(NativeError, match=r"check.expect_eq is false(.|\n)*model.py:7"):
+            bad.read()
+        ((good,),) = step([put(0, X), put(0, X)])
+        np.testing.assert_array_equal(good.read(), X + X)
+
+
 def _failing() -> Program:
     def raises(x: Any) -> Any:
         raise ValueError("no such thing")
 
     shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
     return program(lambda x: jax.pure_callback(raises, shape, x) + 1, X)
+
+
+def test_5000_calls_keep_no_memory(doubled: Program) -> None:
+    device = devices()[0][0]
+    value = put(0, X)
+    before = device.bytes_in_use.load("relaxed")
+    for k in range(5000):
+        if k % 100 == 0:
+            doubled.set_expected((1, LONG)[k // 100 % 2])
+        ((made,),) = doubled([value])
+    made.read()
+    del made
+    end = time.monotonic() + 10
+    while device.bytes_in_use.load("relaxed") != before and time.monotonic() < end:
+        time.sleep(0.01)  # the worker gives up its references a little later
+    assert device.bytes_in_use.load("relaxed") == before
 
 
 def test_threads_share_arrays(doubled: Program) -> None:
@@ -217,6 +258,30 @@ def test_python_that_is_called_may_run_programs_and_wait(doubled: Program) -> No
     begun.set()
     result = made.read()
     np.testing.assert_array_equal(result, (X + (pending.read() * 2 + 1)) * 2)
+
+
+def test_what_a_step_that_stands_still_reads_is_not_written_over() -> None:
+    adds = program(lambda x: x + 1, X, donate=(0,))
+    called, goes_on = threading.Event(), threading.Event()
+
+    def callback(x: Any) -> Any:
+        called.set()
+        goes_on.wait(10)
+        return np.asarray(x)
+
+    outer = program(lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct(X.shape, X.dtype), x * 0) + x, X)
+    for nanoseconds in (1, LONG):
+        called.clear()
+        goes_on.clear()
+        adds.set_expected(nanoseconds)
+        value = put(0, X)
+        ((kept,),) = outer([value])
+        assert called.wait(10)
+        ((added,),) = adds([value])
+        time.sleep(0.05)
+        goes_on.set()
+        np.testing.assert_array_equal(kept.read(), X)
+        np.testing.assert_array_equal(added.read(), X + 1)
 
 
 def test_python_that_is_called_cannot_call_its_caller() -> None:
