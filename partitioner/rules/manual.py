@@ -57,7 +57,7 @@ def _sides(
 
     ``sharding`` is that of the whole value, ``axes`` those that may be manual: the first of them in a dimension that
     cut it into as many parts as it is smaller inside. Free axes that do not divide a dimension inside evenly leave it
-    whole.
+    whole. A value that is partial over manual axes is a value of its own inside.
     """
     table = body.context.table
     manual = set(table.atoms(map(AxisRef, axes)))
@@ -76,7 +76,8 @@ def _sides(
         rest = () if table.is_uneven(rest, part) else rest
         whole.append(own + rest)
         free.append(rest)
-    return table.layout(whole), table.layout(free)
+    partial = [a for a in given.unreduced if a in manual]
+    return table.layout(whole, partial, given.reduction), table.layout(free)
 
 
 def _cutting(table: AxisTable, atoms: Sequence[int], parts: int) -> Atoms:

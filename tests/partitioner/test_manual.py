@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -202,3 +203,30 @@ def test_collectives_of_one_device_are_what_it_has() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     compiled = shardc.from_jax(jax.jit(function), x).propagate().partition().compile()
     np.testing.assert_array_equal(np.asarray(compiled(x)), 2 * x + x * x)
+
+
+PARTIAL = """
+module @partial {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(%x: tensor<8x2xf32>) -> (tensor<8x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) {
+    %0 = sdy.sharding_constraint %x <@mesh, [{}, {}], unreduced={"a"}> : tensor<8x2xf32>
+    %1 = sdy.manual_computation(%0) in_shardings=[<@mesh, [{}, {}], unreduced={"a"}>]
+        out_shardings=[<@mesh, [{}, {}], unreduced={"a"}>] manual_axes={"a"} (%y: tensor<8x2xf32>) {
+      %2 = stablehlo.add %y, %y : tensor<8x2xf32>
+      sdy.return %2 : tensor<8x2xf32>
+    } : (tensor<8x2xf32>) -> tensor<8x2xf32>
+    %3 = sdy.sharding_constraint %1 <@mesh, [{"a"}, {}]> : tensor<8x2xf32>
+    return %3 : tensor<8x2xf32>
+  }
+}
+"""
+
+
+def test_partial_values_cross_the_border_as_they_are(tmp_path: Path) -> None:
+    """What is unreduced over a manual axis is summed neither before nor inside, and once behind."""
+    file = tmp_path / "partial.mlir"
+    file.write_text(PARTIAL, encoding="utf-8")
+    partitioned = shardc.load(file).propagate().partition()
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    np.testing.assert_array_equal(np.asarray(partitioned.compile()(x)), 2 * x)
+    assert "all-reduce" not in partitioned.as_text() and "reduce-scatter" in partitioned.as_text()
