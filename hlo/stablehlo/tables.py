@@ -143,14 +143,19 @@ class Tables:
 
     @cached_property
     def mesh(self) -> Mesh | None:
-        """The program's mesh: the first one with axes that a sharding uses, or that is there at all."""
+        """The program's mesh: the first one with axes that a sharding uses, of several devices where there is such a
+        one, or that is there at all."""
         with_axes = {name: m for name, m in self.meshes.items() if m.axes}
         used = [with_axes[n] for n in _mesh_names(self.plain["attributes"]) if n in with_axes]
-        return next(iter((*used, *with_axes.values())), None)
+        several = [m for m in used if m.size > 1]
+        return next(iter((*several, *used, *with_axes.values())), None)
 
     def _sharding(self, plain: tuple[Any, ...]) -> Sharding:
         _, reference, dims, replicated, unreduced, reduction = plain
         mesh = self._mesh_of(reference)
+        if mesh.axes and mesh.size == 1 and self.mesh is not None and self.mesh.size > 1:
+            # A program for one device, called in one for several: nothing is split.
+            return Sharding(self.mesh, tuple(DimSharding((), closed, priority or 0) for _, closed, priority in dims))
         return Sharding(
             mesh,
             tuple(DimSharding(_axes(axes), closed, priority or 0) for axes, closed, priority in dims),

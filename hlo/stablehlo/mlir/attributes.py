@@ -69,8 +69,10 @@ class AttributeReader:
 
     def __call__(self, attribute: Any) -> Any:
         ir = self.ir
-        if isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr, ir.BoolAttr, ir.StringAttr, ir.FlatSymbolRefAttr)):
+        if isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr, ir.BoolAttr, ir.FlatSymbolRefAttr)):
             return attribute.value
+        if isinstance(attribute, ir.StringAttr):
+            return attribute.value_bytes.decode(errors="backslashreplace")  # bytes of anything, such as addresses
         if isinstance(attribute, (ir.DenseI64ArrayAttr, ir.DenseI32ArrayAttr, ir.DenseBoolArrayAttr)):
             return tuple(attribute)
         if isinstance(attribute, ir.DenseElementsAttr):

@@ -68,6 +68,16 @@ def test_unreduced_results_and_arguments_are_partial() -> None:
     assert str(argument.arguments[0].sharding) == "[{}, {}] unreduced={y}"
 
 
+def test_shardings_over_one_device_split_nothing() -> None:
+    """As in a program that was exported for one device, and is called on four."""
+    text = DOT.replace("sdy.mesh @mesh =", 'sdy.mesh @one = <["i"=1]>\n  sdy.mesh @mesh =')
+    text = text.replace(
+        "return %0", '%1 = sdy.sharding_constraint %0 <@one, [{{"i"}}, {{}}]> : tensor<8x8xf32>\n    return %1'
+    )
+    program = text.format(argument='{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}', result="")
+    assert shardings(compiled(program, num_partitions=4, free_results=(True,))) == ("[{x}, {}]", "[{}, {}]")
+
+
 def test_tokens_memories_and_layouts_are_told() -> None:
     program = compiled("""module @m {
       func.func public @main(%t: !stablehlo.token {jax.token = true}, %a: tensor<2x3xf32> {mhlo.layout_mode = "{1,0}"})
