@@ -24,6 +24,7 @@ import phases
 import propagation
 import published
 import simulate_scale
+import small_programs
 import training_steps
 import validity
 from tables import insert, table
@@ -48,6 +49,10 @@ def _chains() -> str:
 def _compile() -> str:
     head = ("program", "cold", "from the cache", "XLA", "XLA / cold", "cold / cached")
     return _machine() + table(head, cpu_steps.compile_rows())
+
+
+def _small_programs() -> str:
+    return _machine() + small_programs.section()
 
 
 def _virtual() -> str:
@@ -116,6 +121,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "kernels": _kernels,
     "chains": _chains,
     "compile": _compile,
+    "small-programs": _small_programs,
     "virtual-devices": _virtual,
     "devices": _devices,
     "dispatch": _dispatch,

@@ -9,18 +9,9 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.called import EmitProgram
-from shardc.compiler.cpu.convolutions.convolution import emit_convolution
-from shardc.compiler.cpu.custom_call import emit_custom_call
-from shardc.compiler.cpu.fft.fourier import emit_fft
 from shardc.compiler.cpu.function import emit_elements, emit_fusion
-from shardc.compiler.cpu.linalg.linalg import emit_cholesky, emit_triangular_solve
 from shardc.compiler.cpu.loops.updates import emit_dynamic_update_slice, emit_scatter, emit_update
-from shardc.compiler.cpu.products.contraction import emit_dot, emit_fused_dot
-from shardc.compiler.cpu.reductions.cumulative import emit_reduce_window
 from shardc.compiler.cpu.reductions.rows import emit_rows
-from shardc.compiler.cpu.reductions.selection import emit_select_and_scatter
-from shardc.compiler.cpu.reductions.sorting import emit_sort
-from shardc.compiler.cpu.reductions.top_k import emit_topk
 from shardc.compiler.elements.expansions import EXPANSIONS
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.fuse.row_plan import plan_rows
@@ -65,7 +56,7 @@ def _fusion(kernel: CpuKernel) -> None:
     """A product and what is made from it; an update in place; row by row where there are rows; else per element."""
     computation = kernel.instruction.attrs["calls"]
     if kernel.instruction.attrs["kind"] == "kOutput":
-        emit_fused_dot(kernel)
+        _fused_dot(kernel)
         return
     if new_part(kernel.instruction) is not None:
         emit_update(kernel, computation)
@@ -81,22 +72,92 @@ def _expanded(kernel: CpuKernel) -> None:
     emit_fusion(kernel, EXPANSIONS[kernel.instruction.opcode](kernel.instruction))
 
 
+# Emitters of kinds that most small programs lack are imported with the first kernel of the kind: they are a third of
+# the compiler's modules for CPUs, and a process waits for them before its first program.
+
+
+def _convolution(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.convolutions.convolution import emit_convolution
+
+    emit_convolution(kernel)
+
+
+def _fft(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.fft.fourier import emit_fft
+
+    emit_fft(kernel)
+
+
+def _cholesky(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.linalg.linalg import emit_cholesky
+
+    emit_cholesky(kernel)
+
+
+def _triangular_solve(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.linalg.linalg import emit_triangular_solve
+
+    emit_triangular_solve(kernel)
+
+
+def _dot(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.products.contraction import emit_dot
+
+    emit_dot(kernel)
+
+
+def _fused_dot(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.products.contraction import emit_fused_dot
+
+    emit_fused_dot(kernel)
+
+
+def _select_and_scatter(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.reductions.selection import emit_select_and_scatter
+
+    emit_select_and_scatter(kernel)
+
+
+def _sort(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.reductions.sorting import emit_sort
+
+    emit_sort(kernel)
+
+
+def _topk(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.reductions.top_k import emit_topk
+
+    emit_topk(kernel)
+
+
+def _custom_call(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.custom_call import emit_custom_call
+
+    emit_custom_call(kernel)
+
+
+def _reduce_window(kernel: CpuKernel) -> None:
+    from shardc.compiler.cpu.reductions.cumulative import emit_reduce_window
+
+    emit_reduce_window(kernel)
+
+
 #: Opcodes whose kernels are not (only) maps over elements.
 SPECIAL: Mapping[str, Callable[[CpuKernel], None]] = MappingProxyType(
     {
         "fusion": _fusion,
-        "dot": emit_dot,
-        "convolution": emit_convolution,
+        "dot": _dot,
+        "convolution": _convolution,
         "dynamic-update-slice": emit_dynamic_update_slice,
         "scatter": emit_scatter,
-        "reduce-window": emit_reduce_window,
-        "sort": emit_sort,
-        "topk": emit_topk,
-        "cholesky": emit_cholesky,
-        "triangular-solve": emit_triangular_solve,
-        "fft": emit_fft,
-        "custom-call": emit_custom_call,
-        "select-and-scatter": emit_select_and_scatter,
+        "reduce-window": _reduce_window,
+        "sort": _sort,
+        "topk": _topk,
+        "cholesky": _cholesky,
+        "triangular-solve": _triangular_solve,
+        "fft": _fft,
+        "custom-call": _custom_call,
+        "select-and-scatter": _select_and_scatter,
         **dict.fromkeys(EXPANSIONS, _expanded),
     }
 )

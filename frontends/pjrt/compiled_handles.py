@@ -36,6 +36,9 @@ from shardc.native.lowlevel.records import ACQUIRE, RELAXED, address_of
 
 __all__ = ["CompiledHandle", "CompiledHandles"]
 
+#: Programs among which nobody looks for forgotten ones.
+_FEW = 64
+
 
 @dataclass(frozen=True, eq=False)
 class CompiledHandle:
@@ -110,14 +113,17 @@ class CompiledHandles:
         self._by_number: dict[int, CompiledHandle] = {}
         self._numbers = itertools.count(1)
         self._deleter = deleter
+        self._most = _FEW
 
     def add(
         self, compiled: CompiledProgram, device_ids: Sequence[int], local_devices: Sequence[tuple[int, int]]
     ) -> CompiledHandle:
-        """A new one; those that nobody has any more are forgotten."""
-        for number, known in list(self._by_number.items()):
-            if not known.is_wanted:
-                self._by_number.pop(number, None)
+        """A new one; whenever there are twice as many as were in use, those that nobody has any more are forgotten."""
+        if len(self._by_number) >= self._most:
+            for number, known in list(self._by_number.items()):
+                if not known.is_wanted:
+                    self._by_number.pop(number, None)
+            self._most = max(_FEW, 2 * len(self._by_number))
         number = next(self._numbers)
         options = compiled.program.options
         record = ExecutableRecord(
