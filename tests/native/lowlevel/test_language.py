@@ -26,6 +26,7 @@ from shardc.native.lowlevel.builtins import (
     local,
     local_array,
     static,
+    static_text,
 )
 from shardc.native.lowlevel.kinds import Count, Integer, OwnLine, Pointer, address, i32, i64, u8, u32, u64
 from shardc.native.lowlevel.module import compile_functions
@@ -394,3 +395,19 @@ def test_every_number_may_be_an_argument() -> None:
 
 def as_i32_sum(x: i32) -> u64:
     return as_u8(x)
+
+
+GREETING = static_text("greeting", "good day, grüß Gott")
+
+
+@exported("greet")
+def greet(to: address) -> i64:
+    copy_memory(to, address_of(GREETING) + 8, GREETING.nbytes)
+    return GREETING.nbytes
+
+
+def test_characters_of_the_program_are_there() -> None:
+    for call in (native(greet)[0], lambda to: plain(greet, to)):
+        to = ctypes.create_string_buffer(40)
+        assert call(ctypes.addressof(to)) == 21
+        assert to.raw[:21].decode() == "good day, grüß Gott"

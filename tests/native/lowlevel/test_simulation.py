@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import random
 
@@ -10,7 +11,18 @@ import pytest
 from shardc.native.lowlevel.kinds import i32, i64
 from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Atomic, Record, address_of
 from shardc.native.lowlevel.simulation import Choose, Deadlock, Endless, Process, ThreadSimulation, explore
-from shardc.native.lowlevel.system import EVERYBODY, Time, futex_wait, futex_wake, getpid, nanosleep, now, sched_yield
+from shardc.native.lowlevel.system import (
+    EVERYBODY,
+    Time,
+    aligned_alloc,
+    free,
+    futex_wait,
+    futex_wake,
+    getpid,
+    nanosleep,
+    now,
+    sched_yield,
+)
 
 
 class Shared(Record):
@@ -174,3 +186,30 @@ def test_a_random_choice_gives_the_same_for_the_same_seed() -> None:
 
     assert order(1) == order(1)
     assert len({order(seed) for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize("fault", ["none", "twice", "never", "afterwards"])
+def test_memory_is_freed_once_and_not_used_afterwards(fault: str) -> None:
+    simulation = ThreadSimulation()
+
+    def work() -> None:
+        at = aligned_alloc(64, 128)
+        assert at % 64 == 0
+        if fault != "never":
+            free(at)
+        if fault == "twice":
+            free(at)
+        if fault == "afterwards":
+            ctypes.c_int32.from_address(at + 8).value = 1
+
+    simulation.start(work)
+    if fault == "twice":
+        with pytest.raises(AssertionError, match="freed that is not there"):
+            simulation.run()
+        return
+    simulation.run()
+    if fault == "afterwards":
+        with pytest.raises(AssertionError, match="written into that was freed"):
+            simulation.allocated  # noqa: B018
+    else:
+        assert len(simulation.allocated) == (fault == "never")
