@@ -1,7 +1,7 @@
 """A module as XLA's messages: what JAX prints as the text of a compiled program.
 
-A partitioned module is written as it stands, with its collectives over groups of devices. Attributes that only HLO
-text can say, and no program of JAX has (domains, sparsity, statistics), are left out.
+A partitioned module is written as it stands, with its collectives over groups of devices. What only HLO text can
+say, and no program of JAX has (domains, sparsity, statistics, tiles of layouts), is left out.
 """
 
 from __future__ import annotations
