@@ -1,0 +1,117 @@
+"""Jobs of several processes under the plug-in: unmodified scripts, the bits of virtual devices, and how jobs end."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from plugin_environment import plugin_environment
+
+pytest.importorskip("jax")
+
+FOLDER = Path(__file__).parent
+SCRIPT = str(FOLDER / "processes_program.py")
+SECONDS = 180
+
+
+def start(line: Sequence[str], folder: Path, devices: int = 1, **more: str) -> subprocess.Popen[str]:
+    environment = plugin_environment("shardc", folder, devices, **more)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *line], env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def mpiexec(ranks: int, *line: str) -> list[str]:
+    return ["-m", "shardc", "mpiexec", "-n", str(ranks), sys.executable, *line]
+
+
+def seen(processes: Sequence[subprocess.Popen[str]]) -> dict[str, object]:
+    """What the script saw in the process 0 of a job."""
+    told = [p.communicate(timeout=SECONDS) for p in processes]
+    assert [p.returncode for p in processes] == [0] * len(told), "\n".join(out + err for out, err in told)
+    line = next(x for x in told[0][0].splitlines() if x.startswith("{"))
+    found: dict[str, object] = json.loads(line)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_jobs_have_the_bits_of_virtual_devices(tmp_path: Path) -> None:
+    """Arrays, collectives, training and calls of Python: in one process, in MPI ranks, and under jax.distributed
+    without MPI."""
+    pytest.importorskip("mpi4py")
+    alone = seen([start([SCRIPT], tmp_path, 4)])
+    ranks = seen([start(mpiexec(2, SCRIPT), tmp_path, 2)])
+    port = str(free_port())
+    told = seen([start([SCRIPT, port, "2", str(n)], tmp_path, 2) for n in range(2)])
+    assert (alone["processes"], alone["ids"]) == (1, [0, 1, 2, 3])
+    for job in (ranks, told):
+        assert (job["processes"], job["ids"], job["of"]) == (2, [0, 1, 2, 3], [0, 0, 1, 1])
+        assert job["ranks"] == [0, 1]
+        assert [k for k, v in job.items() if k not in ("processes", "of", "ranks") and v != alone[k]] == []
+
+
+FAILING = """
+import os, signal, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+me, how = jax.process_index(), sys.argv[1]
+mesh = Mesh(np.array(jax.devices()), "x")
+x = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, P("x")))
+f = jax.jit(lambda v: v * v.sum())
+f(x).block_until_ready()
+print("ready", me, flush=True)
+if me == 1:
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "raise":
+        raise ValueError("rank 1 has a problem")
+    if how == "skip":
+        jax.jit(lambda v: v / v.max())(x).block_until_ready()
+while how != "end":
+    f(x).block_until_ready()
+"""
+
+#: How a job fails -> what is said of it.
+WORDS = {
+    "kill": r"rank 1 \(pid \d+ on .*\): it is dead",
+    "raise": r"\[1\] ValueError: rank 1 has a problem",
+    "skip": r"JaxRuntimeError: INTERNAL: rank 1 .* came to something else than the others",
+}
+
+
+@pytest.mark.parametrize("how", WORDS)
+def test_a_failing_rank_ends_the_job(how: str, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    job = start(mpiexec(2, "-c", FAILING, how), tmp_path, SHARDC_TIMEOUT="60")
+    out, err = job.communicate(timeout=SECONDS)
+    assert job.returncode == 1, out + err
+    assert re.search(WORDS[how], err), out + err
+
+
+def test_an_interrupt_ends_the_job(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    job = start(mpiexec(2, "-c", FAILING, "interrupt"), tmp_path)
+    assert job.stdout is not None
+    ready: set[str] = set()
+    while len(ready) < 2:
+        line = job.stdout.readline()
+        assert line, job.communicate(timeout=SECONDS)
+        ready |= set(re.findall(r"ready (\d)", line))
+    begin = time.monotonic()
+    job.send_signal(signal.SIGINT)
+    _, err = job.communicate(timeout=SECONDS)
+    assert (job.returncode, "interrupted" in err) == (130, True), err
+    assert time.monotonic() - begin < 30
