@@ -88,7 +88,7 @@ while how != "end":
 WORDS = {
     "kill": r"rank 1 \(pid \d+ on .*\): it is dead",
     "raise": r"\[1\] ValueError: rank 1 has a problem",
-    "skip": r"JaxRuntimeError: INTERNAL: rank 1 .* came to something else than the others",
+    "skip": r"JaxRuntimeError: INTERNAL: .*(came to something else than the others|wait for each other at different)",
 }
 
 
