@@ -214,14 +214,13 @@ def _each_argument(task: TaskRecord, args: LoadedExecutableExecuteArgs, does: i6
 
 def _take_argument(task: TaskRecord, buffer: BufferRecord, row: i64, number: i64, donated: bool) -> address:
     block = take_block(buffer, DONATED) if donated else hold_block(buffer)
-    if block == 0:
-        return fail(INVALID_ARGUMENT, _DONATED_TWICE) if donated or buffer.state == DONATED else not_live()
+    program = task.program
+    if block == 0:  # where something is donated all were live at first
+        return fail(INVALID_ARGUMENT, _DONATED_TWICE) if program.num_donated != 0 else not_live()
     task.arguments[row + number] = block
-    return (
-        0
-        if BlockRecord.at(block).nbytes >= task.program.step.argument_bytes[number]
-        else fail(INVALID_ARGUMENT, _WRONG_SIZE)
-    )
+    if BlockRecord.at(block).nbytes < program.step.argument_bytes[number]:
+        return fail(INVALID_ARGUMENT, _WRONG_SIZE)
+    return 0
 
 
 def _is_kept(args: LoadedExecutableExecuteArgs, number: i64) -> bool:

@@ -137,13 +137,15 @@ def test_arguments_that_the_caller_keeps_are_not_donated() -> None:
     np.testing.assert_array_equal(value.read(), X)
 
 
-def test_an_array_is_donated_once() -> None:
+def test_an_array_is_donated_once(doubled: Program) -> None:
     step = program(lambda x, y: (x + 1, y + 2), X, X, donate=(0, 1))
     value = put(0, X)
     with pytest.raises(NativeError, match="donate the same buffer twice"):
         step([value, value])
     with pytest.raises(NativeError, match="deleted or donated"):
         step([value, put(0, X)])
+    with pytest.raises(NativeError, match="deleted or donated"):
+        doubled([value])
 
 
 def test_wrong_counts_and_sizes_are_errors(doubled: Program) -> None:
