@@ -51,10 +51,10 @@ def uncommitted(arguments: Arguments) -> Arguments:
     """``arguments``, where what is committed to other devices than ours is free to be used anywhere."""
 
     def bring(x: Any) -> Any:
-        foreign = _is_committed(x) and not all(map(is_ours, x.sharding.device_set))
+        foreign = _is_committed(x) and not is_ours(next(iter(x.sharding.device_set)))
         return _free(x) if foreign else x
 
-    return _mapped(bring, arguments)
+    return _mapped(bring, arguments) if any(map(_is_committed, jax.tree.leaves(arguments))) else arguments
 
 
 def _mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
@@ -68,7 +68,7 @@ def _mapped(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def _is_committed(x: Any) -> bool:
-    return isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) and x.committed
+    return getattr(x, "committed", False) is True and isinstance(x, jax.Array)
 
 
 def _free(x: jax.Array) -> Any:
