@@ -10,8 +10,8 @@ from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BorderArray", "ProgramBorder", "border_of", "mentions_border"]
 
-#: Words of attributes that a `BorderArray` holds, and of operations that make tokens; a program without them has nothing
-#: but plain arrays at its border, or tokens that it was given.
+#: Words of attributes that a `BorderArray` holds, and of operations that make tokens; a program without them has
+#: nothing but plain arrays at its border, or tokens that it was given.
 _WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode", b"create_token", b"after_all")
 
 
