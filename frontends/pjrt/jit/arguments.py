@@ -28,6 +28,9 @@ def brought_to(mesh: jax.sharding.Mesh, arguments: Arguments, in_shardings: Any)
     def bring(x: Any, wanted: Any = None) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
             return x.update(sharding=sharding_on_devices(x.sharding, mesh))
+        if isinstance(x, np.ndarray) and isinstance(wanted, Sharding) and not wanted.is_fully_addressable:
+            # The global value, the same on every process: JAX wants it said which parts are this one's.
+            return jax.make_array_from_callback(x.shape, wanted, lambda at: x[at], dtype=x.dtype)
         if not _is_committed(x):
             return x
         if isinstance(wanted, Sharding):

@@ -103,3 +103,25 @@ def test_an_unmodified_script_leaves_reports(tmp_path: Path) -> None:
     (collective,) = json.loads((tmp_path / "reports" / data).read_text())["collectives"]
     assert collective["source"] == f"{script}:7"
     assert not [n for n in written if "add" in n or "iota" in n]
+
+
+RANKS = """
+import numpy as np, jax, shardc
+step = shardc.jit(lambda x: x @ x.T, mesh=shardc.Mesh({"d": 2}), in_shardings=shardc.P("d"), out_shardings=shardc.P())
+result = step(np.arange(16, dtype=np.float32).reshape(4, 4))
+print(isinstance(result, jax.Array), float(np.asarray(result).sum()), len(jax.devices()))
+"""
+
+
+@pytest.mark.mpi
+def test_ranks_share_a_program_and_one_reports(tmp_path: Path) -> None:
+    """Arguments of NumPy are global values, and results JAX's."""
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    environment = plugin_environment("shardc", tmp_path, SHARDC_REPORT_TO=str(tmp_path / "reports"))
+    command = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    assert done.stdout.splitlines() == [f"True {float((x @ x.T).sum())} 2"] * 2
+    assert sorted(p.suffix for p in (tmp_path / "reports").iterdir()) == [".html", ".json"]
