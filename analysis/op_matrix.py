@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardc.hlo.ir.opset import OPS, Op
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CONCERNS", "OpRow", "op_matrix"]
 

@@ -20,7 +20,7 @@ the call's results are there. Devices stop for that each by itself.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall, SharedSection
@@ -32,7 +32,6 @@ from shardc.hlo.errors import RunError
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "ARENA_HEADER",

@@ -6,9 +6,9 @@ The same tree as `Lowered.steps`, with every buffer's place resolved. The launch
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.product import Product
 from shardc.native.gpu.runtime import Image, LaunchShape
 

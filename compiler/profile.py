@@ -12,12 +12,11 @@ The clock is ``CLOCK_MONOTONIC`` in nanoseconds. A site is a leaf step of the pr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["EVENT_WORDS", "HEADER_WORDS", "SITE_WORDS", "ProfilePlan", "ProfileRecord", "ProfileStep"]
 

@@ -5,11 +5,10 @@ One frozen value goes down from whoever compiles to passes and kernels; nobody e
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["DEFAULT", "Tuning", "kernel_candidates", "program_candidates"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,7 +12,6 @@ from typing import Any, Self
 import platformdirs
 
 from shardc.hlo.ir.custom_calls import CustomCalls
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.variables import VARIABLES, read_variable
 
 __all__ = ["OVERLAPS", "CodeSettings", "Config"]

@@ -7,7 +7,7 @@ environment, 1 for a run that failed.
 
 from __future__ import annotations
 
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = [
     "AnnotationError",

@@ -11,12 +11,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.progress import stage
 from shardc.hlo.verify import verify
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from shardc.hlo.ir.groups import groups_grid
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape, dtype_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "Agreement",

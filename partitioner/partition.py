@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.costs.machines.machine import Machine
@@ -12,7 +13,6 @@ from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,6 @@ from shardc.hlo.config import OVERLAPS, Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.progress import stage
 from shardc.partitioner.options import Choice, PartitionOptions
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ScheduleCosts", "ScheduledOrder", "Timeline", "list_schedules", "timeline"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sized
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from shardc.hlo.codec.plain import ValueConstraint
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["LONGEST_LINE", "Between", "Closed", "Digest", "Exact", "Flag", "Line", "Most", "Text"]
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MANIFEST", "Artifact", "Job", "State", "StoreEntry"]
 

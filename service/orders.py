@@ -8,13 +8,12 @@ the text of a description, measured times are text. The same classes are the des
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from shardc.hlo.codec import plain
 from shardc.hlo.config import CodeSettings
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
 __all__ = [

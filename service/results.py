@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.orders import Cpu
 
 __all__ = ["AheadFacts", "ProgramFacts", "StagesFacts", "ValueFacts"]

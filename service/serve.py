@@ -6,12 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.limits import TaskLimits
 
 if TYPE_CHECKING:

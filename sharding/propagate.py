@@ -6,13 +6,12 @@ write the outcome back.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.config import Config
 from shardc.hlo.ir.build import uncalled_computations
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.passes import pause_collector
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
 from shardc.sharding.notations.tile_assignments import convert_to_axes

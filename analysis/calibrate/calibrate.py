@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shardc.analysis.calibrate.clock import Timing, run_loops, spread_of
@@ -36,7 +36,6 @@ from shardc.costs.machines.measured import (
 )
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 
 __all__ = ["CalibrationClock", "Effort", "calibrate"]

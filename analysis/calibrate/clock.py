@@ -5,14 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.analysis.calibrate.programs import MeasuredLoop, arguments_of, module_text
 from shardc.compiler.compile import compile_module
 from shardc.compiler.executable import Executable
 from shardc.compiler.profile import ProfileRecord, ProfileStep
 from shardc.hlo.config import Config
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.reader import read_hlo
 from shardc.launcher.driver.compiled import Compiled
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.analysis.calibrate.programs import MeasuredLoop
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Operation", "empty_loop", "operation_loops", "operations_fit", "parallel_fit"]
 

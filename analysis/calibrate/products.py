@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.analysis.calibrate.programs import MeasuredLoop
 from shardc.costs.machines.measured import Points, Products
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "CONVOLUTIONS",

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.types import DTYPES
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MeasuredLoop", "arguments_of", "module_text"]
 

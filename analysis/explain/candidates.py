@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.analysis.explain.chains import CauseTracer
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AxisRef, DimSharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.strategy.cause import Cause
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import match_names

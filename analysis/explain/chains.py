@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from shardc.analysis.explain.explanation import Alternative, FactorChoice, Link, Party
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.strategy.cause import Cause, SplitDecision
 from shardc.partitioner.strategy.choose import volume

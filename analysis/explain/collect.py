@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.explain.chains import layout_text
 from shardc.costs.kernels.trips import count_executions
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.strategy.cause import Cause, causes_of
 
 if TYPE_CHECKING:

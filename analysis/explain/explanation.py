@@ -7,10 +7,9 @@ command's ``--json``; every class's ``to_dict`` has its fields under the same na
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, file_name, line, shortened, table
 

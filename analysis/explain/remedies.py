@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.analysis.explain.candidates import AnnotationCandidate, AnnotationCandidates, merged
 from shardc.analysis.explain.collect import CollectiveGroup, collect_collectives, key_of
 from shardc.analysis.explain.compare_programs import ProgramComparer
 from shardc.analysis.explain.explanation import Change, ProgramTotals, Remedy
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PartitionedProgram
 

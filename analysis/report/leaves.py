@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.costs.kernels.traffic import instruction_traffic
@@ -11,7 +12,6 @@ from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation

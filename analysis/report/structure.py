@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.analysis.report.leaves import Around, Leaf
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["StructureNode", "scopes_of", "structure"]
 

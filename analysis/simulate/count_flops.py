@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.costs.ops.table import products_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.rules.control import branches_of
 from shardc.sharding.prepare.markers import enters_manual, leaves_manual, manual_axes
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.analysis.simulate.links import BusyLinks, Flight
 from shardc.analysis.simulate.simulated_step import PathStep, SimulatedEvent, Skipped
 from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["StepClock", "Tally", "run_clock"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shardc.analysis.simulate.simulated_step import SimulatedStep, Skipped
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FoldedTime", "fold_time"]
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
-
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["BusyLinks", "Flight", "fair_rates"]
 

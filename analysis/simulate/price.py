@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from shardc.analysis.simulate.simulated_step import LoopInfo, SimulatedWork
 from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
@@ -28,7 +28,6 @@ from shardc.costs.network.placement import Placement
 from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Priced", "price"]
 

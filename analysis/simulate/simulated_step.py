@@ -6,12 +6,11 @@ Times are seconds, sizes bytes, operations counts, all of one device in one step
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
 from shardc.hlo.ir.groups import Pairs, ReplicaGroups
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["LoopInfo", "PathStep", "SimulatedEvent", "SimulatedStep", "SimulatedWork", "Skipped"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 from shardc.analysis.simulate.simulated_step import SimulatedStep
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.drawings.fragments import ROWS, axes_text, block, count_text, line, table
 from shardc.launcher.run.output_files import write_text

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = ["Timed", "TimedBranches", "TimedDone", "TimedLoop", "TimedStart", "TimedWork"]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork, Skipped
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["lanes", "trace_events", "write_trace"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
@@ -12,7 +12,6 @@ from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import SourceProgram
 

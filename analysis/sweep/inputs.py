@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from shardc.analysis.sweep.workers import ProgramSource, over_a_mesh
 from shardc.frontends.load import read_file
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.resize_mesh import manual_border
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.analysis.sweep.assess import Outcome, SweepSettings
@@ -15,7 +15,6 @@ from shardc.analysis.sweep.sets import SetFile
 from shardc.analysis.sweep.workers import Assessor
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.notations.partition_spec import spec_text
 
 __all__ = ["SweepFacts", "SweepPlan", "plan", "with_text_specs"]

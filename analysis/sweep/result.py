@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from shardc.analysis.sweep.assess import Outcome
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.run.output_files import write_text
 

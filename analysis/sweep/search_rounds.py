@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.analysis.sweep.assess import Outcome, SweepCandidate, SweepSettings
 from shardc.analysis.sweep.meshes import MeshSearch, Sizes
@@ -12,7 +12,6 @@ from shardc.analysis.sweep.result_cache import OutcomeCache
 from shardc.analysis.sweep.sets import AnnotationSet
 from shardc.analysis.sweep.workers import Assessment, Assessor
 from shardc.hlo.errors import RunError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Group", "Progress", "SearchRounds"]
 

@@ -21,13 +21,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shardc.analysis.sweep.meshes import Limit, parse_limit
 from shardc.hlo.errors import AnnotationError, InputError, Location
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.notations.annotate import read_toml, spec_text
 
 __all__ = ["AnnotationSet", "SetFile", "join_files", "need_own_names", "read_sets", "sets_of"]

@@ -6,13 +6,12 @@ files as their content.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardc.costs.machines.machine import machine_file, machine_names
 from shardc.hlo.config import CodeSettings, Config
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["PortableMachine", "WorkerSettings"]
 

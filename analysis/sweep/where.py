@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.analysis.sweep.assess import assess
@@ -15,7 +16,6 @@ from shardc.analysis.sweep.settings import WorkerSettings
 from shardc.analysis.sweep.workers import Assessment, Assessor, Done, assessor_on
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import RunError, ShardcError, UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.open_executor import Workers, open_executor
 from shardc.launcher.executors.problems import from_problem, to_problem
 from shardc.launcher.jobs.affinity import processors_here

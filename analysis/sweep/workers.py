@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from shardc.frontends.load import load_program
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.frames import read_frame, to_bytes
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.open_executor import Workers

@@ -18,9 +18,10 @@ Reductions combine members by one fixed tree over group positions, whatever the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.groups import Pairs, ReplicaGroups
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SECTION_ALIGNMENT", "BufferRef", "CollectiveCall", "CollectiveOperand", "SharedSection"]
 

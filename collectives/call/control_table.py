@@ -33,12 +33,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.status import (
     ARRIVING,
     COMPUTING,

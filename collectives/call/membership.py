@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.reduction import supports_reduction
 from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.ir.groups import AxisPairs, ListPairs
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["GROUP_OPS", "Ownership", "check_call", "connected_processes", "members_of", "overlaps"]
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import check_call
 from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "Schedule",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from shardc.hlo.errors import InputError, RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SAME_CALLS", "SAME_VALUES", "Stamping", "StepStamp", "Told", "digest_of"]
 

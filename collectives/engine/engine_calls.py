@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.reducing import REDUCE, reducing_module
 from shardc.native.collectives.work import (
     COPY,

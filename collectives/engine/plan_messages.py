@@ -20,7 +20,7 @@ Both sides of a message list its pieces in the same order, as both go through th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 from shardc.collectives.call.call import CollectiveCall
@@ -46,7 +46,6 @@ from shardc.collectives.engine.steps import (
     ZeroStep,
 )
 from shardc.collectives.engine.subtrees import Subtree, combine, subtrees
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MessageLimits", "MessagePlan", "Topology", "plan_messages"]
 

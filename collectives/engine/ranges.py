@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = ["OperandRange", "own_ranges", "stand_ins", "whole_ranges"]
 

@@ -8,9 +8,7 @@ through them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "HEADER_BYTES",

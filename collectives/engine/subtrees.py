@@ -8,9 +8,8 @@ themselves: it is what the whole tree does there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Subtree", "combine", "subtrees"]
 

@@ -9,10 +9,10 @@ strips begin at multiples of that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.combining import Combining
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.grid import GridCode

@@ -8,6 +8,7 @@ same tree as on one GPU. Sums that NCCL makes are in its order, and of 16-bit fl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from shardc.collectives.call.membership import check_call, connected_processes
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.gpu.kernels import GroupKernel
 from shardc.collectives.gpu.places import BufferPlaces
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.cuda.nccl import Communicator, new_unique_id, together
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Memory, Runtime, Stream

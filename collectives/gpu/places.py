@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BufferPlaces"]
 

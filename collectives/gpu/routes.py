@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import Ownership, check_call
 from shardc.collectives.gpu.virtual import fits_one_gpu
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Routes", "choose_routes"]
 

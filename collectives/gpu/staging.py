@@ -7,11 +7,10 @@ collectives that may be under way at the same time are apart, all others lie in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand
 from shardc.collectives.call.memory import PASSED_BY
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Staging", "stage_calls"]
 

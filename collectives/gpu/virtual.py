@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.membership import check_call, connected_processes
 from shardc.collectives.gpu.kernels import MOST_MEMBERS, GroupKernel
 from shardc.collectives.gpu.places import BufferPlaces
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.images import gpu_image, new_gpu_module
 from shardc.native.gpu.runtime import Kernel, Runtime, Stream
 

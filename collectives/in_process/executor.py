@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
@@ -15,7 +16,6 @@ from shardc.collectives.engine.engine_calls import MadeCall, WorkCode, make_obje
 from shardc.collectives.in_process.places import VirtualPlaces
 from shardc.collectives.in_process.sections import VirtualSections
 from shardc.hlo.errors import RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.virtual import VIRTUAL, VirtualCall, virtual_ir
 from shardc.native.collectives.work import RESOLVE, WORK, Cell
 from shardc.native.llvm.jit import Loaded, load_object

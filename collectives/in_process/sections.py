@@ -10,6 +10,7 @@ import ctypes
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from weakref import WeakSet
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import BufferRef, SharedSection
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.memory.pages import PAGE, can_share, map_at, memory_file
 from shardc.native.threads.pool import Row
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MpiFunctions", "mpi_functions"]
 

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,6 @@ from shardc.collectives.mpi.functions import MpiFunctions
 from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.collectives.shared_memory.node_memory import NodeMeeting, NodeMemory
 from shardc.hlo.errors import RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives import messages as native
 from shardc.native.llvm.jit import Loaded
 from shardc.native.lowlevel.records import RELAXED, RELEASE, reference

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +34,6 @@ from shardc.collectives.mpi.message_executor import MessageChannel, MessageExecu
 from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.collectives.shared_memory.node_memory import NodeMeeting
 from shardc.hlo.errors import InputError, RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["MpiTransport", "Nodes"]

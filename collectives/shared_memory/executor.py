@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
@@ -22,7 +23,6 @@ from shardc.collectives.shared_memory.program_memory import ProgramMemory, reser
 from shardc.collectives.shared_memory.records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
 from shardc.collectives.shared_memory.sections import plan_sections
 from shardc.hlo.errors import RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.work import Cell
 from shardc.native.lowlevel.records import address_of, reference
 from shardc.native.threads.pool import Pool, Row

@@ -20,6 +20,7 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.memory import aligned_bytes
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.memory.pages import can_share, map_at
 
 __all__ = ["NodeHeaps", "Offer", "Other", "SharedHeap", "open_heaps"]

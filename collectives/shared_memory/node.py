@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -11,7 +12,6 @@ from shardc.collectives.call.control_table import ControlTable, control_table
 from shardc.collectives.engine.engine_calls import Keep, WorkCode, make_object, work_code
 from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
 from shardc.collectives.shared_memory.native_executor import HELPER, SHARED, shared_ir
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.work import COPY, RESOLVE, WORK
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.target import Target, host_target

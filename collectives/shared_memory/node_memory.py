@@ -11,14 +11,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.engine.engine_calls import cell_of
 from shardc.collectives.engine.steps import StepPlace
 from shardc.collectives.shared_memory.node import ComputeNode
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.collectives.messages import HEADS, MEETING_BYTES, Cell, Channel, Entry, Import
 from shardc.native.lowlevel.records import reference
 from shardc.native.threads.pool import Row

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.collectives.call.membership import GROUP_OPS, Ownership, check_call, connected_processes
 from shardc.collectives.shared_memory.records import HEAD, SLOT_BYTES, SLOTS
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "SMALL",

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.collectives.shared_memory.node import ComputeNode
@@ -25,7 +25,6 @@ from shardc.collectives.shared_memory.sections import (
     mappable,
     place_sections,
 )
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.lowlevel.records import RELEASE
 from shardc.native.threads.pool import Row
 

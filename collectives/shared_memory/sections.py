@@ -13,12 +13,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.collectives.call.call import BufferRef, SharedSection
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.threads.pool import Row
 
 __all__ = ["MappedSections", "SectionPlan", "map_sections", "mappable", "place_sections", "plan_sections"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.compiler.executable import ArraySpec, Executable, custom_call_symbol
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm import blas
 from shardc.native.llvm.jit import undefined_symbols
 from shardc.native.llvm.symbols import C_SYMBOLS, MATH_SYMBOLS, PARALLEL

@@ -7,6 +7,7 @@ is called once per element.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -14,7 +15,6 @@ from shardc.compiler.elements import memory
 from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.elements.frames import Val
 from shardc.hlo.ir.ir import Computation
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, undef, with_lanes
 
 __all__ = ["CalledProgram", "EmitProgram", "call_function"]

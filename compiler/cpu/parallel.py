@@ -26,6 +26,7 @@ Example, a kernel that sums rows in two phases::
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -34,7 +35,6 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.costs.ops.table import OP_COSTS, instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.math.vector import I32, I64, PTR, constant
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from itertools import pairwise, product
 
 from shardc.compiler.elements.affine import Expr
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import Window
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BlockReading", "Role", "RoleCut", "Roles", "cut", "joint_stride", "run_length"]
 

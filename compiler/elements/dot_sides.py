@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from shardc.compiler.elements.affine import Expr, VarSource, delinearise
 from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["DotSide", "DotSides", "Matrix"]
 

@@ -9,7 +9,7 @@ rules are written once, against this class.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.compiler.elements.affine import Expr, InRange, LoadedIndex, LoopVar, Mask, Quotient, Var, VarSource, linear
@@ -17,7 +17,6 @@ from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType, Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Access", "Answer", "Element", "ElementRule", "Elements", "Fold", "FoldUse", "Recorder", "bases"]
 

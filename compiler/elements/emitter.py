@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -35,7 +36,6 @@ from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I8, I32, I64, constant, shuffle, splat, with_lanes, zero
 
 __all__ = ["Binding", "ElementEmitter", "Known", "ReadAhead"]

@@ -7,7 +7,7 @@ block, not of the sum (Higham, "The Accuracy of Floating Point Summation", 1993)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from llvmlite import ir
 
@@ -31,7 +31,6 @@ from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.small_floats import round_mantissa
 from shardc.native.math.vector import I32, I64, constant, intrinsic, shuffle
 

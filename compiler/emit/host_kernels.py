@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 
 from llvmlite import ir
 
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.jit import compile_ir, new_module
 from shardc.native.llvm.target import Target
 from shardc.native.math.vector import I32, PTR, constant

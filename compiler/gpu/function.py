@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from llvmlite import ir
@@ -17,7 +17,6 @@ from shardc.compiler.gpu.launches import Fill, KernelLaunch, LaunchArray, Launch
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.code import grid_code
 from shardc.native.gpu.grid import GridCode
 from shardc.native.gpu.runtime import LaunchShape

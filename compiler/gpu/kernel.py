@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
@@ -31,7 +32,6 @@ from shardc.compiler.gpu.sorting.top_k import emit_topk, takes_topk
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.target import GpuTarget
 
 __all__ = ["KERNEL_EMITTERS", "KernelEmitter", "emit_gpu_kernel", "find_kernel_emitter"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -16,7 +17,6 @@ from shardc.compiler.kernel_key import kernel_key
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.target import GpuTarget
 
 __all__ = ["GpuKernels", "HostSymbol", "HostSymbolCall", "Made"]

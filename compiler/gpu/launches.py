@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.runtime import LaunchShape
 
 __all__ = ["Fill", "KernelLaunch", "LaunchArray", "Launches"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, KernelStep, Lowered
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ArrayPlaces", "KernelPlaces"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from shardc.compiler.executable import Executable
 from shardc.compiler.gpu_program import GpuProgram, HostStep, leaf_steps
 from shardc.compiler.load.step import call_addresses, need_machine, step_pool
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.runtime import Image
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,6 @@ from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_err
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.ir.custom_calls import CustomCalls
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.drive.drive_loop import Drive, drive, drive_ir, drive_object
 from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
 from shardc.native.llvm.target import Target, host_target

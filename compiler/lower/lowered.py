@@ -8,14 +8,13 @@ the same tree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.collectives.call.call import BufferRef, SharedSection
 from shardc.hlo.ir.callbacks import is_callback
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "AwaitStep",

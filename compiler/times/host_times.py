@@ -10,6 +10,7 @@ threads, for kernels that are worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.compiler.cpu.loops.updates import scatter_pieces
 from shardc.compiler.cpu.parallel import chunks, flops_of, products_of
@@ -18,7 +19,6 @@ from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step,
 from shardc.compiler.times.host_work import HostWork, host_work, inside
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.machines.measured import VIRTUAL, Measured, Rates, interpolate
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["HostShare", "host_times", "share_of_host"]
 

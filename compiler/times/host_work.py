@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from shardc.compiler.cpu.parallel import chunks
 from shardc.compiler.cpu.products.contraction import product_pieces
@@ -11,7 +12,6 @@ from shardc.costs.kernels.host_seconds import convolution_seconds, element_secon
 from shardc.costs.machines.measured import Rates
 from shardc.costs.ops.table import instruction_flops, products_of
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.target import host_target
 
 __all__ = ["CutWork", "HostWork", "host_work", "inside"]

@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from shardc.hlo.config import Config
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Instruction, Module, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.target import Target
 from shardc.native.threads.pool import Pool
 

@@ -13,12 +13,12 @@ The same rules hold for every device; only the numbers of `shardc.costs.machines
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
 from shardc.costs.machines.device import Device
 from shardc.costs.ops.op_cost import MatrixProduct
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "KernelTime",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.table import OP_COSTS, instruction_flops
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ProgramWork", "program_work"]
 

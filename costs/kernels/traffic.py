@@ -7,10 +7,10 @@ only what it replaces. It is what the roofline is drawn for, not what a cache se
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Traffic", "instruction_traffic"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Executions", "LoopCounter", "carried_element", "count_executions", "find_counter", "trip_count"]
 

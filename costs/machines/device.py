@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Device", "MatrixUnit", "device_of", "require_positive"]
 

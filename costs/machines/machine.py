@@ -30,7 +30,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from typing import Any
 from shardc.costs.machines.device import Device, device_of, require_positive
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names", "read_machine"]
 

@@ -13,7 +13,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 import platformdirs
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "RANKS",

@@ -6,13 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shardc.costs.machines.device import Device
 from shardc.hlo.config import Config
 from shardc.hlo.files import write_atomically
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.target import host_target
 from shardc.native.memory.speed import copy_bandwidth, peak_flops
 

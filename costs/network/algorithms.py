@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from shardc.costs.network.placement import GroupExtent
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Law", "laws"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from shardc.costs.machines.measured import Measured
@@ -17,7 +17,6 @@ from shardc.costs.network.measured_collectives import measured_collective
 from shardc.costs.network.placement import GroupExtent, Groups, Placement
 from shardc.costs.network.routes import neighbour_law, permute_law
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CollectiveLaws", "Estimate", "Load", "collective_cost", "laws_of_extents"]
 

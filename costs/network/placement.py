@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -18,7 +18,6 @@ from shardc.costs.network.topology import Links
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["AxisPiece", "GroupExtent", "Groups", "Placement", "Strides"]
 

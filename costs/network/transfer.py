@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.placement import Placement
 from shardc.hlo.ir.asynchronous import is_start, join_pair
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Transfer", "transfer_of"]
 

@@ -7,13 +7,13 @@ complex elements count alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.costs.machines.measured import Rates
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "FREE",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,6 @@ from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, U
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, dtype_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.launcher.arrays.meshes import as_mesh

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
 

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from shardc.hlo.ir.build import make_instruction
 from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Protocols", "Trace", "is_users", "user_line"]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Strides"]
 

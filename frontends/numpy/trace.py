@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
@@ -19,7 +20,6 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.types import Shape, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "trace_function"]
 

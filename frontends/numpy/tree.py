@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["LEAF", "Tree", "flatten", "unflatten"]
 

@@ -10,13 +10,13 @@ import _thread
 import ctypes
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.frontends.pjrt.abi.functions import FUNCTIONS, MINOR
 from shardc.frontends.pjrt.native.entries import NATIVE, args_of, entry_symbol
 from shardc.frontends.pjrt.native.library import Library
 from shardc.frontends.pjrt.native.records import TextRecord
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.lowlevel.records import reference
 
 __all__ = ["Api", "MakeEntry", "build_api", "set_entry"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BorderArray", "ProgramBorder", "border_of", "mentions_border"]
 

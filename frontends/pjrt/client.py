@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from shardc.compiler.executable import Executable
@@ -31,7 +31,6 @@ from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.compiled import job_config
 from shardc.native.lowlevel.records import address_of, reference
 

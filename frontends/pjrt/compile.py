@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.compiler.executable import Executable
@@ -19,7 +20,6 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 

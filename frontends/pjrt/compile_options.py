@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.frontends.pjrt.protos.messages import CompileOptionsProto
 from shardc.frontends.pjrt.protos.xla_options import check_xla_options
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CompileOptions"]
 

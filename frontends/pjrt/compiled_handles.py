@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from shardc.frontends.pjrt.abi.executables import (
@@ -31,7 +31,6 @@ from shardc.frontends.pjrt.native.programs import ProgramRecord
 from shardc.frontends.pjrt.protos.messages import ComputationDevice, DeviceAssignmentProto
 from shardc.frontends.pjrt.topology import MEMORY_KINDS
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.lowlevel.records import ACQUIRE, RELAXED, address_of
 
 __all__ = ["CompiledHandle", "CompiledHandles"]

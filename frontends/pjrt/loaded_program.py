@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.native.programs import ArgumentRecord, OutputRecord, ProgramRecord
 from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import calls_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.jobs.job import threads_per_process

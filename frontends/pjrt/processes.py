@@ -8,7 +8,7 @@ through MPI all the same, otherwise in the memory of their machine.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -18,7 +18,6 @@ from shardc.frontends.pjrt.abi.clients import ClientCreateArgs
 from shardc.frontends.pjrt.key_values import ClientKeyValues
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.executables import ProgramCompilation, share_executable
 from shardc.launcher.jobs.job import job_transport, key_value_transport, local_transport, threads_per_process
 from shardc.launcher.jobs.mpi_environment import detect_launcher

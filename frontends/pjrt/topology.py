@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.compiler.cache.sources import source_digest
 from shardc.frontends.pjrt.abi.topologies import (
@@ -17,7 +18,6 @@ from shardc.frontends.pjrt.abi.topologies import (
 from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.native.records import DescriptionRecord
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.version import VERSION
 from shardc.native.llvm.target import host_target
 from shardc.native.lowlevel.kinds import address, i64

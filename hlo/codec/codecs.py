@@ -7,10 +7,10 @@ import math
 import operator
 import types
 from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "SIMPLE",

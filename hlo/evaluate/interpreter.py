@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,6 @@ from shardc.hlo.evaluate.values import COMPUTE, Value
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Interpreter", "Local", "LockStep", "OpMeaning", "lockstep", "unsupported_op"]
 

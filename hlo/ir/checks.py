@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import attributes_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Tolerance", "limits_of"]
 

@@ -7,11 +7,11 @@ Nothing here is global state: users' own calls are passed along explicitly. What
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "CALLBACKS",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "AxisGroups",

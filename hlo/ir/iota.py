@@ -7,11 +7,11 @@ is made from such a nest (sizes and strides, major to minor) or recovered from a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["IotaForm", "device_order", "iota_of_devices", "iota_of_strides", "split_axes"]
 

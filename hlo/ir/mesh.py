@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 

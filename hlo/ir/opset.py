@@ -36,9 +36,8 @@ An absent attribute means HLO's default; ``*`` marks attributes that must be the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["COLLECTIVES", "FAMILIES", "OPS", "ConvDims", "Op", "Window", "WindowDim"]
 

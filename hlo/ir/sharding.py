@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["AnySharding", "AxisRef", "DimSharding", "Sharding", "TileSharding"]
 

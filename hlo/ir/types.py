@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["DTYPES", "UNBOUNDED", "DType", "Layout", "Shape", "array_shape", "dtype_of", "token_shape", "tuple_shape"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, rebuild_computation
 from shardc.hlo.ir.lapack import LAPACK
 from shardc.hlo.ir.make import map_computations
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.structure import Structure
 
 __all__ = ["EliminateCommon", "has_equals"]

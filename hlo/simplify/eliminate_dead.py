@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Computation, Module, topological
 from shardc.hlo.ir.make import effects, map_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["EliminateDead", "live_part"]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, keep_reachable
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FoldConstants"]
 

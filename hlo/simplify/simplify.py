@@ -7,11 +7,10 @@ Rules keep every bit of a float result that a program can see: no reassociation,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.rules import RULES
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Computation, Metadata, names_of_one
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.converter import ConversionScope, Converter
 from shardc.hlo.stablehlo.tables import Block, Tables
 

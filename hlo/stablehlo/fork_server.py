@@ -21,11 +21,10 @@ import sys
 import threading
 import time
 import weakref
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Answer", "ForkServerGone", "ask"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +12,6 @@ from shardc.hlo.ir.build import uncalled_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
 from shardc.hlo.stablehlo.entry import EntryFunction
 from shardc.hlo.stablehlo.reader import convert

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.literals import print_literal, read_literal
 from shardc.hlo.text.notations.tiles import parse_groups, parse_pairs, print_groups, print_pairs
 from shardc.hlo.text.scanner import STRING, Scanner, move_error, strip_comments, unquote

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +16,6 @@ from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata
 from shardc.hlo.ir.opset import OPS, Op
 from shardc.hlo.ir.sharding import AnySharding
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.attributes import COMMON, read_attribute
 from shardc.hlo.text.literals import read_literal
 from shardc.hlo.text.metadata import MetadataReader

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.ir.ir import Alias, Module
 from shardc.hlo.ir.mesh import MOST_DEVICES
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.attributes import KINDS, read_attribute, without_shardings
 from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.ir import Instruction, Metadata, Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.attributes import quote
 from shardc.hlo.text.scanner import STRING, Scanner, move_error, unquote
 

@@ -6,8 +6,9 @@ manual shardings say. A copy, which every compiler removes, keeps a loop and its
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CopyLoopCarries"]
 

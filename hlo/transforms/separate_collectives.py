@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SeparateCollectives"]
 

@@ -8,6 +8,7 @@ is returned as an operation made it is copied there, which XLA's expansion of to
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import (
     Computation,
@@ -19,7 +20,6 @@ from shardc.hlo.ir.ir import (
     rebuild_computations,
 )
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["UnwrapSingleTuples"]
 

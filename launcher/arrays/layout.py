@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,7 +14,6 @@ from shardc.compiler.executable import ArraySpec
 from shardc.hlo.ir.groups import groups_grid
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ArrayLayout", "Region", "shard_positions"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.layout import Region
 
 __all__ = ["Piece", "PieceSource", "Whole", "copy_into", "inside", "overlap", "region_text", "volume", "whole_region"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -22,7 +22,6 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble, block_of
 from shardc.launcher.arrays.layout import ArrayLayout, Region

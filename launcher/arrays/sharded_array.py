@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.placement import as_dtype
 from shardc.launcher.arrays.shards import Shards

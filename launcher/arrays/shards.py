@@ -6,12 +6,12 @@ Shards may lie on an accelerator, their `DeviceContext`; then blocks are copies 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.driver.buffer_pool import Lease
 

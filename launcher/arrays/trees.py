@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["TreeLevel", "children", "map_with_prefix"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["TensorFile", "safetensors", "stored", "write_file"]
 

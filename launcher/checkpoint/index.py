@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.layout import Region
 
 __all__ = ["INDEX", "VERSION", "Index", "StoredShard", "StoredTensor"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.assemble import block_of
 from shardc.launcher.arrays.layout import Region
 from shardc.launcher.arrays.make_arrays import array_of

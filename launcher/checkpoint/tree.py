@@ -8,14 +8,13 @@ Python's numbers, strings and None are in the tree itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array
 from shardc.launcher.arrays.trees import TreeLevel, children

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from shardc.hlo.errors import RunError, ShardcError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "COMMUNICATION_COLUMNS",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.passes import pause_collector
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.drive.drive_loop import ANSWERED, FINISHED, HOST, HOSTED, WAIT, Prepared
 from shardc.native.drive.records import DriveJob
 from shardc.native.lowlevel.builtins import exported, fill_memory

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import IO, Any
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FrameError", "FrameReader", "MessageFrame", "read_frame", "to_bytes"]
 

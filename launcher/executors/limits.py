@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = ["TaskLimits"]
 

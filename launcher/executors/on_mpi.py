@@ -11,11 +11,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.children import Children
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.mpi_notes import Notes

@@ -7,11 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from shardc.hlo.errors import RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.failures import stopped_error
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.launcher.executors.problems import from_problem, to_problem

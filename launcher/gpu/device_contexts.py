@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.collectives.call.transport import Transport
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.gpu.devices import find_gpus, gpu_errors, open_runtime
 from shardc.launcher.gpu.memory import GpuContext
 from shardc.native.gpu.runtime import Runtime

@@ -9,7 +9,7 @@ when it is short, and a segment of its own, launched again and again, when it is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.gpu_program import (
@@ -22,7 +22,6 @@ from shardc.compiler.gpu_program import (
     StartCollective,
     leaf_steps,
 )
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Branches", "ExchangeNode", "HostNode", "LoopNode", "Node", "Segment", "cut"]
 

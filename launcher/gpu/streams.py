@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
@@ -25,7 +25,6 @@ from shardc.compiler.gpu_program import (
     StartCollective,
 )
 from shardc.hlo.errors import RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.gpu.checks import Checks
 from shardc.launcher.gpu.memory import GpuContext
 from shardc.launcher.gpu.timed import Timed

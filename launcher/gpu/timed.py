@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.compiler.gpu_program import GpuProgram, GpuStep, leaf_steps
 from shardc.compiler.profile import ProfilePlan, ProfileRecord
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.runtime import DeviceEvent, Runtime, Stream
 
 __all__ = ["Timed"]

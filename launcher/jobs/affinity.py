@@ -10,10 +10,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.variables import read_variable
 
 __all__ = [

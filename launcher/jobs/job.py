@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from shardc.collectives.shared_memory.transport import SharedTransport
 from shardc.compiler.cache.cache import fetch_object
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 from shardc.launcher.jobs.affinity import processors_here, threads_for
 from shardc.launcher.jobs.failures import install_abort_hook

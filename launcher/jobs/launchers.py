@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.hosts import Host
 from shardc.launcher.jobs.prefixed_output import HYDRA_PATTERN
 

@@ -13,13 +13,13 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RANKS_VARIABLE", "Launcher", "MpiLibrary", "check", "detect_launcher", "find_library", "start_mpi"]
 

@@ -13,12 +13,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 __all__ = ["HYDRA_PATTERN", "OutputByRank"]
 

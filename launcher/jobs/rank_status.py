@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, connected_processes, members_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.drive.drive_loop import JOB_BYTES, RING, events_of, made_by
 
 __all__ = [

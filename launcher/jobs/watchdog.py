@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.control_table import COMPUTING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.failures import abort, describe, prefixed
 from shardc.launcher.jobs.hang_diagnosis import culprits, diagnose_hang, diverged_ranks, is_deadlocked, is_standstill

@@ -6,7 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from shardc.compiler.measured import write_measured
 from shardc.compiler.profile import ProfilePlan, ProfileRecord, ProfileStep
 from shardc.costs.machines.measured_roofline import Roofline, described_roofline, roofline
 from shardc.hlo.config import Config
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.communication import (
     CollectiveEvent,
     Counts,

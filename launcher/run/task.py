@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from shardc.compiler.executable import Executable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.files import target_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.progress import stage
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.meshes import require_devices

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import computation_peak
 from shardc.hlo.ir.asynchronous import was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
 

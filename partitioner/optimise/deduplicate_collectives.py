@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["DeduplicateCollectives"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.reduction import reducer
 from shardc.partitioner.optimise.varying import Axes, varying

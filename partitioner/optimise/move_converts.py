@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["VIEWS", "MoveConverts"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.move_converts import VIEWS
 from shardc.partitioner.optimise.reduction import again, reducer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.optimise.reduction import again, kind, reducer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import (
     Computation,
@@ -15,7 +16,6 @@ from shardc.hlo.ir.ir import (
 )
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.participants import groups_of_devices
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.device_numbers import DeviceNumbers
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.reduction import reducer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["SimplifyExchanges"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 from shardc.partitioner.optimise.varying import Axes, varying
 

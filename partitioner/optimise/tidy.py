@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.passes import Pass
 from shardc.hlo.simplify.eliminate_common import EliminateCommon
 from shardc.hlo.simplify.eliminate_dead import EliminateDead

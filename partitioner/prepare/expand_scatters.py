@@ -7,6 +7,7 @@ every window lies within one. As ``x + pad(y)`` only what crosses a border moves
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import make
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.sharding.rules.signature import reducer
 

@@ -7,14 +7,13 @@ normalisation where more than its features are split: means and variances are th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.expand_batch_norm import expand_batch_norm
 from shardc.hlo.transforms.expand_random import expand_rng
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardc.hlo.ir.ir import Instruction, Module, has_side_effect, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FillEmpty"]
 

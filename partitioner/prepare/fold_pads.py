@@ -7,13 +7,12 @@ a windowed reduction or the gradient of a pooling then reads most of them where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.rules.window import passed_over, plain_reducer
 

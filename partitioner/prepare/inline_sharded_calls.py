@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, has_side_effect, rebuild_computation
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.rewrite.manual import is_manual
 
 __all__ = ["InlineShardedCalls"]

@@ -7,6 +7,7 @@ row; as a batching dimension rows and indices are split together, and nothing is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["NameBatches", "counted_dim"]
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.text.notations.tiles import tile_sharding
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS, instead_of
 from shardc.sharding.axes.nearest_tiles import chain_of_marks, nearest

@@ -6,7 +6,7 @@ the flattening, but neither the elementwise part nor the reduction minds the dim
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,6 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.prepare.contract_unflattened import loses_axes, merge_runs
 
 __all__ = ["ReduceUnflattened"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, rebuild_module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.prepare.contract_unflattened import loses_axes, merge_runs
 
 __all__ = ["SearchUnflattened"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, rebuild_computation
 from shardc.hlo.ir.make import make, map_computations
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_common import has_equals
 from shardc.hlo.simplify.structure import Structure
 from shardc.partitioner.rewrite.manual import is_manual, manual_of

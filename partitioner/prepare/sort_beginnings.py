@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 
 __all__ = ["SortBeginnings"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SplitTransforms"]
 

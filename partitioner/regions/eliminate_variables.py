@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CostTable", "Network"]
 

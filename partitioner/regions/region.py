@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
 from shardc.partitioner.regions.region_budget import Budget

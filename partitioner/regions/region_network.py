@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.regions.eliminate_variables import CostTable, Network
 from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, WireReader

@@ -7,7 +7,7 @@ where that is no less than everything, the dimension is gathered. What no source
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,6 @@ from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction, Origin
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.reshard.windows import (

@@ -6,7 +6,8 @@ cross the group's *boundary*; how much that is follows from the axes that tell g
 
 from __future__ import annotations
 
-from shardc.hlo.lazy_dataclass import dataclass
+from dataclasses import dataclass
+
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 
 __all__ = ["Boundary", "at_least"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.collective_cost import CollectiveLaws, laws_of_extents
 from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import GroupExtent, Placement
 from shardc.costs.network.topology import Links
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
 from shardc.partitioner.reshard.moves import Cost, ReshardStep, collectives_of, count_sent_bytes, move_cost

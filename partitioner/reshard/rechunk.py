@@ -8,11 +8,11 @@ the ends of their chunks, by permutes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 

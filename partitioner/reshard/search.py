@@ -13,10 +13,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.costs.machines.machine import Machine
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.lower_bound import at_least
 from shardc.partitioner.reshard.moves import Cost, ReshardStep

@@ -11,10 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "ExchangePlan",

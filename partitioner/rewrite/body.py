@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction, Origin, has_side_effect, topological
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.progress import detail
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisLayout

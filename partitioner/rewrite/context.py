@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.custom_calls import has_manual_computation
@@ -11,7 +11,6 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Reducers
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.emit.names import NameSupply

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.operations import Operations
@@ -23,7 +24,6 @@ from shardc.hlo.ir.random_words import (
     threefry,
 )
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from shardc.hlo.ir.opset import WindowDim
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import count_fetched_bytes, elements_read, outputs
 from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals

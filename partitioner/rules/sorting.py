@@ -12,6 +12,7 @@ have one) serves as well; equal integers on their own nobody can tell apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -21,7 +22,6 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
 from shardc.partitioner.strategy.choose import SplitProblem

@@ -10,11 +10,11 @@ mirror images. An inverse real transform goes the same way backwards.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import with_padding
 from shardc.partitioner.reshard.rechunk import rechunk, sent_elements

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.pieces import LoopPieces

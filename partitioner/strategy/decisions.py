@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.cause import RegionDecision
 from shardc.partitioner.strategy.choose import SplitChoice

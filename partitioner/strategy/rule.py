@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.strategy.choose import Sends, SplitChoice

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Union
 
 from shardc.hlo.ir.ir import Instruction, Metadata
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.strategy.cause import SplitDecision
 

@@ -7,11 +7,10 @@ answered with the rows' own groups of operands (`Local.linear`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.rule import PartitionRow
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, PartialAxes

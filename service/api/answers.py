@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Artifact, Job, StoreEntry
 
 __all__ = [

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.limits import TaskLimits
 from shardc.service.api.bodies import BodyBudget
 from shardc.service.api.metrics import Metrics

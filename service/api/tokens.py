@@ -11,12 +11,12 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError, ShardcError
 from shardc.hlo.files import replacing
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["TokenFile", "Tokens", "open_tokens"]
 

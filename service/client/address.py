@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import urllib.parse
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Address"]
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.native.llvm.target import Target, host_target
 from shardc.service.client.address import Address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.targets import check_target, find_target, name_of
 from shardc.hlo.errors import InputError, UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.compiled import Compiled
 from shardc.service.client.executables import FILE, fetch_or_compile, repeat_warnings
 from shardc.service.client.requests import Result

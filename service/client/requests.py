@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 from shardc.hlo.codec.plain import from_json, from_plain
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.version import VERSION
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.client.address import Address

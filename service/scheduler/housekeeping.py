@@ -6,10 +6,9 @@ import logging
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.errors import EnvironmentProblem, RunError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.problems import from_problem
 from shardc.service.jobs import Job
 from shardc.service.orders import from_json, order_key

@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Job
 from shardc.service.scheduler.database import OPEN, open_database
 from shardc.service.scheduler.live_servers import LiveServers

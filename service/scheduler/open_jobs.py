@@ -11,11 +11,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Job, StoreEntry
 from shardc.service.scheduler.journal import Journal
 from shardc.service.scheduler.queue import TaskInFlight, TaskQueue

@@ -7,11 +7,10 @@ import math
 from bisect import insort
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shardc.hlo.errors import ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.running import Running
 from shardc.service.jobs import Job
 

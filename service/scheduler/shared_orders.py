@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.problems import to_problem
 from shardc.service.scheduler.queue import TaskInFlight
 from shardc.service.workers.pieces import OrderPiece, PieceResult, WantedPieces

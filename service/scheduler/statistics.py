@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Job, State
 
 __all__ = ["Counters", "SchedulerStatistics"]

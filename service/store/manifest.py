@@ -7,11 +7,11 @@ or removed at the same time by somebody else, for the same key, is never the sam
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Literal
 
 from shardc.hlo.codec.plain import from_json, to_json
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Artifact, StoreEntry
 
 __all__ = ["DIGEST", "Damaged", "Manifest", "manifest_path", "read_manifest"]

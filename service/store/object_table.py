@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Artifact, StoreEntry
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import DIGEST, Damaged, Manifest, manifest_path, read_manifest

@@ -7,9 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 from shardc.hlo.errors import EnvironmentProblem
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.store.index import StoreIndex
 from shardc.service.store.leases import Leases
 from shardc.service.store.manifest import Damaged, manifest_path, read_manifest

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem, RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.service.jobs import Artifact, StoreEntry
 from shardc.service.store.index import StoreIndex
 from shardc.service.store.leases import Leases

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["PART_FILE", "PIECES_FILE", "PIECE_FILE", "OrderPart", "OrderPiece", "PieceResult", "Spent", "WantedPieces"]
 

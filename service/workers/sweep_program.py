@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.analysis.sweep.assess import Outcome, SweepCandidate, SweepSettings, assess
 from shardc.analysis.sweep.inputs import SweepProgram
@@ -22,7 +22,6 @@ from shardc.analysis.sweep.workers import Assessment, Assessor, Done, ProgramSou
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.codec import plain
 from shardc.hlo.errors import InputError, RunError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.problems import from_problem
 from shardc.partitioner.program import SourceProgram
 from shardc.service.orders import SweepOrder

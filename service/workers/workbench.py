@@ -13,14 +13,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.service.orders import Order

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MachineOption", "OverlapOption", "PipelinedOption", "ProfileInOption", "Scheduling", "WindowedOption"]
 

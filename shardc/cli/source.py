@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,6 @@ import typer
 from shardc.cli.options import annotated, given_annotations
 from shardc.cli.view import View
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from shardc.service.client.client import Client

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text, seconds_text
 
 __all__ = ["View", "bytes_text", "print_error", "seconds_text"]

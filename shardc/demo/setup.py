@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.notations.partition_spec import P
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import partial
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -13,7 +13,6 @@ from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.passes.parse import WHERE, Value
 from shardc.sharding.notations.names import near_names
 from shardc.sharding.propagation.options import PropagationOptions

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["WHERE", "Asked", "Value", "parse_passes"]
 

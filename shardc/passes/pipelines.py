@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +14,6 @@ from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.passes import Pass
 from shardc.hlo.text.printer import XLA_FORM
 from shardc.native.gpu.target import GPU_ARCHS, gpu_target

@@ -7,13 +7,12 @@ import json
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardc.hlo.errors import InputError, ShardcError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.run.output_files import write_text
 from shardc.stages.stages import Compiled, as_stage, remote_compiler

@@ -8,13 +8,13 @@ layout (mostly the same object again), a NumPy array's shape and type, a Python 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shardc.frontends.jax.context import need_numbers
 from shardc.frontends.jax.program import JaxSignature
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.compiled import Compiled
 

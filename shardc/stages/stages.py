@@ -7,7 +7,7 @@ the records of `shardc.partitioner.program` with what the rooms above the partit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
 from shardc.hlo.ir.custom_calls import CustomCall
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.progress import stage
 from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.mesh import check_listable
 from shardc.hlo.ir.sharding import TileSharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Range", "TileRanges", "device_list", "ranges_of_list", "tile_ranges"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.custom_calls import SHARDING_GROUP
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
 from shardc.hlo.ir.sharding import Sharding, TileSharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ShareGroup", "mark_groups", "share_group"]
 

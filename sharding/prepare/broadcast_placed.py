@@ -6,11 +6,12 @@ named device has, so the others get it from there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.groups import ListGroups
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import check_listable
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["BroadcastPlaced"]
 

@@ -5,8 +5,9 @@ What overlaps with what is decided after partitioning, so that here a pair says 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ClosePairs"]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Border", "inner_sharding", "outer_sharding"]
 

@@ -7,10 +7,10 @@ out equal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Copies", "SplitCalls", "split_calls"]
 

@@ -4,10 +4,10 @@ meet in it. `shardc.sharding.propagation.finish` joins the copies that came out 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, map_callees
 from shardc.hlo.ir.opset import OPS
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.prepare.split_calls import Copies
 
 __all__ = ["SplitConstants", "split_constants"]

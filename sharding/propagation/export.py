@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir.build import uncalled_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.stablehlo.writer import FunctionVersion
 from shardc.sharding.axes.sub_axes import minus
 from shardc.sharding.prepare.markers import enters_manual, is_constraint, is_edge, is_reshard

@@ -8,13 +8,12 @@ makes those. Tuples and get-tuple-element make no values of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir.ir import Computation, Instruction, flow_computations, has_side_effect
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.prepare.manual import Border
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.op_priorities import OpClass

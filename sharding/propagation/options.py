@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["PropagationOptions"]
 

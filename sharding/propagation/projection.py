@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.axes.sub_axes import Axes, extent, merge, prefix_of_size, without_prefix
 from shardc.sharding.rules.factor_rule import Factor, TensorFactors
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.flow import build_graph

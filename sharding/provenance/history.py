@@ -6,13 +6,12 @@ The steps are recorded as small tuples while propagation runs; text is made only
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import near_names
 from shardc.sharding.prepare.markers import is_constraint

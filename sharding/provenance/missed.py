@@ -7,9 +7,9 @@ other tensors are compared with the value's own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.sharding import AxisRef
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.sharding.axes.sub_axes import extent, is_prefix_list, minus, overlaps
 from shardc.sharding.propagation.factor_step import FactorStep
 from shardc.sharding.propagation.graph import Equation

@@ -10,9 +10,8 @@ notation are Shardy's (https://openxla.org/shardy).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntFlag, StrEnum
-
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Direction", "Factor", "FactorKind", "FactorRule", "RuleBuilder", "TensorFactors", "factor_name"]
 

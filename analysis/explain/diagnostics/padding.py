@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.explanation import Diagnostic, Suggestion
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.units import bytes_text
 
 __all__ = ["padding"]

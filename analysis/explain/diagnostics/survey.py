@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.varying import Axes, varying
 
 if TYPE_CHECKING:

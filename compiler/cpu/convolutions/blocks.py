@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from llvmlite import ir
@@ -23,7 +23,6 @@ from shardc.compiler.elements.folds import convert_element
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, constant
 

@@ -22,12 +22,12 @@ as it is written (`direct`). With ``operand_precision=highest`` all is, and the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from shardc.compiler.cpu.finite import FiniteWatch
 from shardc.compiler.elements.control_flow import for_range
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant, with_lanes
 
 __all__ = ["POINTS", "WinogradGrid", "inputs", "outputs", "taps"]

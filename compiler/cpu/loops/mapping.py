@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
@@ -31,7 +32,6 @@ from shardc.compiler.elements.loop_space import (
 )
 from shardc.compiler.tuning import DEFAULT
 from shardc.hlo.ir.types import DType, Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant, intrinsic
 
 __all__ = ["MapOutput", "can_cut", "emit_map"]

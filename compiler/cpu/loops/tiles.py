@@ -8,7 +8,7 @@ across. Whatever else an element needs is computed as in any other map.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from llvmlite import ir
 
@@ -20,7 +20,6 @@ from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.loop_space import reads_across
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I1, I8, I32, I64, constant, intrinsic, shuffle, vector_constant, with_lanes, zero
 
 __all__ = ["TransposedTile", "side", "transpose_square"]

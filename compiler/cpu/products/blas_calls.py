@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
@@ -9,7 +10,6 @@ from llvmlite import ir
 from shardc.compiler.elements.arithmetic.registers import memory_type
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I32, I64, PTR, constant
 

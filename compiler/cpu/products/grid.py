@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.compiler.elements.dot_sides import DotSides, Matrix
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm.target import Target
 
 __all__ = ["TileGrid", "grid"]

@@ -7,6 +7,7 @@ tiny product does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -24,7 +25,6 @@ from shardc.compiler.elements.loop_space import power_above
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant, intrinsic, zero
 
 __all__ = ["emit_in_registers", "fits_registers", "register_pieces"]

@@ -6,6 +6,7 @@ that depend on it are computed while the tile is in the cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -27,7 +28,6 @@ from shardc.compiler.elements.rules import RULES
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.llvm import blas
 from shardc.native.math.vector import I64, constant, intrinsic
 

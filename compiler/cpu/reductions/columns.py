@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from llvmlite import ir
 
@@ -23,7 +23,6 @@ from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.elements.loop_space import bind_group
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.reducers import identity_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, intrinsic
 
 __all__ = ["BLOCK", "Columns", "combine_pairs", "one_per_element", "suits"]

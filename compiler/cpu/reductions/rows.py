@@ -6,7 +6,7 @@ them run on several threads; within a row every loop runs in vectors along it.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from llvmlite import ir
 
@@ -26,7 +26,6 @@ from shardc.compiler.lower.fuse.row_plan import RowPlan
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.small_floats import round_mantissa
 from shardc.native.math.vector import I8, I32, I64, PTR, constant, intrinsic
 

@@ -7,6 +7,7 @@ transposed in registers instead, so that every lane folds a row of its own.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.loops.tiles import TransposedTile, side
@@ -16,7 +17,6 @@ from shardc.compiler.elements.elements import FoldUse, Index, Recorder
 from shardc.compiler.elements.fold_emitter import plan_fold, round_element
 from shardc.compiler.elements.frames import Frame, Val
 from shardc.compiler.elements.loop_space import bind_group, element_bits, merge, reads_across
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["ShortRows", "lanes_for"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math import vector_math
 from shardc.native.math.vector import I1, constant, intrinsic, lanes_of
 

@@ -14,12 +14,12 @@ c64, c128      two floats           two values
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.small_floats import decode_float, encode_float
 from shardc.native.math.vector import F32, F64, I1, I8, constant, lanes_of, with_lanes
 

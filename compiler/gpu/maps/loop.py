@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from llvmlite import ir
@@ -31,7 +32,6 @@ from shardc.compiler.gpu.maps.transposed import TransposedMap
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_elementwise
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["GridMap", "emit_loop", "emit_maps", "takes_loop"]

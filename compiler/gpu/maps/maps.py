@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -18,7 +19,6 @@ from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I32, I64, constant
 
 __all__ = [

@@ -7,6 +7,8 @@ is read as in any other map.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llvmlite import ir
 
 from shardc.compiler.elements import memory
@@ -17,7 +19,6 @@ from shardc.compiler.elements.loop_space import group_size, power_above, reads_a
 from shardc.compiler.gpu.maps.maps import PlannedMap, big_accesses, extend_number, split_number, traffic
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["TransposedMap"]

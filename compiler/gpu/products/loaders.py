@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from llvmlite import ir
@@ -21,7 +22,6 @@ from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.products.problem import ProductOperand
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I8, I32, I64, constant
 
 __all__ = ["LoadedSide", "Loader", "StagedTile", "loader", "slots", "stage_tile"]

@@ -5,12 +5,13 @@ The choice depends on shapes, types and the target only, so that results do not 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.compiler.elements.arithmetic.registers import part_count
 from shardc.compiler.gpu.products.problem import ProductProblem
 from shardc.compiler.tuning import Tuning
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.grid import MMA, Mma
 from shardc.native.gpu.target import GpuTarget
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shardc.compiler.elements.affine import Expr, InRange, VarSource
 from shardc.compiler.elements.dot_sides import DotSide, DotSides
 from shardc.compiler.elements.elements import Index
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ProductOperand", "ProductProblem", "Where", "dot_problem", "in_memory_order", "power_dividing"]
 

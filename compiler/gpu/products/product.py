@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -32,7 +33,6 @@ from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
 from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I32, I64, constant, with_lanes
 
 __all__ = ["ProductOutput", "emit_product", "emit_products", "only", "reads_in_place", "takes_product"]

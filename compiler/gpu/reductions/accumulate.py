@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -14,7 +15,6 @@ from shardc.compiler.gpu.function import GpuEmitter
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I8, I32, I64, constant, lanes_of, scalar_of, with_lanes
 
 __all__ = [

@@ -8,6 +8,7 @@ folds what the parts gave.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -19,7 +20,6 @@ from shardc.compiler.gpu.reductions.accumulate import SharedSpace, Totals, load_
 from shardc.compiler.gpu.reductions.fold_plan import FoldPlan, Group, bind_units, lanes_along
 from shardc.compiler.gpu.reductions.fold_stage import FoldStage, kernel_plan, partials_of
 from shardc.compiler.gpu.reductions.walk import Step, WorkShare, walk
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.math.vector import I32, I64, constant
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from llvmlite import ir
@@ -24,7 +25,6 @@ from shardc.compiler.gpu.reductions.accumulate import Reducer
 from shardc.compiler.lower.fuse.row_space import long_dims
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I32, I64, constant
 
 __all__ = ["FoldPlan", "bind_units", "lanes_along", "plan_folds", "size_of"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -18,7 +19,6 @@ from shardc.compiler.gpu.reductions.accumulate import load_words, word_bytes
 from shardc.compiler.gpu.reductions.fold_plan import FoldPlan, Group, bind_units, plan_folds
 from shardc.compiler.gpu.reductions.walk import Step
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["FoldStage", "kernel_plan", "partials_of"]

@@ -9,6 +9,7 @@ then, where each thread finds what it has put there itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from llvmlite import ir
@@ -27,7 +28,6 @@ from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row
 from shardc.compiler.gpu.reductions.walk import WorkShare, walk
 from shardc.compiler.lower.fuse.row_plan import RowPlan, plan_rows
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.math.vector import I8, I32, I64, constant
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from shardc.compiler.elements.frames import ForLoop, Frame, Val
 from shardc.compiler.gpu.reductions.accumulate import Totals
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I64, constant
 
 __all__ = ["Step", "WorkShare", "walk"]

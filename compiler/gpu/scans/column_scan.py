@@ -8,6 +8,7 @@ what the chunks before it come to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -16,7 +17,6 @@ from shardc.compiler.gpu.function import GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import Totals, word_bytes
 from shardc.compiler.gpu.scans.scan import Scan, ScanFunction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I32, I64, constant
 
 __all__ = ["emit_column_scan"]

@@ -8,6 +8,7 @@ tile by tile. Few long rows are cut in chunks, in three launches as columns are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -24,7 +25,6 @@ from shardc.compiler.gpu.reductions.accumulate import (
 )
 from shardc.compiler.gpu.reductions.row_reduction import RowPlace, RowShape, row_place, row_shape
 from shardc.compiler.gpu.scans.scan import Scan, ScanFunction, lanes_of_value, vector_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.math.vector import I32, I64, constant
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -20,7 +21,6 @@ from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.reductions.accumulate import Reducer, load_words, store_words
 from shardc.hlo.ir.reducers import identity_of
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I32, I64, constant, undef
 
 __all__ = ["Scan", "ScanFunction", "lanes_of_value", "scan_of", "vector_of"]

@@ -12,6 +12,7 @@ name one *row*, so there are three ways:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.frames import Frame, IfBlock, Val
@@ -24,7 +25,6 @@ from shardc.compiler.gpu.scatter.ordered import emit_ordered
 from shardc.compiler.gpu.scatter.places import ScatterPlaces
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.reducers import any_order, identity_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["emit_scatter", "takes_scatter"]
 

@@ -8,6 +8,7 @@ runs it finds by bisection.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -18,7 +19,6 @@ from shardc.compiler.gpu.function import GpuEmitter, GpuFunction, GpuKernel
 from shardc.compiler.gpu.launches import LaunchArray
 from shardc.compiler.gpu.sorting.block_merge import ItemTypes, SortTile, load, merge_path, shared_bytes, smaller, store
 from shardc.hlo.ir.types import DType
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.native.math.vector import I1, I8, I32, I64, constant
 
 __all__ = ["RowSource", "RowTarget", "SortShape", "cut_rows", "sort_rows", "sort_tiles"]

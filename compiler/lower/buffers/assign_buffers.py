@@ -7,7 +7,7 @@ time; then the joined groups are packed into the arena and into results that are
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from types import MappingProxyType
@@ -29,7 +29,6 @@ from shardc.compiler.lower.lowered import (
     leaf_steps,
 )
 from shardc.hlo.ir.groups import ReplicaGroups
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
 

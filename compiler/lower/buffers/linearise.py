@@ -7,7 +7,7 @@ branch results, the program's results). Assigning buffers later puts both ends o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.rules.control import branches_of
 from shardc.hlo.simplify.structure import literal_digest
 

@@ -8,7 +8,7 @@ so are the bits at which a transfer that is under way holds an operand that nobo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.compiler.lower.lowered import (
     AwaitStep,
@@ -20,7 +20,6 @@ from shardc.compiler.lower.lowered import (
     Step,
     WhileStep,
 )
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Liveness", "first_position", "live_ranges", "reads_of", "runs_of", "writes_of"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.lower.buffers.covered import Covered
@@ -18,7 +19,6 @@ from shardc.compiler.lower.lowered import (
     Step,
     leaf_steps,
 )
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
 

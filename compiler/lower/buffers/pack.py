@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.compiler.lower.buffers.liveness import runs_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ALIGNMENT", "LiveBlock", "PackedBlock", "pack"]
 

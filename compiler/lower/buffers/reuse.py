@@ -8,11 +8,11 @@ is what the last walk finds. A distance is the bytes used since (each use counte
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.compiler.lower.lowered import BranchStep, Buffer, BufferCopy, KernelStep, Lowered, Step, WhileStep
 from shardc.compiler.lower.lowered import Collective as CollectiveStep
 from shardc.compiler.lower.schedule.step_traffic import step_traffic
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Use", "memory_uses"]
 

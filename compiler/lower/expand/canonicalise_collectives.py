@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.hlo.errors import UnsupportedError
@@ -14,7 +15,6 @@ from shardc.hlo.ir.groups import IotaGroups, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable, make, reshape, transpose
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CanonicaliseCollectives", "group_size", "plain_reduction", "reduction_of", "with_groups"]
 

@@ -7,6 +7,7 @@ where it is false.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.build import binary_computation
@@ -15,7 +16,6 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, keep_reachable, make
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ExpandChecks"]
 

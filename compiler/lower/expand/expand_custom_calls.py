@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import inline, keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.known_custom_calls import expand_custom_call
 
 __all__ = ["ExpandCustomCalls"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction
@@ -16,7 +17,6 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape, splat_source
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DTYPES, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["gather_by_rows", "scatter_by_rows"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shardc.compiler.lower.expand.ops import EXPANSIONS
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.ir.make import inline, keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.expand_batch_norm import expand_batch_norm
 
 __all__ = ["ExpandOps", "expansion_of"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.make import keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes, sends_slices
 from shardc.partitioner.optimise.varying import Axes, varying
 

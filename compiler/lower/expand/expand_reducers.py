@@ -8,6 +8,7 @@ last one moves up. Instructions grow with the logarithm of the group.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.collectives.call.reduction import supports_reduction
@@ -15,7 +16,6 @@ from shardc.compiler.lower.expand.canonicalise_collectives import group_size, pl
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable, make, reshape
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ExpandReducers"]
 

@@ -7,13 +7,13 @@ order in which it lies, on all threads, together with whatever else is done: jus
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, make, map_computations, reshape, step_computations, transpose
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ExpandVectorProducts"]
 

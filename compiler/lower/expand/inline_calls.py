@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.ir import Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.ir.make import inline, keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["InlineCalls"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, mark_pair
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["JoinPairs"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computati
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, make, map_computations
 from shardc.hlo.ir.participants import Pairs, transfer_pairs
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["PairTransfers"]
 

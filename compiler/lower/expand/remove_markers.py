@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import MARKERS
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RemoveMarkers"]
 

@@ -6,6 +6,7 @@ in size, everybody gathers everything and makes its own result of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +19,6 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, inline, keep_reachable, make, reshape
 from shardc.hlo.ir.participants import Groups, groups_of_devices, pairs_of_devices
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ResolveGroups"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.compiler.lower.expand.expand_one_per_row import scatter_by_rows
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SelectScatters"]
 

@@ -7,9 +7,9 @@ clusters that it concerns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, has_side_effect
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Cluster", "ClusterOrder"]
 

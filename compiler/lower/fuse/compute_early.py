@@ -9,6 +9,7 @@ memory than what only it still needs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.assign_buffers import Peak
@@ -16,7 +17,6 @@ from shardc.compiler.lower.fuse.fusion_rules import is_pointwise
 from shardc.compiler.lower.schedule.order_for_memory import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["ComputeEarly"]
 

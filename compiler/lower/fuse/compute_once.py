@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shardc.compiler.lower.buffers.linearise import LinearSteps, array_leaves
@@ -35,7 +35,6 @@ from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["compute_once"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shardc.compiler.lower.fuse.fusion_rules import (
@@ -30,7 +30,6 @@ from shardc.compiler.lower.fuse.fusion_rules import (
 from shardc.compiler.lower.fuse.merged import source_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, users_of
 from shardc.hlo.ir.make import keep_reachable, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Fuse"]
 

@@ -14,7 +14,7 @@ rows that the first one wrote, which is what flash attention's backward kernel d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from shardc.compiler.lower.fuse.fuse_products import part_of
@@ -22,7 +22,6 @@ from shardc.compiler.lower.fuse.fusion_rules import is_elementwise
 from shardc.hlo.ir.ir import Computation, Instruction, Metadata, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_dead import live_part
 
 __all__ = ["FuseAttention"]

@@ -8,6 +8,7 @@ processors take operands as they lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_cheap, is_fusable, new_part
@@ -15,7 +16,6 @@ from shardc.compiler.lower.schedule.delays import Delays
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FuseMovement"]
 

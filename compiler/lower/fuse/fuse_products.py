@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_duplicable, is_elementwise, is_fusable
@@ -17,7 +17,6 @@ from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_dead import live_part
 from shardc.native.llvm.blas import SMALL
 

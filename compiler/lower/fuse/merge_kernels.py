@@ -9,7 +9,7 @@ dimensions, or reductions of rows and what reads their results row by row (softm
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.compiler.lower.fuse.cluster_order import Cluster, ClusterOrder
@@ -20,7 +20,6 @@ from shardc.compiler.lower.schedule.delays import Delays
 from shardc.compiler.lower.schedule.order_for_memory import Judged, OrderForMemory, loop_bodies
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["MergeKernels"]
 

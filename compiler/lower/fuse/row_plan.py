@@ -9,13 +9,12 @@ scratch memory of one row, or, if the row is long, in that of a result that is n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shardc.compiler.lower.fuse.fusion_rules import is_cheap, is_elementwise
 from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, is_row_reduction, roots_of, spots_in
 from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RowOutput", "RowPlan", "plan_rows"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RowFrame", "Spot", "frame_of", "is_row_reduction", "long_dims", "roots_of", "spot_in", "spots_in"]
 

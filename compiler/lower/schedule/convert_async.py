@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from shardc.compiler.lower.schedule.overlap import Overlap

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.compiler.lower.buffers.assign_buffers import Peak, peak_of
 from shardc.compiler.lower.buffers.linearise import ComputationSteps, linearise_part
 from shardc.compiler.lower.schedule.orders import ORDERS, Facts
 from shardc.hlo.ir.ir import Computation, Module
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Judged", "OrderForMemory", "loop_bodies", "peak_bytes_of"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 
 from shardc.compiler.lower.buffers.assign_buffers import assign_buffers, peak_of
 from shardc.compiler.lower.buffers.linearise import linearise, linearise_part
@@ -12,7 +13,6 @@ from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.schedule import ScheduledOrder, Timeline, list_schedules, timeline
 
 __all__ = ["model_timeline", "order_transfers"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shardc.compiler.measured import read_measured
@@ -13,7 +13,6 @@ from shardc.costs.network.placement import Placement
 from shardc.costs.network.search_mapping import mesh_of
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Overlap", "overlap_of"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.asynchronous import is_start
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from shardc.compiler.lower.schedule.overlap import Overlap

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
 from shardc.hlo.ir.make import keep_reachable
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["CountTrips"]
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.ir.make import make, map_computations
 from shardc.hlo.ir.opset import ConvDims, Window
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["RelabelConvolutions"]
 

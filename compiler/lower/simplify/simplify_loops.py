@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from shardc.compiler.lower.fuse.fusion_rules import is_elementwise
 from shardc.hlo.ir.ir import (
@@ -17,7 +18,6 @@ from shardc.hlo.ir.ir import (
 )
 from shardc.hlo.ir.make import effects, keep_reachable, make, scalar_value, with_order
 from shardc.hlo.ir.types import Shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_dead import live_part
 
 __all__ = ["SimplifyLoops"]

@@ -7,6 +7,7 @@ rows each it is work for many, and a short sum of their results in a fixed order
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.hlo.ir.build import binary_computation
@@ -14,7 +15,6 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, make, map_computations, reshape, step_computations
 from shardc.hlo.ir.types import DType, array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SplitProducts"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
@@ -15,7 +16,6 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import constant, make, map_computations, reshape
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SplitReductions"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.ir.make import make, map_computations
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["SwapProducts"]
 

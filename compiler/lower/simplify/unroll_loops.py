@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import (
@@ -16,7 +17,6 @@ from shardc.hlo.ir.ir import (
 )
 from shardc.hlo.ir.make import inline, keep_reachable
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.hlo.simplify.eliminate_dead import live_part
 
 __all__ = ["UnrollLoops"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from shardc.frontends.numpy.tracer import NP, Tracer, _getitem, _setitem
 from shardc.frontends.numpy.values import broadcast, constant, convert, emit, full, lift, refuse, reshape, slice_ranges
 from shardc.hlo.ir.build import Builder, binary_computation
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["FUNCTIONS", "scatter_with"]
 

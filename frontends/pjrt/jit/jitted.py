@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,7 +16,6 @@ from shardc.frontends.jax.context import static_kind
 from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
 from shardc.frontends.pjrt.jit.meshes import mesh_on_devices, shardings_on_devices
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["JitOnDevices"]
 

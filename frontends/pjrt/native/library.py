@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from shardc.frontends.pjrt.native.entries import entries_text, entry_symbol
 from shardc.frontends.pjrt.native.trampoline import ENTRIES, INTERPRETER, EntryTable
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError, UnsupportedError
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.launcher.driver import native_step
 from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.llvm.target import Target, host_target

@@ -17,12 +17,12 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Self, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = ["Message", "number"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from shardc.hlo.ir.types import DType, Shape
-from shardc.hlo.lazy_dataclass import dataclass
 
 __all__ = [
     "Attrs",

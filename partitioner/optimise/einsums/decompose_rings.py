@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction, Module, Origin, Rebuilt, rebuild_computation
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter, Reducers
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.emit.names import NameSupply

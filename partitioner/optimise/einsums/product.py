@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.infer import infer_shape
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter
 
 __all__ = ["EinsumIndex", "cut_of_operand", "cut_of_result", "multiply_parts"]

@@ -8,11 +8,11 @@ Step k of a gather has part ``(p + k) mod n`` on the member at position p, of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.optimise.einsums.product import EinsumIndex, multiply_parts
 

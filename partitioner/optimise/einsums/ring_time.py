@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.traffic import instruction_traffic
@@ -13,7 +13,6 @@ from shardc.costs.machines.machine import Machine
 from shardc.costs.ops.op_cost import MatrixProduct
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.optimise.einsums.product import EinsumIndex, cut_of_operand, cut_of_result
 from shardc.partitioner.optimise.einsums.ring import Ring

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups
@@ -24,7 +24,6 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.emit.emitter import Emitter, Reducers
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.emit.names import NameSupply

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.costs.kernels.trips import carried_element
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops
 from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
 

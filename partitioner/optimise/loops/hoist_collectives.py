@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.hlo.lazy_dataclass import dataclass
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops
 from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
 
