@@ -1,4 +1,7 @@
-"""Trains a network of flax.linen with batch norm and dropout, data parallel."""
+"""Trains a network of flax.linen with batch norm and dropout, data parallel.
+
+No bias stands before a norm: its gradient is nothing but rounding, which Adam makes steps of.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +16,7 @@ from told import tell
 class Net(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        x = nn.relu(nn.BatchNorm(use_running_average=not train)(nn.Conv(8, (3, 3))(x)))
+        x = nn.relu(nn.BatchNorm(use_running_average=not train)(nn.Conv(8, (3, 3), use_bias=False)(x)))
         x = nn.Dropout(0.1, deterministic=not train)(nn.avg_pool(x, (2, 2), (2, 2)).reshape(x.shape[0], -1))
         return nn.Dense(10)(x)
 

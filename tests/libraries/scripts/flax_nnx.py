@@ -1,4 +1,4 @@
-"""Trains a network of flax.nnx: modules with state as arguments of jitted functions."""
+"""Trains a network of flax.nnx: modules with state as arguments of jitted functions; no bias stands before a norm."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from told import tell
 class Net(nnx.Module):
     def __init__(self, rngs):
         self.embed = nnx.Embed(32, 16, rngs=rngs)
-        self.attention = nnx.MultiHeadAttention(num_heads=4, in_features=16, decode=False, rngs=rngs)
+        self.attention = nnx.MultiHeadAttention(num_heads=4, in_features=16, decode=False, use_bias=False, rngs=rngs)
         self.norm = nnx.BatchNorm(16, rngs=rngs)
         self.dropout = nnx.Dropout(0.1, rngs=rngs)
         self.out = nnx.Linear(16, 10, rngs=rngs)
