@@ -53,9 +53,8 @@ sharded_step = shardc.jit(step, mesh=mesh, in_shardings=(specs, P(("data", "fsdp
 expected, plain_step = params, jax.jit(partial(step, constrain=lambda x: x))
 for _ in range(4):
     start = time.perf_counter()
-    params, loss = sharded_step(params, tokens)
-    loss = float(loss)  # waits for the step
-    print(f"{mesh.size} devices: {time.perf_counter() - start:6.2f} s, loss {loss:.6f}", end=", ")
+    params, loss = jax.block_until_ready(sharded_step(params, tokens))
+    print(f"{mesh.size} devices: {time.perf_counter() - start:6.2f} s, loss {float(loss):.6f}", end=", ")
     expected, expected_loss = plain_step(expected, tokens)
     print(f"plain JAX {float(expected_loss):.6f}")
 jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), params, expected)

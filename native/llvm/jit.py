@@ -170,7 +170,7 @@ class _Linker:
     def link(self, library: Any) -> tuple[Any, Any]:
         """The linker and the tracker of ``library``, linked under a name of its own."""
         with self._lock:
-            if self._jit is None or self._count == self.most:
+            if self._jit is None or self._count >= self.most:
                 self._jit, self._count = llvm.create_lljit_compiler(target_machine(self._target), use_jit_link=True), 0
             self._count += 1
             jit, name = self._jit, f"shardc.{self._count}"

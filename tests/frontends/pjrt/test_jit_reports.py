@@ -106,10 +106,10 @@ def test_an_unmodified_script_leaves_reports(tmp_path: Path) -> None:
 
 
 RANKS = """
-import numpy as np, jax, shardc
+import sys, numpy as np, jax, shardc
 step = shardc.jit(lambda x: x @ x.T, mesh=shardc.Mesh({"d": 2}), in_shardings=shardc.P("d"), out_shardings=shardc.P())
 result = step(np.arange(16, dtype=np.float32).reshape(4, 4))
-print(isinstance(result, jax.Array), float(np.asarray(result).sum()), len(jax.devices()))
+sys.stdout.write(f"{isinstance(result, jax.Array)} {float(np.asarray(result).sum())} {len(jax.devices())}\\n")
 """
 
 

@@ -27,7 +27,8 @@ for name in (None, "cpu", "shardc"):
         ("shardc", ["None shardc cpu", "cpu shardc cpu", "shardc shardc cpu"]),
         ("shardc,cpu", ["None shardc cpu", "cpu cpu cpu", "shardc shardc cpu"]),
         ("cpu", ["None cpu cpu", "cpu cpu cpu", "shardc none"]),
-        ("", ["None cpu cpu", "cpu cpu cpu", "shardc shardc cpu"]),
+        ("cpu,shardc", ["None cpu cpu", "cpu cpu cpu", "shardc shardc cpu"]),
+        ("", ["None cpu cpu", "cpu cpu cpu", "shardc none"]),
     ],
 )
 def test_names(platforms: str, expected: list[str], tmp_path: Path) -> None:

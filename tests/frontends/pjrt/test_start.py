@@ -24,7 +24,8 @@ print(*[m.removeprefix("shardc.") for m in sys.modules if m.startswith("shardc."
 
 #: What no start needs.
 NEVER = ("hlo.evaluate", "sharding.propagation", "sharding.provenance", "costs.network", "partitioner.partition",
-         "partitioner.regions", "compiler.gpu", "compiler.tune", "analysis", "service", "stages")  # fmt: skip
+         "partitioner.regions", "compiler.gpu", "compiler.tune", "analysis", "service", "stages.stages",
+         "stages.jit")  # fmt: skip
 #: What only a program needs that the cache does not know.
 UNKNOWN = ("hlo.stablehlo.reader", "hlo.stablehlo.converter", "hlo.text.printer", "compiler.lower.pipeline",
            "compiler.cpu", "compiler.emit")  # fmt: skip
