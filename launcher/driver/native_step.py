@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 
 from shardc.native.drive.drive_loop import ANSWERED, FINISHED, HOST, HOSTED, WAIT, Prepared
 from shardc.native.drive.records import DriveJob
-from shardc.native.lowlevel.builtins import exported, fill_memory
+from shardc.native.drive.stepping import AT_THE_END, rewind
+from shardc.native.lowlevel.builtins import exported
 from shardc.native.lowlevel.kinds import Pointer, i32, i64
 from shardc.native.lowlevel.records import Record, Span, reference
 from shardc.native.threads.pool import CONFIGURE, Pool
 from shardc.native.threads.rows import Row, Step, run_rows
 
 __all__ = ["DriverRecord", "NativeResult", "NativeStep", "ResultColumn", "native_step", "run_step"]
-
-#: What a step answers at its end, and the bytes of an arena that hold its resume point.
-_AT_THE_END, _HEADER = -1, 8
 
 
 class NativeResult(Record):
@@ -79,9 +77,9 @@ def run_step(step: DriverRecord) -> i32:
     if job is not None:
         return step.drive(job)
     row = step.rows[0]
-    fill_memory(row.arena, 0, _HEADER)
+    rewind(step.rows, 1)
     run_rows(step.step, step.rows, 0, 1)
-    if row.answer == _AT_THE_END:
+    if row.answer == AT_THE_END:
         return FINISHED
     return HOSTED if row.answer >= HOST and row.answer < WAIT else ANSWERED
 

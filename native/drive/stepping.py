@@ -23,7 +23,7 @@ from shardc.native.lowlevel.records import RELAXED, RELEASE, SEQ_CST, Atomic, Re
 from shardc.native.lowlevel.system import now
 from shardc.native.threads.rows import Row, run_rows
 
-__all__ = ["CLAIM", "DRIVE", "claim", "drive"]
+__all__ = ["AT_THE_END", "CLAIM", "DRIVE", "claim", "drive", "rewind"]
 
 #: Names in the object.
 DRIVE, CLAIM = "shardc_drive", "shardc_claim"
@@ -39,7 +39,7 @@ _OUTSIDE, _IN_STEP, _IN_COLLECTIVE = 0, 1, 2
 #: with the step behind one that is done, or with what the devices answer after they have called Python.
 _ANEW, _PERFORM, _ADVANCE, _ARRIVE = 0, 1, 2, 3
 #: What a step answers at its end.
-_AT_THE_END = -1
+AT_THE_END = -1
 
 
 @exported(DRIVE)
@@ -50,7 +50,7 @@ def drive(job: DriveJob) -> i32:
     time = now()
     due = time + job.deadline
     if goes_on == _ANEW:
-        _rewind(job.rows, job.count)
+        rewind(job.rows, job.count)
         _show(job, 1)
         job.stop = -1
         goes_on = _ADVANCE
@@ -62,7 +62,7 @@ def drive(job: DriveJob) -> i32:
             answer = job.rows[0].answer
             if not _agree(job.rows, job.count, answer):
                 return _leave_to_python(job)
-            if answer == _AT_THE_END:
+            if answer == AT_THE_END:
                 return _leave(job, FINISHED)
             if not _is_collective(job, answer):
                 return _leave_to_python(job)
@@ -85,7 +85,7 @@ def drive(job: DriveJob) -> i32:
         goes_on = _ADVANCE
 
 
-def _rewind(rows: Span[Row], count: i64) -> None:
+def rewind(rows: Span[Row], count: i64) -> None:
     """Every device starts at the beginning."""
     for k in range(count):
         fill_memory(rows[k].arena, 0, _HEADER)
