@@ -72,7 +72,8 @@ mesh = Mesh(np.array(jax.devices()), "x")
 x = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(mesh, P("x")))
 f = jax.jit(lambda v: v * v.sum())
 f(x).block_until_ready()
-print("ready", me, flush=True)
+sys.stdout.write(f"ready {me}\\n")  # one write: pieces of print mix with those of the other rank
+sys.stdout.flush()
 if me == 1:
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
