@@ -18,12 +18,12 @@ from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AxisRef, DimSharding
 from shardc.partitioner.strategy.cause import Cause
 from shardc.sharding.axes.sub_axes import overlaps
-from shardc.sharding.notations.names import match_names
+from shardc.sharding.notations.names import match_names, pattern_of
 from shardc.sharding.notations.partition_spec import dims_text
 from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.provenance.history import Provenance
 
-__all__ = ["AnnotatableNames", "AnnotationCandidate", "AnnotationCandidates", "merged", "pattern_of", "spec_text"]
+__all__ = ["AnnotatableNames", "AnnotationCandidate", "AnnotationCandidates", "merged", "spec_text"]
 
 #: (name, spec) of an annotation.
 Spec = tuple[str, str]
@@ -346,11 +346,6 @@ def merged(members: Sequence[Sequence[AnnotationCandidate]]) -> list[AnnotationC
         more = f", and {len(specs) - len(candidate.specs)} alike" if len(specs) > len(candidate.specs) else ""
         out.setdefault(specs, replace(candidate, what=candidate.what + more, specs=specs))
     return list(out.values())
-
-
-def pattern_of(name: str) -> str:
-    """A name without its numbers."""
-    return re.sub(r"\d+", "#", name)
 
 
 def _glob(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-__all__ = ["match_names", "near_names"]
+__all__ = ["match_names", "near_names", "pattern_of"]
 
 
 def match_names(pattern: str, names: Iterable[str]) -> list[str]:
@@ -32,3 +32,8 @@ def near_names(name: str, names: Iterable[str]) -> str:
         return "did you mean " + ", ".join(close) + "?"
     shown = ", ".join(known[:10])
     return f"the names are {shown}" + (f" and {len(known) - 10} more" if len(known) > 10 else "") if known else ""
+
+
+def pattern_of(name: str) -> str:
+    """A name without its numbers: equal for what equal layers call alike."""
+    return re.sub(r"\d+", "#", name)

@@ -26,16 +26,19 @@ _Update = tuple[int, int, tuple[Gain, ...]]
 
 
 class Engine:
-    """Propagates through ``graph``; `shardings` holds the outcome, `steps` how it came about."""
+    """Propagates through ``graph``; `shardings` holds the outcome, `steps` how it came about.
 
-    def __init__(self, graph: PropagationGraph, options: PropagationOptions) -> None:
+    An engine made ``after`` one of the same equations and options, with other annotations, knows its steps.
+    """
+
+    def __init__(self, graph: PropagationGraph, options: PropagationOptions, after: Engine | None = None) -> None:
         self.graph = graph
         self.options = options
         self.steps: list[Step] = []
-        self._near: dict[int, list[int]] = {}
-        self._pool: list[Sharding] = []
-        self._numbers: dict[Sharding, int] = {}
-        self._memo: dict[tuple[object, ...], tuple[_Update, ...]] = {}
+        self._near: dict[int, list[int]] = after._near if after else {}
+        self._pool: list[Sharding] = after._pool if after else []
+        self._numbers: dict[Sharding, int] = after._numbers if after else {}
+        self._memo: dict[tuple[object, ...], tuple[_Update, ...]] = after._memo if after else {}
         start = _first if options.by_user_priority else _same
         first = {id(s): s for s in graph.initial}
         numbers = {key: self._number(start(s)) for key, s in first.items()}

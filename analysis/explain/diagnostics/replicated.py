@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardc.analysis.explain.candidates import AnnotationCandidates, pattern_of
+from shardc.analysis.explain.candidates import AnnotationCandidates
 from shardc.analysis.explain.diagnostics.survey import Survey
 from shardc.analysis.explain.diagnostics.weights import weights
 from shardc.analysis.explain.explanation import Diagnostic, ProgramTotals, Remedy, Suggestion
 from shardc.hlo.ir.sharding import AxisRef
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.units import bytes_text
+from shardc.sharding.notations.names import pattern_of
 
 __all__ = ["replicated"]
 

@@ -11,11 +11,12 @@ import jax
 import pytest
 
 import shardc
-from shardc.analysis.explain.candidates import AnnotatableNames, pattern_of, spec_text
+from shardc.analysis.explain.candidates import AnnotatableNames, spec_text
 from shardc.analysis.explain.collect import collect_collectives
 from shardc.analysis.explain.difference import difference
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation
 from shardc.partitioner.strategy.cause import causes_of
+from shardc.sharding.notations.names import pattern_of
 from shardc.stages.stages import Partitioned
 from tests.analysis.explain import explain_programs as programs
 from tests.analysis.explain.transformer import transformer

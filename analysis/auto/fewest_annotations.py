@@ -1,0 +1,159 @@
+"""The fewest annotations from which propagation finds given layouts.
+
+A greedy cover, then a reduction. Arguments come first: those that lie otherwise than wanted are annotated. While
+propagation still leaves values in other layouts, the operations are tried whose results are the first to differ, and
+that annotation stays by which most bytes come right. At last every annotation is taken away again without which the
+outcome is no worse. What one line of the source makes in equal layers is annotated together: it is one line to write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.sharding import Sharding
+from shardc.sharding.notations.names import pattern_of
+from shardc.sharding.propagation.engine import Engine
+from shardc.sharding.propagation.export import PropagationOutcome
+from shardc.sharding.propagation.graph import PropagationGraph
+
+__all__ = ["AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
+
+#: Groups of operations that are tried in a round: those whose results are the first to differ.
+_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationGroup:
+    """Values of the propagation graph that are annotated together, with one ``sharding``.
+
+    They are arguments whose names differ in numbers alone, or results of one line of the source.
+    """
+
+    values: tuple[int, ...]
+    sharding: Sharding
+    is_argument: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NeededAnnotations:
+    """``groups`` in program order, arguments first. ``different`` are the values that lie otherwise than wanted all the
+    same, since propagation from annotations does not leave them so."""
+
+    groups: tuple[AnnotationGroup, ...]
+    different: tuple[int, ...]
+
+
+def fewest_annotations(
+    outcome: PropagationOutcome, wanted: Sequence[Sharding], weights: Sequence[float], names: Mapping[int, str]
+) -> NeededAnnotations:
+    """Annotations that make propagation of ``outcome``'s program give each value v the layout ``wanted[v]``.
+
+    What the program says already stays. ``weights[v]`` says how much a value counts, such as its bytes times its
+    executions; 0 for one whose layout is all the same. ``names`` has those values that can be annotated. The result
+    is small but need not be the smallest: that problem is as hard as covering a set.
+    """
+    return _Cover(outcome.graph, outcome, wanted, weights, names).run()
+
+
+@dataclass(slots=True)
+class _Cover:
+    graph: PropagationGraph
+    outcome: PropagationOutcome
+    wanted: Sequence[Sharding]
+    weights: Sequence[float]
+    names: Mapping[int, str]
+    taken: list[AnnotationGroup] = field(default_factory=list)
+    last: Engine | None = None
+
+    def run(self) -> NeededAnnotations:
+        groups = self.groups()
+        different = self.different(())
+        for g in groups:
+            if g.is_argument and not different.isdisjoint(g.values):
+                self.taken.append(g)
+        different = self.different(self.taken)
+        while different:
+            found = self.best(groups, different)
+            if found is None:
+                break
+            group, different = found
+            self.taken.append(group)
+        self.reduce(self.weight(different))
+        place = {g: n for n, g in enumerate(groups)}
+        self.taken.sort(key=place.__getitem__)
+        return NeededAnnotations(tuple(self.taken), tuple(sorted(self.different(self.taken))))
+
+    def groups(self) -> list[AnnotationGroup]:
+        """What can be annotated: arguments first, those that most operations read, then all else in program order."""
+        found: dict[object, list[int]] = {}
+        for v in self.names:
+            if not self.graph.annotated[v] and self.graph.dims[v]:
+                found.setdefault((self.key(v), self.graph.dims[v], self.wanted[v]), []).append(v)
+        made = [AnnotationGroup(tuple(g), _closed(self.wanted[g[0]]), self.is_argument(g[0])) for g in found.values()]
+        uses = self.graph.uses
+        return sorted(made, key=lambda g: (-uses[g.values[0]] if g.is_argument else 1, g.values))
+
+    def key(self, value: int) -> object:
+        """Equal for what one line says: arguments by their names but for numbers, others by line and operation."""
+        instruction = self.graph.origin[value][0]
+        if self.is_argument(value):
+            return pattern_of(self.names[value])
+        return (str(instruction.source), instruction.opcode) if instruction.source else value
+
+    def is_argument(self, value: int) -> bool:
+        return self.graph.origin[value][0] in self.parameters
+
+    @property
+    def parameters(self) -> frozenset[Instruction]:
+        return frozenset(self.outcome.prepared.parameters)
+
+    def best(
+        self, groups: Sequence[AnnotationGroup], different: frozenset[int]
+    ) -> tuple[AnnotationGroup, frozenset[int]] | None:
+        """The next group to annotate, and what differs then; None where no group makes anything better."""
+        best, least = None, self.weight(different)
+        for group in self.tries(groups, different):
+            left = self.different([*self.taken, group])
+            weight = self.weight(left)
+            if weight < least:
+                best, least = (group, left), weight
+        return best
+
+    def tries(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> Iterator[AnnotationGroup]:
+        taken = set(self.taken)
+        first = [g for g in groups if g not in taken and not different.isdisjoint(g.values)]
+        return iter(first[:_TRIES])
+
+    def reduce(self, weight: float) -> None:
+        """Take away annotations, the last first, without which no more differs than ``weight``."""
+        for group in reversed(tuple(self.taken)):
+            left = [g for g in self.taken if g is not group]
+            if self.weight(self.different(left)) <= weight:
+                self.taken = left
+
+    def different(self, annotated: Sequence[AnnotationGroup]) -> frozenset[int]:
+        """The values that propagation gives another layout than wanted, with so many annotations."""
+        initial, given = list(self.graph.initial), list(self.graph.annotated)
+        for group in annotated:
+            for v in group.values:
+                initial[v], given[v] = group.sharding, True
+        engine = Engine(replace(self.graph, initial=initial, annotated=given), self.outcome.options, self.last)
+        engine.run()
+        self.last = engine
+        pairs = enumerate(zip(engine.shardings, self.wanted, strict=True))
+        return frozenset(v for v, (s, w) in pairs if self.weights[v] and _axes(s) != _axes(w))
+
+    def weight(self, values: frozenset[int]) -> float:
+        return math.fsum(self.weights[v] for v in values)
+
+
+def _axes(sharding: Sharding) -> object:
+    """Where a value lies: open and closed dimensions, and axes kept whole, are all the same."""
+    return tuple(d.axes for d in sharding.dims), frozenset(sharding.unreduced)
+
+
+def _closed(sharding: Sharding) -> Sharding:
+    return replace(sharding, dims=tuple(replace(d, closed=True, priority=0) for d in sharding.dims), replicated=())
