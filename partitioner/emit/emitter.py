@@ -257,6 +257,16 @@ class Emitter:
         starts = [start if d == dim else self.index(0) for d in range(len(dims))]
         return self.add("dynamic-slice", x.shape.with_dims(dims), x, *starts, dynamic_slice_sizes=dims)
 
+    def pad_around(self, x: Instruction, dim: int, atoms: Atoms, other: Instruction) -> Instruction:
+        """``x`` at its place among the parts that the members over ``atoms`` have of ``dim``, ``other`` elsewhere."""
+        part = x.shape.dims[dim]
+        dims = (*x.shape.dims[:dim], part * self.table.extent(atoms), *x.shape.dims[dim + 1 :])
+        if _holds_only(x, other):
+            return self.splat(other, dims)
+        start = self.scale(self.coordinate(atoms), part)
+        starts = [start if d == dim else self.index(0) for d in range(len(dims))]
+        return self.add("dynamic-update-slice", x.shape.with_dims(dims), self.splat(other, dims), x, *starts)
+
     def concatenate(self, parts: Sequence[Instruction], dim: int) -> Instruction:
         if len(parts) == 1:
             return parts[0]
@@ -283,8 +293,7 @@ class Emitter:
 
     def keep_on_first(self, x: Instruction, atoms: Atoms, other: Instruction) -> Instruction:
         """``x`` at position 0 over ``atoms``, the scalar ``other`` elsewhere; nothing to do where they are the same."""
-        given = x.operands[0] if x.opcode == "broadcast" else x
-        if given.opcode == other.opcode == "constant" and given.attrs["literal"] == other.attrs["literal"]:
+        if _holds_only(x, other):
             return x
         key = ("first", atoms)
         if key not in self._scalars:
@@ -383,6 +392,12 @@ class Emitter:
 
     def nbytes(self, x: Instruction) -> int:
         return math.prod(x.shape.dims) * x.shape.dtype.nbytes
+
+
+def _holds_only(x: Instruction, scalar: Instruction) -> bool:
+    """Is the constant ``scalar`` all that ``x`` holds?"""
+    given = x.operands[0] if x.opcode == "broadcast" else x
+    return given.opcode == scalar.opcode == "constant" and given.attrs["literal"] == scalar.attrs["literal"]
 
 
 # -- bits ---------------------------------------------------------------------------------------------------------

@@ -34,8 +34,11 @@ def at_least(
     whole, shard = nbytes
     most = 0.0
     for boundary in boundaries:
-        needed = shard * table.extent(a for a in sorted(target.used) if a not in boundary.outer)
-        crossing = needed * (1 - _held(table, boundary.outer, state, target)) / boundary.inside
+        # Of what is partial in the end, groups may need one share each.
+        shared = [a for a in target.unreduced if a in boundary.outer]
+        inner = table.extent(a for a in sorted(target.used) if a not in boundary.outer)
+        needed = shard * inner / table.extent(shared)
+        crossing = needed * (1 - _held(table, boundary.outer.difference(shared), state, target)) / boundary.inside
         if state.unreduced:
             crossing = max(crossing, _to_reduce(table, boundary, whole, ends) / boundary.inside)
         if crossing > 0:
@@ -69,7 +72,9 @@ def _to_reduce(table: AxisTable, boundary: Boundary, whole: int, ends: tuple[Axi
         return 0.0
     groups = table.mesh.size / boundary.inside
     copies = groups / table.extent(a for a in _all(target) if a in boundary.outer)
-    return whole * table.extent(kept) * (partial + copies - 2) / groups
+    # What stays partial is sent as it is, or added up first and made partial again in the end.
+    members = table.extent(kept)
+    return whole * min(members * (partial + copies - 2), members * partial + copies - 2) / groups
 
 
 def _all(layout: AxisLayout) -> Atoms:

@@ -26,6 +26,7 @@ __all__ = [
     "MakePartial",
     "Move",
     "MoveCollectives",
+    "PadPart",
     "Permute",
     "ReduceScatter",
     "ReshardStep",
@@ -104,11 +105,21 @@ class MakePartial:
 
 
 @dataclass(frozen=True, slots=True)
+class PadPart:
+    """Make a value that is split over ``atoms``, the minor-most axes of dimension ``dim``, partial over them: each
+    member's share is its own part, padded with the identity. Sends nothing: a reduce-scatter the other way round."""
+
+    dim: int
+    atoms: Atoms
+    reduction: str
+
+
+@dataclass(frozen=True, slots=True)
 class Permute:
     """Send whole shards to other devices: same shard sizes, other axes."""
 
 
-Move = Gather | Slice | AllToAll | ReduceScatter | AllReduce | MakePartial | Permute
+Move = Gather | Slice | AllToAll | ReduceScatter | AllReduce | MakePartial | PadPart | Permute
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,9 @@ def collectives_of(
             yield MoveCollectives("reduce-scatter", nbytes * math.prod(table.local_dims(after, dims)), atoms)
         case AllReduce(atoms):
             yield MoveCollectives("all-reduce", nbytes * math.prod(local), atoms)
+        case PadPart(dim, atoms):
+            local[dim] *= table.extent(atoms)
+            yield from _rechunks(table, dims, nbytes, (after, dim, local, _chunk(table, after, dims, dim)))
         case Permute():
             yield MoveCollectives("collective-permute", nbytes * math.prod(local), moved_atoms(before, after))
 
@@ -221,6 +235,9 @@ def emit_move(
             return em.all_reduce(x, atoms, _reduction_name(before, moved))
         case MakePartial(atoms, reduction):
             return em.keep_on_first(x, atoms, em.identity(reduction, x.shape.dtype))
+        case PadPart(dim, atoms, reduction):
+            x = em.pad_around(x, dim, atoms, em.identity(reduction, x.shape.dtype))
+            return rechunk(em, x, dims[dim], (dim, after.dims[dim], _chunk(table, after, dims, dim)))
         case Permute():
             return em.permute(x, permutation(table, before, after))
 

@@ -21,6 +21,7 @@ from shardc.partitioner.reshard.moves import (
     Gather,
     MakePartial,
     Move,
+    PadPart,
     Permute,
     ReduceScatter,
     Slice,
@@ -219,7 +220,8 @@ class _Trial:
     # -- partial values --------------------------------------------------------------------------------------
 
     def _partial(self) -> Iterator[tuple[Move, AxisLayout]]:
-        """All-reduces, and the free way back: one member keeps the value, the others hold the identity."""
+        """All-reduces, and the free ways back: one member keeps the value and the others hold the identity, or each
+        pads its part with that."""
         state, target = self.state, self.target
         same = state.reduction == target.reduction or not target.unreduced
         finished = tuple(a for a in state.unreduced if not same or a not in target.unreduced)
@@ -230,9 +232,17 @@ class _Trial:
             if early and early != finished:
                 yield AllReduce(early), self._with({}, tuple(a for a in state.unreduced if a not in early))
         start = tuple(a for a in target.unreduced if a not in self.busy)
-        if start and (not state.unreduced or same):
+        if state.unreduced and not same:
+            return
+        if start:
             unreduced = (*state.unreduced, *start)
             yield MakePartial(start, target.reduction), self.table.layout(state.dims, unreduced, target.reduction)
+        for d, atoms in enumerate(state.dims):
+            for take in self._suffixes(atoms):
+                if set(take).issubset(target.unreduced):
+                    dims = (*state.dims[:d], atoms[: len(atoms) - len(take)], *state.dims[d + 1 :])
+                    after = self.table.layout(dims, (*state.unreduced, *take), target.reduction)
+                    yield PadPart(d, take, target.reduction), after
 
     # -- permutes --------------------------------------------------------------------------------------------
 
@@ -292,7 +302,12 @@ class _Trial:
                     return None
                 kept.add(more)
                 dims[d] += (more,)
-        return tuple(dims)
+        return tuple(self._leave_late(heads.get(d, ()), atoms) for d, atoms in enumerate(dims))
+
+    def _leave_late(self, head: Atoms, atoms: Atoms) -> Atoms:
+        """Behind ``head`` those first that become partial: parts are padded for nothing when all else is done."""
+        partial = self.target.unreduced
+        return head + tuple(sorted(atoms[len(head) :], key=lambda a: a not in partial))
 
     # -- helpers ---------------------------------------------------------------------------------------------
 

@@ -16,9 +16,12 @@ from shardc.partitioner.reshard.moves import (
     AllReduce,
     AllToAll,
     Gather,
+    MakePartial,
+    PadPart,
     Permute,
     ReduceScatter,
     ReshardStep,
+    Slice,
     emit_move,
     moved_atoms,
 )
@@ -201,8 +204,11 @@ class Body(ComputationScope):
             case Permute():
                 atoms = moved_atoms(step.before, step.after)
                 reason = f"{need} the shards of {value.name} on other devices"
-            case _:
-                atoms = move.atoms
+            case MakePartial(atoms):
+                reason = f"{need} {value.name} as partial values: one device of each group keeps it"
+            case PadPart(dim, atoms):
+                reason = f"{need} {value.name} as partial values: each device pads its part of dimension {dim}"
+            case Slice(_, atoms):
                 reason = f"{need} its part of {value.name}"
         return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))), (cause,))
 

@@ -41,7 +41,8 @@ def preferred_partials(
             continue
         aims = asked.pop(op, [])
         aim = aims[0] if len(set(aims)) == 1 and len(aims) == max(scope.uses.get(op, 1), 1) else None
-        if aim is not None and op in sources and op.shape.is_array and not _held(scope, op, aim):
+        known = op in sources or _asks_for(scope, op, aim)
+        if aim is not None and known and op.shape.is_array and not _held(scope, op, aim):
             found[op] = with_partial(scope.context.table, (scope.required.get(op) or scope.wanted(op)[0]), aim)
         else:
             aim = None
@@ -54,6 +55,13 @@ def preferred_partials(
 def _held(scope: ComputationScope, op: Instruction, aim: PartialAxes) -> bool:
     """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
     return op.opcode == "custom-call" and not scope.wanted(op)[0].used.isdisjoint(aim.atoms)
+
+
+def _asks_for(scope: ComputationScope, op: Instruction, aim: PartialAxes | None) -> bool:
+    """Is ``op`` a constraint that makes its value partial as ``aim`` says?"""
+    if op.attrs.get("custom_call_target") != "Sharding" or not op.shape.is_array:
+        return False
+    return partial_of(scope.context.layouts(op, partial=True)[0]) == aim
 
 
 def _partial_inputs(scope: ComputationScope) -> dict[Instruction, PartialAxes]:

@@ -18,6 +18,7 @@ from shardc.partitioner.reshard.moves import (
     Gather,
     MakePartial,
     Move,
+    PadPart,
     Permute,
     ReduceScatter,
     ReshardStep,
@@ -75,7 +76,9 @@ class Optimum:
         free = [a for a in range(table.count) if a not in state.used and a not in partial]
         for d, atoms in enumerate(state.dims):
             for start in range(len(atoms)):
-                yield Gather(d, atoms[start:]), _with(table, state, {d: atoms[:start]})
+                rest, take = atoms[:start], atoms[start:]
+                yield Gather(d, take), _with(table, state, {d: rest})
+                yield PadPart(d, take, "sum"), _with(table, state, {d: rest}, (*partial, *take))
             for run in _orders(free):
                 yield Slice(d, run), _with(table, state, {d: atoms + run})
             for run in _orders(partial):

@@ -98,6 +98,11 @@ def manual():
         part = jax.jit(lambda x: jnp.einsum("ij,kj->ik", x, x, out_sharding=P("x", None, unreduced={"y"})))(x)
         note("unreduced", [s.data for s in sorted(part.addressable_shards, key=lambda s: s.device.id)])
         note("reduced", jax.jit(lambda p: jax.reshard(p, P("x", "y")))(part))
+        ends = [(P("x", "y"), P(None, "y")), (P("y", "x"), P("y")), (P("x"), P()), (P(("y", "x")), P("y"))]
+        for n, (split, kept) in enumerate(ends):
+            shares = jax.device_put(jax.device_put(plain + 1, split), kept.update(unreduced={"x"}))
+            note(f"shares {n}", [s.data for s in sorted(shares.addressable_shards, key=lambda s: s.device.id)])
+            note(f"shares added {n}", jax.jit(lambda p: jax.reshard(p, P()))(shares))
 
 
 one_device()
