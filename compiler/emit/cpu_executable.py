@@ -14,6 +14,7 @@ from shardc.compiler.emit.step import SYMBOL, emit_step
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning, lower
 from shardc.compiler.measured import program_key
+from shardc.compiler.routines.known import may_be_table
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.costs.machines.measured import usable_cores
 from shardc.hlo.config import Config
@@ -21,6 +22,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.llvm.jit import Compilation, new_module
 from shardc.native.llvm.target import Target
+from shardc.native.routines.records import ROUTINE_STEP
 
 if TYPE_CHECKING:
     from shardc.compiler.emit.probe import Probe
@@ -43,11 +45,16 @@ def build_executable(
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
     nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
-    says how the program is cut into kernels. ``whole``: in one object, however large."""
+    says how the program is cut into kernels. ``whole``: in one object, however large. A small program that only moves
+    and multiplies is a table for an object that others have too, where nothing asks for kernels of its own."""
     require_computable(module, config.custom_calls)
     clock = Clock()
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
+    if kernels is None and tuning == DEFAULT and symbol == SYMBOL and not profile and may_be_table(lowered):
+        table = _table(module, lowered, machine, config, clock)
+        if table is not None:
+            return table
     probe = _probe(lowered) if profile else None
     with Compilation(machine, config.num_threads or usable_cores()) as compilation:
         first = new_module(module.name, machine)
@@ -69,6 +76,29 @@ def build_executable(
         seconds=clock.seconds,
         features=machine.features,
         profile=recorded,
+    )
+
+
+def _table(module: Module, lowered: Lowered, machine: Target, config: Config, clock: Clock) -> Executable | None:
+    """The program as a table of calls of routines, if it is small."""
+    from shardc.compiler.routines.objects import routine_objects
+    from shardc.compiler.routines.table import routine_table  # most programs compute something
+
+    table = routine_table(lowered, machine)
+    if table is None:
+        return None
+    made = describe_program(module, lowered)
+    objects = routine_objects(machine, config)
+    clock.mark("emit")
+    return replace(
+        made,
+        target=str(machine),
+        objects=objects,
+        symbol=ROUTINE_STEP,
+        arena_bytes=table.arena_bytes,
+        constants=table.constants,
+        seconds=clock.seconds,
+        features=machine.features,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.native.drive.drive_loop import Drive, drive, drive_ir, drive_object
 from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
 from shardc.native.llvm.target import Target, host_target
+from shardc.native.routines.records import ROUTINE_STEP
 from shardc.native.threads.chunk_log import ChunkLog, chunk_log
 from shardc.native.threads.pool import PARALLEL, Pool, pool, pool_ir, pool_object
 
@@ -67,6 +68,11 @@ def load_step(
     """
     machine = host_target()
     need_machine(executable, executable.target)
+    if executable.symbol == ROUTINE_STEP:
+        loaded = _load_routines(executable.objects)
+        threads = step_pool(machine, config) if executable.num_devices > 1 else None
+        address = loaded.address(ROUTINE_STEP)
+        return LoadedStep(address, STEP(address), loaded, threads)
     needed = undefined_symbols(*executable.objects)
     addresses = call_addresses(executable, needed, custom_calls or {})
     threads = step_pool(machine, config) if PARALLEL in needed or executable.num_devices > 1 else None
@@ -77,6 +83,12 @@ def load_step(
     loaded = load_object(executable.objects, [executable.symbol], addresses)
     address = loaded.address(executable.symbol)
     return LoadedStep(address, STEP(address), loaded, threads, log)
+
+
+@lru_cache(maxsize=4)
+def _load_routines(objects: tuple[bytes, ...]) -> Loaded:
+    """The routines in this process: all programs that are tables have the same."""
+    return load_object(objects, [ROUTINE_STEP])
 
 
 def need_machine(executable: Executable, made_for: str) -> None:

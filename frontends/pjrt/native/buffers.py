@@ -35,7 +35,6 @@ from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_ba
 from shardc.frontends.pjrt.native.records import (
     DELETED,
     LIVE,
-    MAX_RANK,
     BlockRecord,
     BufferRecord,
     DeviceRecord,
@@ -46,6 +45,7 @@ from shardc.native.lowlevel.builtins import as_i64, as_u8, exported, inline, sta
 from shardc.native.lowlevel.kinds import Count, address, i32, i64
 from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Record, Span, address_of
 from shardc.native.lowlevel.system import sched_yield
+from shardc.native.memory.strided_copies import MAX_RANK
 
 __all__ = [
     "BUFFER_FUNCTIONS", "buffer_bytes", "buffer_data_pointer", "buffer_device", "buffer_dimensions",

@@ -15,10 +15,11 @@ from shardc.frontends.pjrt.abi.extensions import (
     LayoutsMemoryLayoutSerializeArgs,
 )
 from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, fail
-from shardc.frontends.pjrt.native.records import MAX_RANK, BufferRecord
+from shardc.frontends.pjrt.native.records import BufferRecord
 from shardc.native.lowlevel.builtins import exported, static_text
 from shardc.native.lowlevel.kinds import Count, address, i64, u8
 from shardc.native.lowlevel.records import Record, Span, address_of
+from shardc.native.memory.strided_copies import MAX_RANK
 
 __all__ = [
     "LayoutRecord", "buffer_layout", "default_layout", "delete_layout_text", "destroy_layout", "layout_of_rank",

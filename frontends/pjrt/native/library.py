@@ -218,7 +218,7 @@ def _key() -> str:
     """A digest of the source text of what the module is made of."""
     native = Path(entries.__file__).parents[3] / "native"
     folders = [Path(entries.__file__).parent, Path(entries.__file__).parents[1] / "abi"]
-    folders += [native / part for part in ("lowlevel", "threads", "llvm", "drive", "collectives")]
+    folders += [native / part for part in ("lowlevel", "threads", "llvm", "drive", "collectives", "memory")]
     digest = hashlib.sha256()
     files = [Path(native_step.__file__), *(p for folder in folders for p in folder.glob("*.py"))]
     for path in sorted(files):

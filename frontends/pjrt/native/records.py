@@ -19,7 +19,7 @@ from shardc.native.lowlevel.records import Atomic, Record, Span
 from shardc.native.threads.meeting import Meeting
 
 __all__ = [
-    "BORROWED", "CLOSED", "DELETED", "DONATED", "FOREIGN", "IMMORTAL", "LARGE_CLASSES", "LIVE", "MAX_RANK", "OWN",
+    "BORROWED", "CLOSED", "DELETED", "DONATED", "FOREIGN", "IMMORTAL", "LARGE_CLASSES", "LIVE", "OWN",
     "READER", "SMALL_CLASSES", "SPARES", "BlockRecord", "BufferRecord", "ClientRecord", "DescriptionRecord",
     "DeviceRecord", "ErrorRecord", "EventRecord", "MemoryPoolRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall",
     "TextRecord", "WaiterRecord",
@@ -36,9 +36,6 @@ OWN, BORROWED, FOREIGN = 0, 1, 2
 
 #: A reference to a block that a step in the queue has.
 READER = 1 << 32
-
-#: Dimensions that an array may have.
-MAX_RANK = 64
 
 #: In the place of an event's first waiter: it is complete.
 CLOSED = 1

@@ -28,7 +28,6 @@ from shardc.frontends.pjrt.abi.clients import (
 )
 from shardc.frontends.pjrt.native.blocks import borrow_block, keep_block, make_block, release_block, view_block
 from shardc.frontends.pjrt.native.buffers import buffer_bytes, element_bytes, hold_block, make_buffer, not_live
-from shardc.frontends.pjrt.native.copying import StridesRecord, add_dimension, begin_strides, copy_strided
 from shardc.frontends.pjrt.native.errors import INVALID_ARGUMENT, UNIMPLEMENTED, fail, no_memory, out_of_memory
 from shardc.frontends.pjrt.native.events import (
     call_when_done,
@@ -41,7 +40,6 @@ from shardc.frontends.pjrt.native.events import (
 )
 from shardc.frontends.pjrt.native.memory_pool import allocate, class_of, give_back
 from shardc.frontends.pjrt.native.records import (
-    MAX_RANK,
     OWN,
     BlockRecord,
     BufferRecord,
@@ -54,6 +52,13 @@ from shardc.frontends.pjrt.native.records import (
 from shardc.native.lowlevel.builtins import as_i32, as_i64, exported, local, static_text
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64
 from shardc.native.lowlevel.records import Record, Span, address_of
+from shardc.native.memory.strided_copies import (
+    MAX_RANK,
+    StridesRecord,
+    add_dimension,
+    begin_strides,
+    copy_strided,
+)
 
 __all__ = ["TRANSFER_FUNCTIONS", "TransferRecord"]
 

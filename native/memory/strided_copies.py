@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from shardc.frontends.pjrt.native.records import MAX_RANK
 from shardc.native.lowlevel.builtins import as_u64, copy_memory, inline, local_array
 from shardc.native.lowlevel.kinds import Count, address, i64, u8, u32, u64
 from shardc.native.lowlevel.records import Record, Span
 
-__all__ = ["StridesRecord", "add_dimension", "begin_strides", "copy_strided"]
+__all__ = ["MAX_RANK", "StridesRecord", "add_dimension", "begin_strides", "copy_strided"]
+
+#: Dimensions that an array may have.
+MAX_RANK = 64
 
 #: Elements of two dimensions that are copied together. In a transposition a tile reads as many cache lines as it has
 #: columns, often with the same place in a cache, which has room for eight such at least.

@@ -1,0 +1,19 @@
+"""What there are routines for: asked of every program, so without what writes their calls."""
+
+from __future__ import annotations
+
+from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step
+
+__all__ = ["KNOWN", "may_be_table"]
+
+#: Opcodes of `shardc.compiler.routines.table`.
+KNOWN = frozenset(["broadcast", "concatenate", "convolution", "dot", "pad", "reverse", "slice", "transpose"])
+
+
+def may_be_table(lowered: Lowered) -> bool:
+    """Are there routines for all that a program does, if that is small?"""
+    return not lowered.once.steps and all(map(_is_known, lowered.steps))
+
+
+def _is_known(step: Step) -> bool:
+    return isinstance(step, BufferCopy) or (isinstance(step, KernelStep) and step.instruction.opcode in KNOWN)
