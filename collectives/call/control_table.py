@@ -13,7 +13,7 @@ recorder     where in its heap the `shardc.native.drive.records.DriveJob` that r
 state        `OUTSIDE` of any step; `COMPUTING` in a step; `ARRIVING`: waits until all have come to a collective;
              `WORKING` on one; `FINISHING`: waits until all have done their share; `GONE`: ended in good order;
              `EXPECTING`: waits in a collective for messages of other nodes; `EXCHANGING`: waits between steps until
-             all ranks of the job have come to what ``note`` says
+             all ranks of ``group`` have come to what ``note`` says
 program      a number of the program (`program_number`), the same on all ranks
 channel      which processes the collective connects: the n-th set of them in the program
 sequence     how many collectives of the channel came before this one
@@ -22,18 +22,22 @@ completed    collectives done since the process began, all programs
 since        when ``state`` was last changed to one that waits, ns of the monotonic clock (the same for a whole machine)
 step         the step of the program, from 1
 polls        how often it has found in vain that those whom it waits for are not there
-exchanges    how many exchanges with all ranks it has begun; the same ones, in the same order, as the others
-note         what it exchanges with all ranks, as text
+group        the processes of the exchange that it is in, or was in last: a number of their ranks (`group_number`)
+exchanges    how many exchanges with these it has begun; the same ones, in the same order, as the others
+note         what it exchanges with them, as text
 helper_*     the same of the communication thread, where there is one
+met          how many exchanges it has begun with the process at each position
 ============ ===========================================================================================================
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,6 +69,7 @@ __all__ = [
     "WORKING",
     "ControlTable",
     "control_table",
+    "group_number",
     "program_number",
     "row_offset",
 ]
@@ -80,22 +85,32 @@ _NUMBERS = (
     *(f"helper_{n}" for n in _PLACE),
     "step",
     "polls",
+    "group",
     "exchanges",
 )
-ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("note", "S512")])
+#: Processes of a node whose exchanges are counted.
+_MOST = 1024
+ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("note", "S512"), ("met", np.int32, _MOST)])
 #: Where in a heap the row lies.
 OFFSET = 1024
 
 
 @dataclass(frozen=True)
 class ControlTable:
-    """The rows of a node's processes by position; ``position`` is this process's own."""
+    """The rows of a node's processes by position; ``position`` is this process's own.
+
+    ``group`` is the `group_number` of who exchanges through this table, ``places`` are these processes' positions among
+    all of the node (empty: they are all).
+    """
 
     rows: Sequence[NDArray[Any]]
     position: int
     heaps: Sequence[NDArray[np.uint8]]
     #: The file of this process's heap, for others to open; -1 where it has none that they could.
     file: int = -1
+    group: int = 0
+    places: tuple[int, ...] = ()
+    _exchanges: Iterator[int] = field(default_factory=lambda: itertools.count(1), compare=False)
 
     @property
     def mine(self) -> NDArray[Any]:
@@ -116,13 +131,24 @@ class ControlTable:
         """What the process at ``position`` exchanges, or exchanged last."""
         return bytes(self.rows[position][0]["note"]).decode(errors="replace")
 
+    def met(self, position: int) -> list[int]:
+        """How many exchanges the process at ``position`` has begun with each of this table's."""
+        counts = self.rows[position][0]["met"]
+        return [int(counts[p]) if p < _MOST else 0 for p in self._places]
+
+    @property
+    def _places(self) -> Sequence[int]:
+        return self.places or range(len(self.rows))
+
     @contextmanager
     def show_exchange(self, doing: str) -> Iterator[None]:
-        """Show that this process waits for all ranks in ``doing``."""
+        """Show that this process waits for all of this table's in ``doing``."""
         row = self.mine
         before = int(row["state"][0])
         row["note"], row["since"] = doing.encode(), time.monotonic_ns()
-        row["exchanges"] += 1
+        row["group"], row["exchanges"] = self.group, next(self._exchanges)
+        for place in self._places:
+            row["met"][0, place : place + 1] += 1
         row["state"] = EXCHANGING
         try:
             yield
@@ -141,6 +167,14 @@ def program_number(digest: str) -> int:
     return int(digest[:15], 16)
 
 
-def control_table(heaps: Sequence[NDArray[np.uint8]], position: int, file: int = -1) -> ControlTable:
-    """The rows in the heaps of a node."""
-    return ControlTable([h[OFFSET : OFFSET + ROW.itemsize].view(ROW) for h in heaps], position, heaps, file)
+def group_number(ranks: Sequence[int]) -> int:
+    """A group of a job's ranks as it stands in a row; 0 for all of them, who need none."""
+    return program_number(hashlib.sha256(repr(tuple(ranks)).encode()).hexdigest())
+
+
+def control_table(
+    heaps: Sequence[NDArray[np.uint8]], position: int, file: int = -1, group: int = 0, places: tuple[int, ...] = ()
+) -> ControlTable:
+    """The rows in the heaps of a node, or of a part of it."""
+    rows = [h[OFFSET : OFFSET + ROW.itemsize].view(ROW) for h in heaps]
+    return ControlTable(rows, position, heaps, file, group, places)

@@ -57,8 +57,8 @@ class CollectiveExecutor(Protocol):
 class Transport(Protocol):
     """Moves data between the devices of a program, some of which live in this process.
 
-    The same results to the bit on every implementation. All methods but the properties and `empty` are collective:
-    every process of the job calls them in the same order.
+    The same results to the bit on every implementation. All methods but the properties, `empty` and `among` are
+    collective: every process that it connects calls them in the same order.
     """
 
     def __hash__(self) -> int: ...
@@ -70,13 +70,27 @@ class Transport(Protocol):
     def process_count(self) -> int: ...
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """The numbers in the job of the processes that it connects, by their numbers here."""
+        ...
+
+    @property
+    def job(self) -> Transport:
+        """Connects all processes of the job."""
+        ...
+
+    def among(self, ranks: Sequence[int]) -> Transport:
+        """Connects some processes of the job, this one among them. They first meet when it is used."""
+        ...
+
+    @property
     def control(self) -> ControlTable | None:
         """Where the processes of this node are; None when they cannot show each other."""
         ...
 
     @property
     def node_ranks(self) -> tuple[int, ...]:
-        """The processes in `control`, by position."""
+        """The numbers in the job of the processes in `control`, by position."""
         ...
 
     def ownership(self, num_devices: int) -> Ownership:
@@ -109,7 +123,7 @@ class Transport(Protocol):
         ...
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
-        """Everybody's ``value``, by process; for small things such as hashes.
+        """Everybody's ``value``, by number; for small things such as hashes.
 
         ``timeout_factor`` multiplies the time that is waited for the others, for example while they compile.
         """

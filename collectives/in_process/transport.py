@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,19 @@ class LocalTransport:
 
     process_index = 0
     process_count = 1
+    ranks = (0,)
     control = None
     node_ranks = ()
 
     def __init__(self, keep: Keep | None = None) -> None:
         self._keep = keep
+
+    @property
+    def job(self) -> Self:
+        return self
+
+    def among(self, ranks: Sequence[int]) -> Self:
+        return self
 
     def ownership(self, num_devices: int) -> Ownership:
         return Ownership(num_devices, 1)

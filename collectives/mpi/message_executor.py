@@ -91,8 +91,8 @@ class PlannedCollective:
 class MessageExecutor:
     """Performs ``planned`` collectives on the devices of ``rows``; with those of the ``node`` in its memory.
 
-    ``hosts`` are by rank, for messages; ``timeout`` and ``spin`` in seconds, see
-    `shardc.collectives.mpi.transport.MpiTransport`.
+    ``ranks`` are by process the numbers in the job, ``hosts`` by these, for messages; ``timeout`` and ``spin`` in
+    seconds, see `shardc.collectives.mpi.transport.MpiTransport`.
     ``helper``: a thread does what has been started, the same choice on all ranks.
     """
 
@@ -109,6 +109,7 @@ class MessageExecutor:
         timeout: float,
         spin: float,
         node: ComputeNode | None = None,
+        ranks: Sequence[int] = (),
         hosts: Sequence[str] = (),
         helper: bool = False,
     ) -> None:
@@ -118,7 +119,7 @@ class MessageExecutor:
         self._rows = {int(row.device): row for row in rows}
         self._timeout = timeout
         self._node = node
-        self._hosts = hosts
+        self._ranks, self._hosts = ranks, hosts
         self._keep: list[Any] = [rows, pool]
         meetings = [p.meeting for p in planned if p.meeting is not None]
         alone = node is None or len(node.ranks) == 1
@@ -238,7 +239,7 @@ class MessageExecutor:
             handle = int.from_bytes(ctypes.string_at(call.requests + k * size, size), sys.byteorder)
             code = self._functions.request_status(handle, ctypes.addressof(flag), call.statuses)
             if code or not flag.value:
-                found.add(step.process)
+                found.add(self._ranks[step.process] if self._ranks else step.process)
         return sorted(found)
 
     def _call_helper(self, helped: Sequence[int]) -> None:
@@ -387,7 +388,7 @@ class MessageExecutor:
     def _rank_of(self, p: PlannedCollective, peer: int) -> int:
         """Of a peer as native code says it: a rank, or -1 - a place among those who meet in the node."""
         if peer >= 0 or p.meeting is None or self._node is None:
-            return peer
+            return self._ranks[peer] if self._ranks else peer
         return self._node.ranks[p.meeting.mates[-1 - peer]]
 
     def _me(self, p: PlannedCollective) -> int:

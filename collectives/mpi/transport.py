@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
-from shardc.collectives.call.control_table import ControlTable
+from shardc.collectives.call.control_table import ControlTable, group_number
 from shardc.collectives.call.membership import Ownership, check_call, connected_processes
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS
@@ -46,20 +46,26 @@ Bytes = NDArray[np.uint8]
 _BLOCK = 1 << 28
 #: Bytes per second that any network moves; slower than that, a wait may sleep.
 _SLOWEST = 50e6
+#: The tag of messages with which some ranks of a job meet.
+_MEETING_TAG = 1
 #: Seconds between two looks at what the others do, while one waits.
 _LOOK = 0.5
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """The node of each rank of a job, and this process's own with the memory that its ranks share."""
+    """The node of each rank, and this process's own with the memory that its ranks share."""
 
     by_rank: tuple[int, ...]
     mine: ComputeNode
 
     def mates(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        """Which of ``ranks`` belong to this node, as positions in it."""
+        """Which of the job's ``ranks`` belong to this node, as positions in it."""
         return tuple(p for r in ranks for p, mine in enumerate(self.mine.ranks) if r == mine)
+
+    def among(self, ranks: Sequence[int]) -> Nodes:
+        """Those of some of the job's ranks, this process among them."""
+        return Nodes(tuple(self.by_rank[r] for r in ranks), self.mine.among(ranks))
 
 
 class MpiTransport:
@@ -69,8 +75,9 @@ class MpiTransport:
 
     ``timeout`` bounds the seconds spent waiting in one exchange (0: no bound); when it passes, `RunError` names
     rank, collective and source line. ``spin`` is how long a wait polls without sleeping: long when every local
-    rank has a core of its own, short when ranks share cores. ``hosts`` are by rank, for messages.
+    rank has a core of its own, short when ranks share cores. ``hosts`` are by rank of the job, for messages.
     ``helper``: a thread does what has been started, where that is more than short messages.
+    With a ``job``, whose communicator is ``world``, only these ``ranks`` of it are connected, as soon as they have met.
     """
 
     def __init__(
@@ -84,9 +91,15 @@ class MpiTransport:
         nodes: Nodes | None = None,
         hosts: Sequence[str] = (),
         helper: bool = False,
+        ranks: Sequence[int] = (),
+        job: MpiTransport | None = None,
     ) -> None:
         self._mpi = sys.modules[type(world).__module__]
-        self._world = world.Dup()
+        self.job = job or self
+        self.ranks = tuple(ranks) or tuple(range(world.Get_size()))
+        self.process_index = self.ranks.index(int(world.Get_rank()))
+        self.process_count = len(self.ranks)
+        self._communicator = world.Dup() if job is None else None
         self._keep = keep
         self._nodes = nodes
         self._hosts = hosts
@@ -96,13 +109,49 @@ class MpiTransport:
         self._limits = limits or MessageLimits()
         self._channels: dict[tuple[int, ...], MessageChannel] = {}
 
-    @property
-    def process_index(self) -> int:
-        return int(self._world.Get_rank())
+    def among(self, ranks: Sequence[int]) -> MpiTransport:
+        return MpiTransport(
+            self._world,
+            timeout=self._timeout,
+            spin=self._spin,
+            limits=self._limits,
+            keep=self._keep,
+            nodes=None if self._nodes is None else self._nodes.among(ranks),
+            hosts=self._hosts,
+            helper=self._helper,
+            ranks=ranks,
+            job=self,
+        )
 
     @property
-    def process_count(self) -> int:
-        return int(self._world.Get_size())
+    def _world(self) -> Any:
+        """The communicator of these processes alone."""
+        if self._communicator is None:
+            self._communicator = self._meet(self.job._world)
+        return self._communicator
+
+    def _meet(self, world: Any) -> Any:
+        """A communicator for some ranks of ``world``, made as soon as all of them say that they want it: MPI by itself
+        would wait for them without end."""
+        doing = _Doing(f"the first exchange of ranks {', '.join(map(str, self.ranks))}")
+        others = [r for r in self.ranks if r != self.ranks[self.process_index]]
+        mine = np.array([group_number(self.ranks)], np.int64)
+        theirs = np.empty((len(others), 1), np.int64)
+        requests = [world.Irecv(theirs[k], r, _MEETING_TAG) for k, r in enumerate(others)]
+        requests += [world.Isend(mine, r, _MEETING_TAG) for r in others]
+        with self._show_exchange(doing.what):
+            self._wait(requests, doing)
+        for rank, number in zip(others, theirs[:, 0].tolist(), strict=True):
+            if number != mine[0]:
+                raise RunError(f"rank {rank} is in an exchange of other ranks than {doing.what}", fix=SAME_CALLS)
+        made = world.Create_group(world.Get_group().Incl(self.ranks), _MEETING_TAG)
+        made.Set_errhandler(self._mpi.ERRORS_RETURN)
+        return made
+
+    @property
+    def _rank(self) -> int:
+        """This process's number in the job, for messages."""
+        return self.ranks[self.process_index]
 
     @property
     def control(self) -> ControlTable | None:
@@ -155,6 +204,7 @@ class MpiTransport:
             timeout=self._timeout,
             spin=self._spin,
             node=None if nodes is None else nodes.mine,
+            ranks=self.ranks,
             hosts=self._hosts,
             helper=self._helper,
         )
@@ -163,7 +213,7 @@ class MpiTransport:
         """A communicator for all collectives that connect the same ranks; all ranks come here in the same order."""
         if components not in self._channels:
             mine = components[self.process_index]
-            ranks = tuple(r for r, c in enumerate(components) if c == mine)
+            ranks = tuple(self.ranks[p] for p, c in enumerate(components) if c == mine)
             communicator, handle = None, 0
             if len(set(components)) < len(components):
                 communicator = self._world.Dup()
@@ -172,15 +222,15 @@ class MpiTransport:
             self._channels[components] = MessageChannel(communicator, handle, ranks)
         return self._channels[components]
 
-    @staticmethod
     def _plan_meeting(
-        call: CollectiveCall, number: int, channel: MessageChannel, nodes: Nodes, ownership: Ownership
+        self, call: CollectiveCall, number: int, channel: MessageChannel, nodes: Nodes, ownership: Ownership
     ) -> NodeMeeting | None:
         """Whom of this node a collective of ``channel`` connects; None if that is this process alone."""
         mates = nodes.mates(channel.ranks)
         if len(mates) < 2:
             return None
-        return NodeMeeting(call, number, mates, tuple(ownership.devices(nodes.mine.ranks[m]) for m in mates))
+        here = [self.ranks.index(r) for r in nodes.mine.ranks]
+        return NodeMeeting(call, number, mates, tuple(ownership.devices(here[m]) for m in mates))
 
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
@@ -199,7 +249,7 @@ class MpiTransport:
         found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
         for rank, (other, _) in enumerate(found):
             if other != doing:
-                raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
+                raise RunError(f"rank {self.ranks[rank]} is in {other}, rank {self._rank} in {doing}", fix=SAME_CALLS)
         return [theirs for _, theirs in found]
 
     def _show_exchange(self, doing: str) -> AbstractContextManager[None]:
@@ -254,13 +304,13 @@ class MpiTransport:
                     looked = waited
                     self._need_nobody_in_a_step(doing)
                 if limit and waited > limit:
-                    raise doing.late(self.process_index, limit)
+                    raise doing.late(self._rank, limit)
                 if waited < busy:
                     _let_others_run()
                 else:
                     time.sleep(min(waited / 50, 1e-3))
         except RuntimeError as e:  # mpi4py's exceptions are of this kind
-            raise doing.error(self.process_index, e) from None
+            raise doing.error(self._rank, e) from None
 
     def _need_nobody_in_a_step(self, doing: _Doing) -> None:
         """Raise `RunError` when another rank sends what only a step of this one would take: it began that step before
@@ -269,9 +319,9 @@ class MpiTransport:
         for channel in self._channels.values():
             if channel.communicator is not None and channel.communicator.Iprobe(status=status):
                 raise RunError(
-                    f"rank {status.Get_source()} is in a step, and has begun its exchange {channel.counter.value + 1} "
-                    f"with ranks {', '.join(map(str, channel.ranks))}; rank {self.process_index} is outside of a step, "
-                    f"in {doing.what}",
+                    f"rank {self.ranks[status.Get_source()]} is in a step, and has begun its exchange "
+                    f"{channel.counter.value + 1} with ranks {', '.join(map(str, channel.ranks))}; rank "
+                    f"{self._rank} is outside of a step, in {doing.what}",
                     where=doing.where,
                     fix=SAME_CALLS,
                 )

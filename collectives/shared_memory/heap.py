@@ -19,12 +19,12 @@ import socket
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ from shardc.native.memory.pages import can_share, map_at
 __all__ = ["NodeHeaps", "Offer", "Other", "SharedHeap", "open_heaps"]
 
 Bytes = NDArray[np.uint8]
+
+T = TypeVar("T")
 
 _ALIGNMENT = 64
 #: Address space for the heaps of all processes of a node, in bytes.
@@ -49,8 +51,8 @@ _SPARE = 1 << 26
 _POPULATE_WRITE = 23
 _REMOVE: int = getattr(mmap, "MADV_REMOVE", 0)
 _TOKEN_BYTES = 32
-#: The first bytes of a heap: the token that tells it from others.
-_HEADER = 4096
+#: The first bytes of a heap: the token that tells it from others, and the process's row of the control table.
+_HEADER = 8192
 
 
 class Ranges:
@@ -275,6 +277,14 @@ class NodeHeaps:
     def position(self) -> int:
         """Of this process in the node."""
         return self.addresses.index(self.mine.address)
+
+    def among(self, positions: Sequence[int]) -> NodeHeaps:
+        """Those of some of the processes, this one among them."""
+
+        def some(values: Sequence[T]) -> tuple[T, ...]:
+            return tuple(values[p] for p in positions)
+
+        return NodeHeaps(self.mine, some(self.offers), some(self.addresses), some(self.maps), some(self.others))
 
 
 def open_heaps(exchange: Callable[[Any], list[Any]], processes: int, *, named: bool | None = None) -> NodeHeaps | str:

@@ -44,16 +44,33 @@ class KeyValueStore(Protocol):
 class KeyValueMessages:
     """The exchanges of a job of ``process_count`` processes; it connects no programs.
 
-    ``timeout`` bounds the seconds of a wait (0: no bound); `RunError` then names who is missing.
+    A part of the job (``ranks`` of ``job``) has names of its own in the store. ``timeout`` bounds the seconds of a wait
+    (0: no bound); `RunError` then names who is missing.
     """
 
     control = None
     node_ranks: tuple[int, ...] = ()
 
-    def __init__(self, store: KeyValueStore, process_index: int, process_count: int, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore,
+        process_index: int,
+        process_count: int,
+        timeout: float = 60.0,
+        *,
+        ranks: Sequence[int] = (),
+        job: KeyValueMessages | None = None,
+    ) -> None:
         self.process_index, self.process_count = process_index, process_count
+        self.ranks = tuple(ranks) or tuple(range(process_count))
+        self.job = job or self
         self._store, self._timeout = store, timeout
+        self._folder = "shardc" if job is None else f"shardc/{'-'.join(map(str, ranks))}"
         self._numbers = itertools.count()
+
+    def among(self, ranks: Sequence[int]) -> KeyValueMessages:
+        me = ranks.index(self.process_index)
+        return KeyValueMessages(self._store, me, len(ranks), self._timeout, ranks=ranks, job=self)
 
     def ownership(self, num_devices: int) -> Ownership:
         return Ownership(num_devices, self.process_count)
@@ -77,7 +94,8 @@ class KeyValueMessages:
         found = [pickle.loads(self._get(number, rank, doing, timeout_factor)) for rank in range(self.process_count)]
         for rank, (other, _) in enumerate(found):
             if other != doing:
-                raise RunError(f"rank {rank} is in {other}, rank {self.process_index} in {doing}", fix=SAME_CALLS)
+                names = self.ranks[rank], self.ranks[self.process_index]
+                raise RunError(f"rank {names[0]} is in {other}, rank {names[1]} in {doing}", fix=SAME_CALLS)
         return [theirs for _, theirs in found]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
@@ -91,13 +109,13 @@ class KeyValueMessages:
         parts = [data[at : at + _MOST] for at in range(0, len(data), _MOST)] or [b""]
         for k, part in enumerate(parts):
             left = len(parts) - 1 - k
-            self._store.put(_name(number, self.process_index, k), left.to_bytes(8, "little") + part)
+            self._store.put(self._name(number, self.process_index, k), left.to_bytes(8, "little") + part)
 
     def _get(self, number: int, rank: int, doing: str, timeout_factor: float) -> bytes:
         parts: list[bytes] = []
         left = 1
         while left:
-            found = self._wait(_name(number, rank, len(parts)), rank, doing, self._timeout * timeout_factor)
+            found = self._wait(self._name(number, rank, len(parts)), rank, doing, self._timeout * timeout_factor)
             left = int.from_bytes(found[:8], "little")
             parts.append(found[8:])
         return b"".join(parts)
@@ -107,12 +125,11 @@ class KeyValueMessages:
         while (found := self._store.get(name, _LOOK)) is None:
             if limit and time.monotonic() - start > limit:
                 raise RunError(
-                    f"rank {self.process_index} waited {limit:g} s in {doing} for rank {rank}",
+                    f"rank {self.ranks[self.process_index]} waited {limit:g} s in {doing} for rank {self.ranks[rank]}",
                     fix="that rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for "
                     "ever",
                 )
         return found
 
-
-def _name(number: int, rank: int, part: int) -> str:
-    return f"shardc/{number}/{rank}/{part}"
+    def _name(self, number: int, rank: int, part: int) -> str:
+        return f"{self._folder}/{number}/{rank}/{part}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
 
-from shardc.collectives.call.control_table import ControlTable, control_table
+from shardc.collectives.call.control_table import ControlTable, control_table, group_number
+from shardc.collectives.call.transport import Transport
 from shardc.collectives.engine.engine_calls import Keep, WorkCode, make_object, work_code
 from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
 from shardc.collectives.shared_memory.native_executor import HELPER, SHARED, shared_ir
@@ -57,18 +57,30 @@ def shared_code(target: Target | None = None, keep: Keep | None = None) -> Share
 class ComputeNode:
     """The processes of a node and their memory; ``ranks`` are their numbers in the job, by position.
 
-    ``exchange`` gives everybody's value by position in the node. ``spin`` are the nanoseconds that a wait watches
-    memory before it sleeps, while those who are missing are fewer than the node's ``cores``. ``helper``: may a program
-    have a thread for its transfers?
+    ``messages`` connects these alone. ``places`` are the positions of a part of a node among all of it. ``spin`` are
+    the nanoseconds that a wait watches memory before it sleeps, while those who are missing are fewer than the node's
+    ``cores``. ``helper``: may a program have a thread for its transfers?
     """
 
     heaps: NodeHeaps
     ranks: tuple[int, ...]
-    exchange: Callable[[Any], list[Any]]
+    messages: Transport
     code: SharedCode
     spin: int = 0
     cores: int = 1
     helper: bool = False
+    places: tuple[int, ...] = ()
+
+    def among(self, ranks: Sequence[int]) -> ComputeNode:
+        """Those of the job's ``ranks`` that belong to this node, this process among them."""
+        places = tuple(p for p, rank in enumerate(self.ranks) if rank in ranks)
+        return replace(
+            self,
+            heaps=self.heaps.among(places),
+            ranks=tuple(self.ranks[p] for p in places),
+            messages=self.messages.among(places),
+            places=places,
+        )
 
     @property
     def heap(self) -> SharedHeap:
@@ -81,7 +93,8 @@ class ComputeNode:
     @cached_property
     def control(self) -> ControlTable:
         """Where everybody is; this process's row has its numbers as soon as somebody looks."""
-        table = control_table(self.heaps.maps, self.position, self.heap.fd)
+        group = group_number(self.ranks) if self.places else 0
+        table = control_table(self.heaps.maps, self.position, self.heap.fd, group, self.places)
         table.mine["pid"] = self.heaps.offers[self.position].pid
         table.mine["rank"] = self.ranks[self.position]
         return table

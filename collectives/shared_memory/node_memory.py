@@ -71,7 +71,7 @@ class NodeMemory:
     def __post_init__(self) -> None:
         node = self.node
         self._mine = self._reserve()
-        self._all: list[_Layout] = node.exchange(self._mine)
+        self._all: list[_Layout] = node.messages.exchange_objects(self._mine)
         self._cells: dict[int, dict[tuple[int, int, str], Cell]] = {}
         self._leave = weakref.finalize(self, _leave, node, self._mine, [layout.start for layout in self._all])
 

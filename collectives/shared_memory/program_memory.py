@@ -96,7 +96,7 @@ def reserve(
         if channel.processes[0] == node.position:
             heap[start + slots : start + slots + SLOTS * SLOT_BYTES] = 0
     mine = {c.number: (s, r) for c, s, r in zip(channels, layout.slots, layout.records, strict=True)}
-    everybody = node.exchange((start, mine, backing, mappable(node.heap, rows, sections)))
+    everybody = node.messages.exchange_objects((start, mine, backing, mappable(node.heap, rows, sections)))
     blocks = [a + offset for a, (offset, *_) in zip(node.heaps.addresses, everybody, strict=True)]
     found = {key: (p, start + at) for p, (start, _, b, _) in enumerate(everybody) for key, at in b.items()}
     willing = frozenset(d for *_, devices in everybody for d in devices)

@@ -26,10 +26,25 @@ T = TypeVar("T")
 class SharedTransport:
     """Ranks of one ``node``; ``messages`` tells them what is said before and between programs."""
 
-    def __init__(self, messages: Transport, node: ComputeNode, *, small: int = SMALL) -> None:
+    def __init__(
+        self, messages: Transport, node: ComputeNode, *, small: int = SMALL, job: SharedTransport | None = None
+    ) -> None:
         self._messages = messages
         self.node = node
         self._small = small
+        self._job = job
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self.node.ranks
+
+    @property
+    def job(self) -> SharedTransport:
+        return self._job or self
+
+    def among(self, ranks: Sequence[int]) -> SharedTransport:
+        node = self.node.among(ranks)
+        return SharedTransport(node.messages, node, small=self._small, job=self)
 
     @property
     def process_index(self) -> int:

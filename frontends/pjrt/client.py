@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.abi.base import PjrtNamedValue
@@ -24,7 +23,7 @@ from shardc.frontends.pjrt.compiled_programs import compiled_programs
 from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
-from shardc.frontends.pjrt.processes import Processes, ProgramPlacement, find_processes
+from shardc.frontends.pjrt.processes import Processes, find_processes
 from shardc.frontends.pjrt.serialized_program import take_serialized
 from shardc.frontends.pjrt.step_worker import StepWorker
 from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM_VERSION, DeviceTopology, Topologies
@@ -146,8 +145,8 @@ class Clients:
     def load(
         self, client: PjrtClient, code: bytes, options: CompileOptions, executable: Executable | None = None
     ) -> LoadedProgram:
-        """Compile ``code``, unless its ``executable`` is there, and load it on its devices, in a job together with the
-        other processes that run it."""
+        """Compile ``code``, unless its ``executable`` is there, and load it on its devices. In a job each process does
+        so when it likes; those that run it meet before the first step."""
         ids = options.devices or client.default_devices(options.num_devices)
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
@@ -155,18 +154,6 @@ class Clients:
                 f"a program for {options.num_devices} devices on devices {list(ids)}", fix="see jax.devices()"
             )
         placement = client.processes.place(ids)
-        load = partial(self._load, client, code, options, ids, placement, executable)
-        return self._worker.in_turn(load) if placement.is_collective else load()
-
-    def _load(
-        self,
-        client: PjrtClient,
-        code: bytes,
-        options: CompileOptions,
-        ids: Sequence[int],
-        placement: ProgramPlacement,
-        executable: Executable | None,
-    ) -> LoadedProgram:
         config = client.processes.config
         build = placement.build if executable is None else lambda _: executable
         compiled = compile_jaxlib_program(code, options, config, build)

@@ -18,6 +18,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import calls_of
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.driver import Driver
+from shardc.launcher.driver.native_step import DriverRecord
 from shardc.launcher.jobs.job import threads_per_process
 from shardc.native.lowlevel.records import address_of, reference
 
@@ -37,10 +38,10 @@ class Output:
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
     """``driver`` runs the program's steps on this process's devices, which are ``driver.devices`` by their numbers in
-    the program. ``record`` is what native code knows of it, and stays where it is as long as this value. ``functions``
-    are those of Python that the step calls."""
+    the program; None where it has none of them. ``record`` is what native code knows of it, and stays where it is as
+    long as this value. ``functions`` are those of Python that the step calls."""
 
-    driver: Driver
+    driver: Driver | None
     record: ProgramRecord
     functions: HostFunctions
     keep: tuple[Any, ...]
@@ -63,17 +64,19 @@ def load_program(
 ) -> LoadedProgram:
     """``executable`` linked into this process and loaded on its devices.
 
-    ``transport`` is the job's where the program runs on devices of several processes, who then call this together, and
-    a `LocalTransport` otherwise. ``devices`` are the addresses of the client's records of those in this process, by
-    their numbers in the program. ``outputs`` are the client's results, and ``tokens`` says by argument of the client's
-    which are tokens (empty: none is); the executable's are those without the tokens. ``owners`` are the processes by
-    device, where these are not as the transport has them.
+    ``transport`` connects the processes that run it, who meet before its first step. ``devices`` are the addresses of
+    the client's records of those in this process, by their numbers in the program. ``outputs`` are the client's
+    results, and ``tokens`` says by argument of the client's which are tokens (empty: none is); the executable's are
+    those without the tokens. ``owners`` are the processes by device, where these are not as the transport has them.
     """
     functions = HostFunctions()
+    if not devices:
+        return _elsewhere(number, functions)
     custom_calls = {**config.custom_calls, **calls_of(functions)}
     settings = replace(config, num_threads=threads_per_process(config), custom_calls=custom_calls)
     step = load_step(executable, config.custom_calls, config)
-    driver = Driver(executable, step, transport, settings, step.pool, array_type=Array, owners=owners)
+    late = transport.process_count > 1
+    driver = Driver(executable, step, transport, settings, step.pool, array_type=Array, owners=owners, late=late)
     native = driver.native()
     tokens = tokens or [False] * len(executable.arguments)
     arguments = _arguments(executable, tokens)
@@ -87,11 +90,18 @@ def load_program(
         num_donated=sum(record.donated for record in arguments),
         outputs=ctypes.addressof(records),
         num_outputs=len(outputs),
-        asks=int(transport.process_count > 1),
+        asks=int(late),
         calls=int(bool(executable.hosts)),
     )
     record.step = reference(ctypes.addressof(native.record))
     return LoadedProgram(driver, record, functions, (native, places, arguments, records, kept))
+
+
+def _elsewhere(number: int, functions: HostFunctions) -> LoadedProgram:
+    """A program that runs in other processes only."""
+    record, step = ProgramRecord(number=number), DriverRecord()
+    record.step = reference(ctypes.addressof(step))
+    return LoadedProgram(None, record, functions, (step,))
 
 
 def _arguments(executable: Executable, tokens: Sequence[bool]) -> ctypes.Array[ArgumentRecord]:

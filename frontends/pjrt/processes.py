@@ -14,13 +14,16 @@ from itertools import accumulate
 
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
+from shardc.compiler.load.step import step_drive
 from shardc.frontends.pjrt.abi.clients import ClientCreateArgs
 from shardc.frontends.pjrt.key_values import ClientKeyValues
 from shardc.hlo.config import Config
-from shardc.hlo.errors import EnvironmentProblem, UnsupportedError
-from shardc.launcher.driver.executables import ProgramCompilation, share_executable
+from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.driver.executables import ProgramCompilation
 from shardc.launcher.jobs.job import job_transport, key_value_transport, local_transport, threads_per_process
 from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.launcher.jobs.watchdog import start_watchdog
+from shardc.native.llvm.target import Target, common_target, host_target
 
 __all__ = ["Processes", "ProgramPlacement", "find_processes"]
 
@@ -28,30 +31,26 @@ __all__ = ["Processes", "ProgramPlacement", "find_processes"]
 @dataclass(frozen=True)
 class ProgramPlacement:
     """Where a program runs: ``transport`` connects the processes, which run its devices by ``owners`` (empty: as the
-    transport has it)."""
+    transport has it). It is compiled for ``machine`` (None: this process's), which all of them are."""
 
     transport: Transport
     owners: tuple[int, ...] = ()
+    machine: Target | None = None
 
     def build(self, compilation: ProgramCompilation) -> Executable:
-        """Compile; rank 0 does it for all processes of a job, who call this together."""
-        if self.transport.process_count == 1:
-            return compilation.build(None)[0]
-        return share_executable(compilation, self.transport)[0]
-
-    @property
-    def is_collective(self) -> bool:
-        """Must the processes of the job come together to compile, load and run?"""
-        return self.transport.process_count > 1
+        """Compile; every process does so for itself, and all make the same instructions."""
+        return compilation.build(self.machine)[0]
 
 
 @dataclass(frozen=True)
 class Processes:
     """The processes of the job; this one is number ``index``. Each has ``device_counts`` devices, whose ids follow one
-    another from process to process. ``config`` are the settings for programs of this process."""
+    another from process to process, and is a machine of ``targets``. ``config`` are the settings for programs of this
+    process."""
 
     index: int
     device_counts: tuple[int, ...]
+    targets: tuple[Target, ...]
     transport: Transport
     config: Config
 
@@ -71,20 +70,24 @@ class Processes:
         return range(ends[self.index], ends[self.index + 1])
 
     def place(self, devices: Sequence[int]) -> ProgramPlacement:
-        """Where a program runs whose devices have these ids.
-
-        Raises `UnsupportedError` for devices of a part of the job's processes, or only of others.
-        """
+        """Where a program runs whose devices have these ids: in the processes that have them, in the order of their
+        numbers. Others only compile it: JAX asks them what its results are like."""
         owners = tuple(self.owners[d] for d in devices)
-        if set(owners) == {self.index}:
+        members = tuple(sorted(set(owners)))
+        if len(members) == 1 or self.index not in members:
             return ProgramPlacement(local_transport(self.config))
-        if len(set(owners)) == self.count:
-            return ProgramPlacement(self.transport, owners)
-        raise UnsupportedError(
-            f"a program on devices of processes {', '.join(map(str, sorted(set(owners))))}, compiled by process "
-            f"{self.index} of {self.count}",
-            fix="use devices of all processes (jax.devices()) or of one, by itself (jax.local_devices())",
-        )
+        machine = common_target([self.targets[p] for p in members])
+        if machine == host_target():
+            machine = None  # as in jobs of one kind of machine: the cache knows it by that
+        return ProgramPlacement(self._group(members), tuple(map(members.index, owners)), machine)
+
+    def _group(self, members: tuple[int, ...]) -> Transport:
+        """What connects some of the processes, the same whenever it is asked for."""
+        return self._groups.get(members) or self._groups.setdefault(members, self.transport.among(members))
+
+    @cached_property
+    def _groups(self) -> dict[tuple[int, ...], Transport]:
+        return {tuple(range(self.count)): self.transport}
 
 
 def find_processes(
@@ -106,9 +109,11 @@ def find_processes(
                 "MPI's rank and size",
             )
     elif told in ((None, None), (0, 1)):
-        return Processes(0, (num_devices,), local_transport(config), config)
+        return Processes(0, (num_devices,), (), local_transport(config), config)
     else:
         index, count = (int(str(n)) for n in told)
         transport, threads = key_value_transport(config, ClientKeyValues(args), index, count)
-    counts = transport.exchange_objects(num_devices, doing="making the client")
-    return Processes(transport.process_index, tuple(counts), transport, replace(config, num_threads=threads))
+    start_watchdog(transport, config.timeout, step_drive(config), config.dump_to)
+    everybody = transport.exchange_objects((num_devices, host_target()), doing="making the client")
+    counts, targets = (tuple(part) for part in zip(*everybody, strict=True))
+    return Processes(transport.process_index, counts, targets, transport, replace(config, num_threads=threads))

@@ -7,25 +7,21 @@ import ctypes
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
 
 from shardc.frontends.pjrt.loaded_program import LoadedProgram
 from shardc.frontends.pjrt.native.library import Library
-from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, TURN, Question
+from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, Question
 from shardc.frontends.pjrt.native.tasks import ASKS
+from shardc.launcher.driver.driver import Driver
 from shardc.native.lowlevel.records import address_of
 
 __all__ = ["StepWorker", "step_worker"]
 
 #: How long a process that ends waits for steps of its own, and between two looks.
 _LAST_SECONDS, _LOOK_SECONDS = 2.0, 0.002
-
-T = TypeVar("T")
 
 _ATTEND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_size_t)
 
@@ -45,26 +41,11 @@ class StepWorker:
         self._is_idle = library.function("shardc_pjrt_is_idle", ctypes.c_bool)
         self._stand_still = library.function("shardc_pjrt_stand_still", ctypes.c_bool, ctypes.c_size_t)
         self._step_again = library.function("shardc_pjrt_step_again", None, ctypes.c_size_t, keeps_gil=False)
-        self._take_turn = library.function("shardc_pjrt_take_turn", ctypes.c_bool)
-        self._lock = threading.Lock()
-        self._turns: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._attend = _ATTEND(self._attended)
         library.function("shardc_pjrt_open_queue", None, _ATTEND)(self._attend)
         self._start()
         atexit.register(self._end)
         os.register_at_fork(after_in_child=library.function("shardc_pjrt_leave_queue", None))
-
-    def in_turn(self, function: Callable[[], T]) -> T:
-        """What ``function`` gives, called behind all steps that were asked for before and in front of those asked for
-        later: where the processes of a job come together, they do so in one order."""
-        if threading.current_thread() in self._threads:
-            return function()
-        turn: Future[T] = Future()
-        with self._lock:
-            if not self._take_turn():
-                raise MemoryError("there is no memory left on this machine")
-            self._turns.append((turn, function))
-        return turn.result()
 
     def add(self, program: LoadedProgram) -> None:
         """``program`` may run; it stays until native code releases it."""
@@ -82,31 +63,25 @@ class StepWorker:
         if question.state == RELEASE_PROGRAM:
             self._programs.pop(address_of(question.program), None)
             return OVER
-        if question.state == TURN:
-            with self._lock:
-                turn, function = self._turns.popleft()
-            try:
-                turn.set_result(function())
-            except BaseException as error:
-                turn.set_exception(error)
-            return OVER
         handle = address_of(question.program)
         program = self._programs[handle]
+        driver = program.driver
+        assert driver is not None, "a program of other processes has no steps"
         try:
             if question.state == ASKS:
-                program.driver.begin()
+                driver.begin()
                 return CONTINUE
-            with self._python_of(program, question):
-                return OVER if program.driver.attend(question.state) else CONTINUE
+            with self._python_of(program, driver, question):
+                return OVER if driver.attend(question.state) else CONTINUE
         except BaseException as error:
-            program.driver.abandon()
+            driver.abandon()
             question.error = self._make_error(error)
             return FAIL
 
     @contextmanager
-    def _python_of(self, program: LoadedProgram, question: Question) -> Iterator[None]:
+    def _python_of(self, program: LoadedProgram, driver: Driver, question: Question) -> Iterator[None]:
         """Within the block functions of Python are called, if the program has some: its step stands still."""
-        if not program.driver.executable.hosts:
+        if not driver.executable.hosts:
             yield
             return
         if self._stand_still(program.handle):

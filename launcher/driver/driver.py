@@ -83,7 +83,8 @@ class Driver(StepDriver):
     """A loaded program on its devices. Calling it runs one step on global arguments.
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
-    Making a driver is collective: all processes of the job must hold the same program. ``pool`` are the threads that
+    Making a driver is collective: all processes of the job must hold the same program; if it is ``late``, its first
+    step is. ``pool`` are the threads that
     devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps,
     ``array_type`` is what results are.
     """
@@ -99,8 +100,9 @@ class Driver(StepDriver):
         *,
         array_type: type[ShardedArray],
         owners: tuple[int, ...] = (),
+        late: bool = False,
     ) -> None:
-        super().__init__(executable, transport, config, check, owners)
+        super().__init__(executable, transport, config, check, owners, late)
         self._step = step
         masks = _passed_by(executable, self.devices)
         self._tables = tables = StepTables(executable, self.devices, transport, array_type, masks)
@@ -120,23 +122,45 @@ class Driver(StepDriver):
             for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
         self._hosts = HostCalls(executable, config.custom_calls)
-        threads = config.num_threads or _cores()
-        self._rows = rows = (Row * len(self._running))(*(d.row() for d in self._running))
+        self._rows = (Row * len(self._running))(*(d.row() for d in self._running))
+        self._config, self._pool = config, pool
+        self._helpers: tuple[Pool, int, int] | None = None
+        self._native: NativeStep | None = None
+        if not late:
+            self._load()
+
+    def _meet(self) -> None:
+        super()._meet()
+        self._load()
+        if self._native is not None:
+            self._native.connect(self._loop, self._helpers)
+
+    def _load(self) -> None:
+        """Make the loop over collectives; the processes call this together."""
+        executable, config, pool = self.executable, self._config, self._pool
         # The same answer on all ranks, of which some may have one device and others two: connecting is collective.
-        if executable.num_devices > transport.process_count or self._calls:
+        if executable.num_devices > self.transport.process_count or self._calls:
             calls, sections = executable.collectives, executable.sections
-            self._connect(calls, rows, _address_of(step), pool or process_pool(pool_object()), config, sections)
-        # Threads that share cores with others sleep at once instead of watching for work.
-        busy = 1 + (0 if self._loop is None else self._executor.threads)
-        self._helpers = None if pool is None else (pool, max(0, threads - busy), SPIN if threads <= _cores() else 0)
+            threads = pool or process_pool(pool_object())
+            self._connect(calls, self._rows, _address_of(self._step), threads, config, sections)
+        if pool is not None:
+            # Threads that share cores with others sleep at once instead of watching for work.
+            count = config.num_threads or _cores()
+            busy = 1 + (0 if self._loop is None else self._executor.threads)
+            self._helpers = pool, max(0, count - busy), SPIN if count <= _cores() else 0
 
     def native(self) -> NativeStep:
         """The step for native code that runs it; as long as this driver."""
+        self._native = step = self._native_step()
+        step.connect(self._loop, self._helpers)
+        return step
+
+    def _native_step(self) -> NativeStep:
         tables = self._tables
         addresses = tables.arguments.addresses, tables.results.addresses
         sizes = [layout.local_bytes for layout in tables.layouts]
         step = _address_of(self._step)
-        return native_step(*addresses, tables.result_columns(), sizes, self._loop, step, self._rows, self._helpers)
+        return native_step(*addresses, tables.result_columns(), sizes, step, self._rows)
 
     def clear_records(self) -> None:
         """Forget what was recorded of earlier steps, by a step compiled for profiling."""

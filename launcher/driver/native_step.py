@@ -100,7 +100,19 @@ class NativeStep:
     """A `DriverRecord`, and what it points to."""
 
     record: DriverRecord
-    keep: tuple[Any, ...]
+    keep: list[Any]
+
+    def connect(self, loop: Prepared | None, helpers: tuple[Pool, int, int] | None) -> None:
+        """Steps go over collectives by ``loop``, and workers help: ``helpers`` are a pool, how many of its workers may,
+        and how long they watch for work."""
+        record = self.record
+        if loop is not None:
+            record.job = reference(ctypes.addressof(loop.job))
+            record.drive = reference(loop.drive)
+        if helpers is not None:
+            pool, record.workers, record.spin = helpers
+            record.configure = reference(pool.address(CONFIGURE))
+        self.keep.extend((loop, helpers))
 
 
 def native_step(
@@ -108,15 +120,12 @@ def native_step(
     results: NDArray[np.int64],
     columns: Sequence[ResultColumn],
     argument_bytes: Sequence[int],
-    loop: Prepared | None,
     step: int,
     rows: ctypes.Array[Row],
-    helpers: tuple[Pool, int, int] | None,
 ) -> NativeStep:
-    """The record of a step over tables of addresses by device; ``helpers`` are a pool, how many of its workers may
-    help, and how long they watch for work."""
+    """The record of a step over tables of addresses by device, still without a loop over collectives."""
     records = (NativeResult * max(1, len(columns)))()
-    keep: list[Any] = [arguments, results, loop, rows, records]
+    keep: list[Any] = [arguments, results, rows, records]
     blocks = 0
     for record, column in zip(records, columns, strict=False):
         block_of, follows = column.shard_of.astype(np.int64) + blocks, column.follows.astype(np.int64)
@@ -140,11 +149,4 @@ def native_step(
         rows=ctypes.addressof(rows),
         workers=-1,
     )
-    if loop is not None:
-        record.job = reference(ctypes.addressof(loop.job))
-        record.drive = reference(loop.drive)
-    if helpers is not None:
-        pool, record.workers, record.spin = helpers
-        record.configure = reference(pool.address(CONFIGURE))
-        keep.append(pool)
-    return NativeStep(record, tuple(keep))
+    return NativeStep(record, keep)

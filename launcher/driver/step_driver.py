@@ -46,9 +46,9 @@ __all__ = ["StepDriver", "program_hash"]
 class StepDriver(ABC):
     """A loaded program on its devices. Calling it runs one step on global arguments.
 
-    ``transport`` says which devices are this process's. Making a driver is collective: all processes of the job must
-    hold the same program. ``check`` compares steps. ``owners`` are the processes by device, where these are not as the
-    transport has them.
+    ``transport`` connects its processes and says which devices are this process's. Making a driver is collective: all
+    of them must hold the same program. With ``late`` they see to that before the first step. ``check`` compares steps.
+    ``owners`` are the processes by device, where these are not as the transport has them.
     """
 
     _tables: StepTables
@@ -60,11 +60,12 @@ class StepDriver(ABC):
         config: Config,
         check: StepCheck | None = None,
         owners: tuple[int, ...] = (),
+        late: bool = False,
     ) -> None:
         self.executable = executable
         self._check = check
         self.transport = transport
-        self._number = program_number(_agreed_hash(executable, transport))
+        self._number = 0
         count = executable.num_devices
         self.ownership = Ownership(count, transport.process_count, owners) if owners else transport.ownership(count)
         self.devices = self.ownership.devices(transport.process_index)
@@ -82,6 +83,17 @@ class StepDriver(ABC):
         self._watchdog: Watchdog | None = None
         #: Steps run.
         self.steps = 0
+        self._is_late = late
+        if not late:
+            self._agree()
+
+    def _agree(self) -> None:
+        """See that all processes hold this program; they call this together."""
+        self._number = program_number(_agreed_hash(self.executable, self.transport))
+
+    def _meet(self) -> None:
+        """What a driver that is made ``late`` does together with the others before its first step."""
+        self._agree()
 
     @abstractmethod
     def _step_once(self) -> None:
@@ -107,6 +119,9 @@ class StepDriver(ABC):
 
     def begin(self) -> None:
         """A step follows that native code runs, on shards; the processes of a job compare themselves."""
+        if self._is_late:
+            self._meet()
+            self._is_late = False
         self.begun += 1
         self._compare(())
         self._tell(0, 0)
@@ -154,9 +169,11 @@ class StepDriver(ABC):
         drive = step_drive(config)
         memory = self.transport.empty(JOB_BYTES)
         loop = self._loop = drive.prepare(step, rows, pool, kinds, executor.function, executor.state, memory)
-        self._watchdog = start_watchdog(self.transport, config.timeout, drive, config.dump_to)
+        self._watchdog = start_watchdog(self.transport.job, config.timeout, drive, config.dump_to)
         if self._watchdog is not None:
-            self._watchdog.add(self._number, CollectivePlan.of(program.name, program.collectives, self.ownership))
+            owners = tuple(self.transport.ranks[p] for p in self.ownership.table())
+            everywhere = Ownership(program.num_devices, self.transport.job.process_count, owners)
+            self._watchdog.add(self._number, CollectivePlan.of(program.name, program.collectives, everywhere))
             self._watchdog.show(loop, memory)
             if isinstance(executor, Stamping):
                 told = Told(program.name, self._tables.titles, self._watchdog.place)
@@ -249,7 +266,7 @@ class StepDriver(ABC):
         everybody = [theirs for theirs, _ in met]
         for k in range(len(arguments)):
             groups: dict[Any, list[int]] = {}
-            for rank, other in enumerate(everybody):
+            for rank, other in zip(self.transport.ranks, everybody, strict=True):
                 groups.setdefault(other.get(k), []).append(rank)
             if len(groups) > 1:
                 told = "; ".join(
@@ -307,7 +324,7 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
     everybody = transport.exchange_objects(mine, doing="loading a program", timeout_factor=COMPILE_WAIT)
     for name in mine:
         groups: dict[str, list[int]] = {}
-        for rank, parts in enumerate(everybody):
+        for rank, parts in zip(transport.ranks, everybody, strict=True):
             groups.setdefault(parts[name], []).append(rank)
         if len(groups) > 1:
             text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())

@@ -35,22 +35,23 @@ class Neighbours:
     """The ring of this process for the program ``number``, and those beside it."""
 
     def __init__(self, transport: Transport, table: ControlTable, number: int, told: Told) -> None:
-        self._number, self._told, self._rank = number, told, transport.process_index
+        self._number, self._told, self._rank = number, told, transport.ranks[transport.process_index]
         self._mine = transport.empty(8 * _ENTRIES * _WORDS).view(np.int64).reshape(_ENTRIES, _WORDS)
         self._mine[:] = 0
         self._values = self._weighted = 0
         start = int(table.heaps[table.position].ctypes.data)
         #: Where in this process's heap its ring lies.
         self.offset = int(self._mine.ctypes.data) - start
-        self._table, self._ranks = table, transport.node_ranks
+        self._table, self._ranks, self._everybody = table, transport.node_ranks, transport.ranks
         self._others: list[tuple[int, NDArray[np.int64]]] = []
 
     def meet(self, offsets: Sequence[int]) -> None:
-        """Find the neighbours by everybody's `offset`, by rank."""
+        """Find the neighbours by everybody's `offset`."""
         me, size = self._table.position, self._mine.nbytes
         for position in sorted({me - 1, me + 1} & set(range(len(self._ranks)))):
             rank = self._ranks[position]
-            ring = self._table.heaps[position][offsets[rank] : offsets[rank] + size]
+            start = offsets[self._everybody.index(rank)]
+            ring = self._table.heaps[position][start : start + size]
             self._others.append((rank, ring.view(np.int64).reshape(_ENTRIES, _WORDS)))
 
     def compare(self, step: int, values: int, weighted: int) -> None:

@@ -91,7 +91,7 @@ def _awaited(s: RankStatus, here: Mapping[int, RankStatus], plans: Plans, blocke
 def _place(s: RankStatus) -> tuple[object, ...]:
     """Where a process waits, the same for all that meet there."""
     if s.state == EXCHANGING:
-        return ("exchange", s.exchanges)
+        return ("exchange", (s.group, s.exchanges))
     return (s.program, s.channel, s.sequence, s.index)
 
 
@@ -99,7 +99,7 @@ def _partners(s: RankStatus, plans: Plans, found: Sequence[RankStatus]) -> froze
     """The ranks whom a waiting process needs; itself among them."""
     if s.state == EXCHANGING:
         # Who has been in it may have left it already.
-        return frozenset(each.rank for each in found if each == s or each.exchanges < s.exchanges)
+        return frozenset(e.rank for e in found if e == s or e.met.get(s.rank, 0) < s.met.get(e.rank, 0))
     collective = _collective(s, plans)
     return frozenset() if collective is None else collective.together(s.rank)
 
@@ -216,7 +216,7 @@ def _doing(s: RankStatus, plans: Plans) -> str:
     if s.program in plans and s.step:
         at += f" of {plans[s.program].name}, step {s.step}"
     if s.state == EXCHANGING:
-        doing = f"it waits for all ranks in {s.note}, for {s.waited / 1e9:.1f} s"
+        doing = f"it waits for the other ranks in {s.note}, for {s.waited / 1e9:.1f} s"
     elif s.state in (ARRIVING, FINISHING, EXPECTING):
         doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
         doing += f"{at}, {collective.devices[s.rank]}, " if collective is not None else f"{at} "

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.transport import LocalTransport
@@ -61,16 +60,15 @@ def key_value_transport(config: Config, store: KeyValueStore, index: int, count:
     Raises `EnvironmentProblem` where they cannot share memory, such as on several machines. All call this together.
     """
     messages = KeyValueMessages(store, index, count, config.timeout)
-    exchange = messages.exchange_objects
-    local = exchange(processors_here())
-    heaps = open_heaps(exchange, count)
+    local = messages.exchange_objects(processors_here())
+    heaps = open_heaps(messages.exchange_objects, count)
     if isinstance(heaps, str):
         raise EnvironmentProblem(
             f"the processes were started without MPI and share no memory: {heaps}",
             fix="start them with `shardc mpiexec -n N python ...`, or with another launcher of the machine's MPI",
         )
     helper = _has_helper(config.transfer_thread, local)
-    node = _compute_node(heaps, tuple(range(count)), exchange, local, helper, _CodeCache(config))
+    node = _compute_node(heaps, tuple(range(count)), messages, local, helper, _CodeCache(config))
     return SharedTransport(messages, node), config.num_threads or threads_for(local[index], local)
 
 
@@ -141,14 +139,14 @@ def _mpi_transport(settings: _Settings) -> Transport:
         return messages
     alone = len(set(by_rank)) == 1
     ranks = tuple(r for r, node in enumerate(by_rank) if node == by_rank[world.Get_rank()])
-    exchange = (messages if alone else make(world.Split(by_rank[world.Get_rank()]))).exchange_objects
-    heaps = open_heaps(exchange, len(ranks))
+    near = messages if alone else make(world.Split(by_rank[world.Get_rank()]))
+    heaps = open_heaps(near.exchange_objects, len(ranks))
     problems = [p for p in messages.exchange_objects(heaps if isinstance(heaps, str) else "") if p]
     if isinstance(heaps, str) or problems:
         if world.Get_rank() == 0:
             log.info("ranks send messages within the node: %s", problems[0])
         return messages
-    node = _compute_node(heaps, ranks, exchange, local, helper, settings.keep)
+    node = _compute_node(heaps, ranks, near, local, helper, settings.keep)
     return SharedTransport(messages, node) if alone else make(world, nodes=Nodes(by_rank, node))
 
 
@@ -160,7 +158,7 @@ def _has_helper(wanted: bool | None, local: Sequence[frozenset[int]]) -> bool:
 def _compute_node(
     heaps: NodeHeaps,
     ranks: tuple[int, ...],
-    exchange: Callable[[Any], list[Any]],
+    messages: Transport,
     local: Sequence[frozenset[int]],
     helper: bool,
     keep: _CodeCache,
@@ -168,7 +166,7 @@ def _compute_node(
     """The processes ``ranks`` of this node, which run on the processors ``local``."""
     cores = len(frozenset().union(*local))
     spin = _WATCH if len(local) <= cores else _SHORT_WATCH
-    return ComputeNode(heaps, ranks, exchange, shared_code(None, keep), spin=spin, cores=cores, helper=helper)
+    return ComputeNode(heaps, ranks, messages, shared_code(None, keep), spin=spin, cores=cores, helper=helper)
 
 
 @cache

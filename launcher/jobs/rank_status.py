@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,10 @@ __all__ = [
 RUNNING, STOPPED, DEAD = "running", "stopped", "dead"
 #: The state of a process that shows nothing.
 UNKNOWN = -1
-_NUMBERS = ("state", "program", "channel", "sequence", "index", "phase", "completed", "step", "polls", "exchanges")
+_NUMBERS = (
+    "state", "program", "channel", "sequence", "index", "phase", "completed", "step", "polls", "group",
+    "exchanges",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class NamedCollective:
 
 @dataclass(frozen=True, slots=True)
 class CollectivePlan:
-    """The collectives of a program, by index."""
+    """The collectives of a program, by index. Ranks without a device of it stand alone."""
 
     name: str
     collectives: Mapping[int, NamedCollective]
@@ -133,8 +136,8 @@ class CollectivePlan:
 def _collective(call: CollectiveCall, ownership: Ownership) -> NamedCollective:
     members = members_of(call, ownership.num_devices)
     partners = connected_processes(members, ownership.table(), ownership.num_processes)
-    firsts = [ownership.devices(p)[0] for p in range(ownership.num_processes)]
-    devices = tuple(_group(call.op, members, d) for d in firsts)
+    firsts = [next(iter(ownership.devices(p)), None) for p in range(ownership.num_processes)]
+    devices = tuple("" if d is None else _group(call.op, members, d) for d in firsts)
     return NamedCollective(call.index, call.op, call.name, call.source, call.reason, partners, devices)
 
 
@@ -149,8 +152,9 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
 @dataclass(frozen=True, slots=True)
 class RankStatus:
     """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control table,
-    ``note`` what it exchanges with all ranks, ``waited`` nanoseconds since ``state`` was entered; ``recent`` has
-    (index, phase, ms it took or None) of its last collectives, of which it had begun ``begun`` in this program."""
+    ``note`` what it exchanges with others, ``met`` by rank how many exchanges it has begun with each, ``waited``
+    nanoseconds since ``state`` was entered; ``recent`` has (index, phase, ms it took or None) of its last collectives,
+    of which it had begun ``begun`` in this program."""
 
     peer: Peer
     process: str
@@ -165,8 +169,10 @@ class RankStatus:
     begun: int = 0
     step: int = 0
     polls: int = 0
+    group: int = 0
     exchanges: int = 0
     note: str = ""
+    met: Mapping[int, int] = field(default_factory=dict)
     recent: tuple[tuple[int, int, float | None], ...] = ()
 
     @property
@@ -182,8 +188,9 @@ def rank_statuses(table: ControlTable, peers: Sequence[Peer], now: int) -> list[
         numbers: dict[str, Any] = {n: row[n] for n in _NUMBERS}
         begun, recent = _recent(table, position, row["recorder"])
         waited = max(0, now - row["since"])
+        met = {other.rank: count for other, count in zip(peers, table.met(position), strict=True)}
         shown = RankStatus(peer, process_state(peer), **numbers)
-        found.append(replace(shown, waited=waited, begun=begun, recent=recent, note=table.note(position)))
+        found.append(replace(shown, waited=waited, begun=begun, recent=recent, note=table.note(position), met=met))
     return found
 
 

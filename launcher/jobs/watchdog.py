@@ -275,7 +275,10 @@ class _Hook:
 
 @cache
 def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: Path | None) -> Watchdog | None:
-    """The watchdog of this process in its job, None without other processes. All processes call this together."""
+    """The watchdog of this process in its job, None without other processes.
+
+    At first all processes of the job call this together.
+    """
     if transport.process_count == 1:
         return None
     rank = transport.process_index

@@ -8,12 +8,16 @@ import linecache
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from shardc.native.lowlevel.kinds import FunctionKind
 from shardc.native.lowlevel.records import kind_of
 
 __all__ = ["LanguageError", "names_of", "problem", "signature_of", "tree_of"]
+
+#: Python 3.11 counts the depth of the trees that all threads parse in one number, and refuses them when it is wrong.
+_PARSING = Lock()
 
 
 class LanguageError(TypeError):
@@ -39,7 +43,9 @@ def tree_of(function: Any) -> ast.FunctionDef:
 @cache
 def _definitions(filename: str) -> Mapping[tuple[int, str], ast.FunctionDef]:
     """All functions of a file by their first line and name."""
-    functions = _functions_in(ast.parse("".join(linecache.getlines(filename)), filename))
+    with _PARSING:
+        tree = ast.parse("".join(linecache.getlines(filename)), filename)
+    functions = _functions_in(tree)
     return {(min([f.lineno, *(d.lineno for d in f.decorator_list)]), f.name): f for f in functions}
 
 

@@ -68,7 +68,7 @@ def nodes_of(numbers: str) -> Nodes | None:
     near = MpiTransport(MPI.COMM_WORLD.Split(by_rank[rank], rank), timeout=100)
     heaps = open_heaps(near.exchange_objects, len(ranks))
     assert not isinstance(heaps, str), heaps
-    return Nodes(by_rank, ComputeNode(heaps, ranks, near.exchange_objects, shared_code(), spin=0, cores=1))
+    return Nodes(by_rank, ComputeNode(heaps, ranks, near, shared_code(), spin=0, cores=1))
 
 
 def diverge(nodes: Nodes | None) -> None:

@@ -40,7 +40,7 @@ def transport_of(small: int, *, helper: bool = False, node: ComputeNode | None =
     ranks = tuple(range(WORLD.size))
     return Watched(
         messages,
-        ComputeNode(heaps, ranks, WORLD.allgather, shared_code(), spin=1000, cores=2, helper=helper),
+        ComputeNode(heaps, ranks, messages, shared_code(), spin=1000, cores=2, helper=helper),
         small=small,
     )
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ class Ranks:
             heaps = open_heaps(exchange_of(rank), ranks)
             assert not isinstance(heaps, str), heaps
             code = shared_code()
-            node = ComputeNode(heaps, tuple(range(ranks)), exchange_of(rank), code, spin=0, cores=1)
+            messages: Any = SimpleNamespace(exchange_objects=exchange_of(rank))
+            node = ComputeNode(heaps, tuple(range(ranks)), messages, code, spin=0, cores=1)
             arena = heaps.mine.bytes[(at := heaps.mine.take(2 * PAGE)) : at + 2 * PAGE]
             rows = (Row * 1)(Row(arena.ctypes.data, 0, 0, 0, rank, 0))
             ownership = Ownership(ranks, ranks)

@@ -25,7 +25,7 @@ HERE = {
     "left-out": rf"rank 0 .* of train, step 10,.*\n.*rank 1 .* of evaluate, step 10,(.*\n)*.*{CALLS}",
     "caught": r"rank (0 is in step 10 of train, rank 1 in step 11|1 is in step 11 of train, rank 0 in step 10)",
     "dtype": rf"rank 0 .*: it waits in all-reduce %y .* of train, step 10,.*\n.*"
-    rf"rank 1 .*: it waits for all ranks in making train64, (.*\n)*.*{CALLS}",
+    rf"rank 1 .*: it waits for the other ranks in making train64, (.*\n)*.*{CALLS}",
 }
 THERE = {case: HERE[case] for case in ("constant", "first", "scalar", "batch", "caught")} | {
     "program": r"rank (0 is in all-reduce %y .* of train .*, step 10, rank 1 in all-reduce %y .* of evaluate, step 2|"

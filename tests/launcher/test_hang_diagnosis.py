@@ -147,7 +147,12 @@ def looked(found: list[RankStatus], *idle: int) -> list[RankStatus]:
 
 
 def exchanging(rank: int, note: str = "making f") -> RankStatus:
-    return replace(at(rank, EXCHANGING), note=note, exchanges=1)
+    return met(replace(at(rank, EXCHANGING), note=note, exchanges=1), 0, 1, 2, 3)
+
+
+def met(status: RankStatus, *ranks: int) -> RankStatus:
+    """It has begun one exchange, with ``ranks``."""
+    return replace(status, met=dict.fromkeys(ranks, 1))
 
 
 OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
@@ -164,8 +169,11 @@ OTHER = replace(at(3, ARRIVING, 1), program=6, step=2)
         ({2: at(2, COMPUTING), 3: replace(OTHER, index=0)}, (), ()),  # 3 waits for 2 only, and the others for both
         ({r: exchanging(r) for r in (1, 2, 3)}, (), (0, 1, 2, 3)),
         ({r: exchanging(r) for r in range(4)}, (), ()),
-        ({0: replace(at(0, ARRIVING, 1), exchanges=1), 3: exchanging(3)}, (), (1, 2, 3, 0)),  # 3 needs 1 and 2
-        ({r: replace(at(r, ARRIVING, 1), exchanges=1) for r in range(3)} | {3: exchanging(3)}, (), ()),  # it may leave
+        ({0: met(at(0, ARRIVING, 1), 3), 3: exchanging(3)}, (), (1, 2, 3, 0)),  # 3 needs 1 and 2
+        ({r: met(at(r, ARRIVING, 1), 3) for r in range(3)} | {3: exchanging(3)}, (), ()),  # it may leave
+        ({3: met(exchanging(3), 2)}, (), (0, 1, 2, 3)),  # of some ranks, of which 2 waits for it elsewhere
+        ({2: met(at(2, ARRIVING, 1), 3), 3: met(exchanging(3), 2)}, (), ()),
+        ({2: met(exchanging(2), 2, 3), 3: met(exchanging(3), 2, 3)}, (), ()),  # which both are in
         ({0: at(0, ARRIVING, 0), 1: at(1, ARRIVING, 0), 2: at(2, OUTSIDE), 3: exchanging(3)}, (), ()),
         ({3: at(3, EXPECTING, 1)}, (), ()),
     ],
@@ -184,7 +192,7 @@ def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     found = [replace(s, step=9) for s in WAITING[:3]]
     said = str(diagnose_hang([*found, exchanging(3, "making f(float32[8])")], PLANS, "at once"))
     assert said.startswith("rank 3 (pid 103 on host) came to something else than the others (at once)")
-    assert "rank 3 (pid 103 on host): it waits for all ranks in making f(float32[8]), for 2.0 s" in said
+    assert "rank 3 (pid 103 on host): it waits for the other ranks in making f(float32[8]), for 2.0 s" in said
     assert "rank 0 (pid 100 on host): it waits in all-reduce %all (collective 1) of step, step 9, group 0,1,2,3" in said
     assert "where: m.py:2" in said and "fix: call the same programs" in said
     said = str(diagnose_hang([*found, OTHER], PLANS, "at once"))

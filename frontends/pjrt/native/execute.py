@@ -95,7 +95,7 @@ class _Numbers(Record):
 def execute(args: LoadedExecutableExecuteArgs) -> address:
     program = ProgramRecord.at(args.executable)
     error = _refuse(program, args)
-    if error != 0:
+    if error != 0 or args.num_devices == 0:  # the program runs in other processes of the job
         return error
     at = make_task(program)
     if at == 0:
@@ -134,7 +134,7 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
         return fail(FAILED_PRECONDITION, _CALLED_BY_ITSELF)
     if args.num_devices != program.step.devices:
         return fail(INVALID_ARGUMENT, _WRONG_DEVICES)
-    if args.num_args != program.num_arguments:
+    if args.num_devices != 0 and args.num_args != program.num_arguments:
         return fail(INVALID_ARGUMENT, _WRONG_COUNT)
     if args.options != 0:
         options = PjrtExecuteOptions.at(args.options)

@@ -32,15 +32,15 @@ from shardc.native.lowlevel.system import now, pthread_self, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
-    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "TURN", "Question", "add_task", "end_step_here",
+    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "Question", "add_task", "end_step_here",
     "is_idle", "is_queue_idle", "leave_queue", "lock_queue", "open_queue", "release_program", "run_task", "serve",
-    "stand_still", "step_again", "take_turn", "unlock_queue",
+    "stand_still", "step_again", "unlock_queue",
 ]  # fmt: skip
 
 #: What Python answers about a step: it goes on, it is over, it has failed.
 CONTINUE, OVER, FAIL = 1, 2, 3
-#: What Python is asked besides states of tasks: to forget a program, and to call a function that has its turn.
-RELEASE_PROGRAM, TURN = 200, 201
+#: What Python is asked besides states of tasks: to forget a program.
+RELEASE_PROGRAM = 200
 
 #: Nanoseconds that a worker watches for tasks before it sleeps; that it sleeps while a step stands still, where what
 #: it waits for does not ring; and at the most.
@@ -144,23 +144,10 @@ def release_program(program: ProgramRecord) -> bool:
     at = make_turn(RELEASE_PROGRAM)
     if at != 0:
         TaskRecord.at(at).program = program
-        _add_turn(at)
+        lock_queue()
+        add_task(at)
+        unlock_queue()
     return at != 0
-
-
-@exported("shardc_pjrt_take_turn")
-def take_turn() -> bool:
-    """Python gets a turn behind the tasks that wait; false where there is no memory."""
-    at = make_turn(TURN)
-    if at != 0:
-        _add_turn(at)
-    return at != 0
-
-
-def _add_turn(at: address) -> None:
-    lock_queue()
-    add_task(at)
-    unlock_queue()
 
 
 @exported("shardc_pjrt_stand_still")

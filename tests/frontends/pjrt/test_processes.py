@@ -5,31 +5,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from plugin_environment import plugin_environment
+from plugin_jobs import SECONDS, free_port, mpiexec, start
 
 pytest.importorskip("jax")
 
 FOLDER = Path(__file__).parent
 SCRIPT = str(FOLDER / "processes_program.py")
-SECONDS = 180
-
-
-def start(line: Sequence[str], folder: Path, devices: int = 1, **more: str) -> subprocess.Popen[str]:
-    environment = plugin_environment("shardc", folder, devices, **more)
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, *line], env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def mpiexec(ranks: int, *line: str) -> list[str]:
-    return ["-m", "shardc", "mpiexec", "-n", str(ranks), sys.executable, *line]
 
 
 def seen(processes: Sequence[subprocess.Popen[str]]) -> dict[str, object]:
@@ -39,12 +26,6 @@ def seen(processes: Sequence[subprocess.Popen[str]]) -> dict[str, object]:
     line = next(x for x in told[0][0].splitlines() if x.startswith("{"))
     found: dict[str, object] = json.loads(line)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_jobs_have_the_bits_of_virtual_devices(tmp_path: Path) -> None:
