@@ -71,7 +71,7 @@ def load_program(
     """
     functions = HostFunctions()
     if not devices:
-        return _elsewhere(number, functions)
+        return _of_other_processes(number, functions)
     custom_calls = {**config.custom_calls, **calls_of(functions)}
     settings = replace(config, num_threads=threads_per_process(config), custom_calls=custom_calls)
     step = load_step(executable, config.custom_calls, config)
@@ -97,7 +97,7 @@ def load_program(
     return LoadedProgram(driver, record, functions, (native, places, arguments, records, kept))
 
 
-def _elsewhere(number: int, functions: HostFunctions) -> LoadedProgram:
+def _of_other_processes(number: int, functions: HostFunctions) -> LoadedProgram:
     """A program that runs in other processes only."""
     record, step = ProgramRecord(number=number), DriverRecord()
     record.step = reference(ctypes.addressof(step))
