@@ -41,9 +41,9 @@ from shardc.frontends.pjrt.native.records import (
     EventRecord,
     MemoryRecord,
 )
-from shardc.native.lowlevel.builtins import as_i64, as_u8, exported, inline, static, static_text
+from shardc.native.lowlevel.builtins import as_i32, as_i64, as_u8, exported, fence, inline, static, static_text
 from shardc.native.lowlevel.kinds import Count, address, i32, i64
-from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Record, Span, address_of
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Record, Span, address_of
 from shardc.native.lowlevel.system import sched_yield
 from shardc.native.memory.strided_copies import MAX_RANK
 
@@ -52,7 +52,7 @@ __all__ = [
     "buffer_element_type", "buffer_memory", "buffer_memory_layout", "buffer_ready_event", "buffer_size",
     "buffer_unpadded_dimensions", "buffer_unsafe_pointer", "decrease_external_references", "delete_buffer",
     "destroy_buffer", "element_bytes", "hold_block", "increase_external_references", "is_buffer_deleted",
-    "is_buffer_on_cpu", "make_buffer", "not_live", "take_block",
+    "is_buffer_on_cpu", "is_live", "make_buffer", "not_live", "put_back", "take_block",
 ]  # fmt: skip
 
 _DIMS = BufferRecord.offset_of("dims")
@@ -99,23 +99,27 @@ def make_buffer(
     ready: EventRecord,
 ) -> address:
     """A live buffer, which takes over a reference to its block and one to its event; null where there is no memory."""
-    at = allocate(class_of(_DIMS + 8 * rank))
+    at = allocate(_class_of_rank(rank))
     if at == 0:
         return at
     buffer = BufferRecord.at(at)
     buffer.vtable = 0
     buffer.lock.store(0, RELAXED)
-    buffer.state = LIVE
-    buffer.element_type = element_type
-    buffer.rank = rank
+    buffer.state.store(LIVE, RELAXED)
+    buffer.external = 0
+    buffer.element_type = as_u8(element_type)
+    buffer.rank = as_u8(rank)
     buffer.block = block
     buffer.device = device
     buffer.memory = memory
     buffer.ready = ready
-    buffer.external = 0
     for k in range(rank):
         buffer.dims[k] = dims[k]
     return at
+
+
+def _class_of_rank(rank: i64) -> i64:
+    return class_of(_DIMS + 8 * rank)
 
 
 def _lock(buffer: BufferRecord) -> None:
@@ -133,7 +137,7 @@ def hold_block(buffer: BufferRecord) -> address:
     """The block of a live buffer, with a reference for the caller; null for one that is not."""
     found: address = 0
     _lock(buffer)
-    if buffer.state == LIVE:
+    if is_live(buffer):
         keep_block(buffer.block)
         found = address_of(buffer.block)
     _unlock(buffer)
@@ -145,11 +149,24 @@ def take_block(buffer: BufferRecord, state: i32) -> address:
     live."""
     found: address = 0
     _lock(buffer)
-    if buffer.state == LIVE:
-        buffer.state = state
+    if is_live(buffer):
+        buffer.state.store(state, RELAXED)
         found = address_of(buffer.block)
     _unlock(buffer)
+    fence(SEQ_CST)  # before the caller looks whether a step reads the block
     return found
+
+
+def put_back(buffer: BufferRecord) -> None:
+    """A buffer whose block was taken has it again."""
+    _lock(buffer)
+    buffer.state.store(LIVE, RELAXED)
+    _unlock(buffer)
+
+
+@inline
+def is_live(buffer: BufferRecord) -> bool:
+    return buffer.state.load(RELAXED) == LIVE
 
 
 def buffer_bytes(buffer: BufferRecord) -> i64:
@@ -179,20 +196,17 @@ def destroy_buffer(args: BufferDestroyArgs) -> address:
     if args.buffer == 0:
         return 0
     buffer = BufferRecord.at(args.buffer)
-    references = buffer.external + (1 if buffer.state == LIVE else 0)
+    references = buffer.external + (1 if is_live(buffer) else 0)
     for _ in range(references):
         release_block(buffer.block)
     release_event(address_of(buffer.ready))
-    give_back(args.buffer, class_of(_DIMS + 8 * buffer.rank))
+    give_back(args.buffer, _class_of_rank(buffer.rank))
     return 0
 
 
 @exported("shardc_pjrt_buffer_is_deleted")
 def is_buffer_deleted(args: BufferIsDeletedArgs) -> address:
-    buffer = BufferRecord.at(args.buffer)
-    _lock(buffer)
-    args.is_deleted = as_u8(buffer.state != LIVE)
-    _unlock(buffer)
+    args.is_deleted = as_u8(not is_live(BufferRecord.at(args.buffer)))
     return 0
 
 
@@ -269,7 +283,7 @@ def _data_of(buffer: BufferRecord) -> address:
     """Where the elements of a live buffer lie, or those that the client still views; else null."""
     found: address = 0
     _lock(buffer)
-    if buffer.state == LIVE or buffer.external > 0:
+    if is_live(buffer) or buffer.external > 0:
         found = buffer.block.data
     _unlock(buffer)
     return found
@@ -293,10 +307,10 @@ def increase_external_references(args: BufferIncreaseExternalReferenceCountArgs)
     """The client views the memory: it stays, also when the buffer is deleted, and nothing is written into it."""
     buffer = BufferRecord.at(args.buffer)
     _lock(buffer)
-    is_there = buffer.state == LIVE or buffer.external > 0
+    is_there = is_live(buffer) or buffer.external > 0
     if is_there:
         keep_block(buffer.block)
-        buffer.external += 1
+        buffer.external = as_i32(buffer.external + 1)
     _unlock(buffer)
     return 0 if is_there else not_live()
 
@@ -308,7 +322,7 @@ def decrease_external_references(args: BufferDecreaseExternalReferenceCountArgs)
     _lock(buffer)
     had = buffer.external > 0
     if had:
-        buffer.external -= 1
+        buffer.external = as_i32(buffer.external - 1)
     _unlock(buffer)
     if had:
         release_block(buffer.block)

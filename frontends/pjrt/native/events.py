@@ -40,7 +40,7 @@ from shardc.native.threads.meeting import arrive, wait
 __all__ = [
     "EVENT_FUNCTIONS", "FOREVER", "await_event", "call_when_done", "complete_event", "create_event", "destroy_event",
     "done_event", "error_of_event", "event_await", "event_error", "is_done", "is_event_ready", "keep_event",
-    "make_event", "on_event_ready", "release_event", "set_event",
+    "keep_event_for",    "make_event", "on_event_ready", "release_event", "set_event",
 ]  # fmt: skip
 
 #: The end of a wait without one, and how long a wait watches before it sleeps, in nanoseconds.
@@ -73,6 +73,12 @@ def keep_event(event: EventRecord) -> address:
     if event.references.load(RELAXED) >= 0:
         event.references.add(1, RELAXED)
     return address_of(event)
+
+
+def keep_event_for(event: EventRecord, count: i32) -> None:
+    """So many references more."""
+    if event.references.load(RELAXED) >= 0:
+        event.references.add(count, RELAXED)
 
 
 @exported("shardc_pjrt_release_event")

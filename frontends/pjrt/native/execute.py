@@ -6,8 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
-from shardc.frontends.pjrt.native.blocks import keep_block, make_block
-from shardc.frontends.pjrt.native.buffers import hold_block, make_buffer, not_live, take_block
+from shardc.frontends.pjrt.native.blocks import begin_reading, end_reading, give_back_waiting, keep_block, make_block
+from shardc.frontends.pjrt.native.buffers import (
+    hold_block,
+    is_live,
+    make_buffer,
+    not_live,
+    put_back,
+    take_block,
+)
 from shardc.frontends.pjrt.native.contexts import functions_of
 from shardc.frontends.pjrt.native.errors import (
     FAILED_PRECONDITION,
@@ -16,7 +23,7 @@ from shardc.frontends.pjrt.native.errors import (
     fail,
     no_memory,
 )
-from shardc.frontends.pjrt.native.events import done_event, keep_event, make_event
+from shardc.frontends.pjrt.native.events import done_event, keep_event, keep_event_for, make_event
 from shardc.frontends.pjrt.native.programs import OutputRecord, ProgramRecord
 from shardc.frontends.pjrt.native.queue import (
     QUEUE,
@@ -29,7 +36,6 @@ from shardc.frontends.pjrt.native.queue import (
 )
 from shardc.frontends.pjrt.native.records import (
     DONATED,
-    LIVE,
     BlockRecord,
     BufferRecord,
     DeviceRecord,
@@ -42,10 +48,11 @@ from shardc.frontends.pjrt.native.tasks import (
     await_event_of,
     drop_task,
     finish_task,
+    give_result,
     make_blocks,
     make_task,
 )
-from shardc.native.lowlevel.builtins import exported, static_text
+from shardc.native.lowlevel.builtins import as_i32, as_i64, exported, static_text
 from shardc.native.lowlevel.kinds import Count, address, i64
 from shardc.native.lowlevel.records import RELAXED, Record, Span
 from shardc.native.lowlevel.system import pthread_self
@@ -104,23 +111,29 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
     if args.options != 0:
         task.functions = functions_of(PjrtExecuteOptions.at(args.options).context)
     lock_queue()
-    error = _take_arguments(task, args)
-    if error == 0:
-        error = make_blocks(task)
+    reads = _is_small(program) and is_idle()
+    if reads:
+        begin_reading()
+    error = _begin(task, args, reads)
     if error != 0:
-        unlock_queue()
-        drop_task(at)
-        return error
-    if _is_small(task) and is_idle():
+        _put_back_donated(task, args)
+    runs_here = reads and error == 0 and task.ready == 0
+    waiting: address = 0
+    if runs_here:
         QUEUE.is_running = 1
-        unlock_queue()
-        return _run_at_once(at, args)
-    error = _promise(task, args)
-    if error == 0:
+    elif reads:
+        waiting = end_reading()
+    if not runs_here and error == 0:
         add_task(at)
     unlock_queue()
     if error != 0:
         drop_task(at)
+    elif runs_here:
+        failed = run_task(at)
+        waiting = end_reading()
+        end_step_here()
+        error = _end_here(at, args, failed)
+    give_back_waiting(waiting)
     return error
 
 
@@ -143,83 +156,127 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
     return 0
 
 
-def _is_small(task: TaskRecord) -> bool:
-    """Can the caller run the step itself, without waiting and without Python?"""
-    program = task.program
-    if program.asks + program.calls != 0 or task.num_events != 0 or task.error != 0:
-        return False
-    if task.follows != 0 and QUEUE.standing != 0:
+def _is_small(program: ProgramRecord) -> bool:
+    """May the caller run the step itself, without Python?"""
+    if program.asks + program.calls + program.is_running != 0:
         return False
     small = _SMALL + _SMALL_BY_RESULT * program.step.devices * program.num_outputs
-    return program.is_running == 0 and program.expected != 0 and program.expected < small
+    return program.expected != 0 and program.expected < small
 
 
-def _run_at_once(at: address, args: LoadedExecutableExecuteArgs) -> address:
-    """Run a step on the caller's thread."""
+def _begin(task: TaskRecord, args: LoadedExecutableExecuteArgs, reads: bool) -> address:
+    """All that a step needs, and its results' buffers; under the lock of the queue. On an error arguments that were
+    donated are to be put back. The task has an event ``ready``, unless the caller ``reads`` and is to run it at once.
+    """
+    error = _look_at_arguments(task, args, reads)
+    if error == 0:
+        error = _take_donated(task, args)
+    if error == 0:
+        error = make_blocks(task)
+    if error != 0:
+        return error
+    runs_here = reads and task.num_events == 0 and task.error == 0 and (task.follows == 0 or QUEUE.standing == 0)
+    if task.program.num_donated != 0 or not runs_here:
+        error = _hold_others(task, args, runs_here)
+    if error != 0:
+        return error
+    ready = done_event()
+    if not runs_here:
+        ready = make_event(1)
+        task.ready = ready
+        if ready == 0:
+            return no_memory()
+    return _make_buffers(task, args, EventRecord.at(ready), runs_here)
+
+
+def _end_here(at: address, args: LoadedExecutableExecuteArgs, failed: address) -> address:
+    """The caller has run the step, which has ``failed`` with an error, or not (null)."""
     task = TaskRecord.at(at)
-    error = run_task(at)
-    refused = _make_buffers(task, args, EventRecord.at(done_event())) if error == 0 else _promise(task, args)
-    end_step_here()
-    finish_task(at, error)
-    return refused
+    if failed != 0:
+        task.ready = make_event(1)
+        if task.ready == 0:
+            drop_task(at)
+            return failed
+        _tell_ready(task, args, EventRecord.at(task.ready))
+    finish_task(at, failed)
+    return 0
 
 
-def _promise(task: TaskRecord, args: LoadedExecutableExecuteArgs) -> address:
-    """Buffers that are ready when the task is over."""
-    task.ready = make_event(1)
-    if task.ready == 0:
-        return no_memory()
-    return _make_buffers(task, args, EventRecord.at(task.ready))
-
-
-def _take_arguments(task: TaskRecord, args: LoadedExecutableExecuteArgs) -> address:
-    """References to the blocks of all arguments; donated buffers let go of theirs."""
+def _look_at_arguments(task: TaskRecord, args: LoadedExecutableExecuteArgs, reads: bool) -> address:
+    """See that all arguments are live and large enough, and which are still to come. Who ``reads`` has their addresses
+    in the step's table."""
     program = task.program
-    if program.num_donated != 0:
-        error = _each_argument(task, args, _CHECK)
-        if error == 0:
-            error = _each_argument(task, args, _DONATED)
-        if error != 0:
-            return error
-    return _each_argument(task, args, _PLAIN)
+    step = program.step
+    lists = Addresses.at(args.argument_lists).items
+    for k in range(program.num_arguments):
+        number = program.arguments[k].number
+        for d in range(step.devices):
+            buffer = BufferRecord.at(Addresses.at(lists[d]).items[k])
+            if not is_live(buffer):
+                return not_live()
+            await_event_of(task, buffer.ready)
+            if number >= 0:
+                block = buffer.block
+                if block.nbytes < step.argument_bytes[number]:
+                    return fail(INVALID_ARGUMENT, _WRONG_SIZE)
+                if reads:
+                    step.argument_table[d * step.argument_columns + number] = as_i64(block.data)
+    return 0
 
 
-#: What `_each_argument` does: see that all are live, take those that are donated, or hold the others.
-_CHECK, _DONATED, _PLAIN = 0, 1, 2
+def _take_donated(task: TaskRecord, args: LoadedExecutableExecuteArgs) -> address:
+    """Donated buffers let go of their blocks, which are the task's."""
+    program = task.program
+    step = program.step
+    if program.num_donated == 0:
+        return 0
+    lists = Addresses.at(args.argument_lists).items
+    for k in range(program.num_arguments):
+        argument = program.arguments[k]
+        if argument.number >= 0 and argument.donated != 0 and not _is_kept(args, k):
+            for d in range(step.devices):
+                block = take_block(BufferRecord.at(Addresses.at(lists[d]).items[k]), DONATED)
+                if block == 0:
+                    return fail(INVALID_ARGUMENT, _DONATED_TWICE)
+                task.arguments[d * step.arguments + argument.number] = block
+    return 0
 
 
-def _each_argument(task: TaskRecord, args: LoadedExecutableExecuteArgs, does: i64) -> address:
+def _put_back_donated(task: TaskRecord, args: LoadedExecutableExecuteArgs) -> None:
+    """The execution is refused: what was donated is as it was."""
     program = task.program
     step = program.step
     lists = Addresses.at(args.argument_lists).items
     for k in range(program.num_arguments):
         argument = program.arguments[k]
-        donated = argument.donated != 0 and not _is_kept(args, k)
-        if does != _CHECK and donated != (does == _DONATED):
+        if argument.number >= 0 and argument.donated != 0 and not _is_kept(args, k):
+            for d in range(step.devices):
+                row = d * step.arguments + argument.number
+                if task.arguments[row] != 0:
+                    task.arguments[row] = 0
+                    put_back(BufferRecord.at(Addresses.at(lists[d]).items[k]))
+
+
+def _hold_others(task: TaskRecord, args: LoadedExecutableExecuteArgs, runs_here: bool) -> address:
+    """References to the blocks of arguments that are not donated; who runs the step at once only sees that they are
+    none of these."""
+    program = task.program
+    step = program.step
+    lists = Addresses.at(args.argument_lists).items
+    for k in range(program.num_arguments):
+        argument = program.arguments[k]
+        if argument.number < 0 or (argument.donated != 0 and not _is_kept(args, k)):
             continue
         for d in range(step.devices):
             buffer = BufferRecord.at(Addresses.at(lists[d]).items[k])
-            if does == _CHECK:
-                if buffer.state != LIVE:
-                    return not_live()
-                continue
-            await_event_of(task, buffer.ready)
-            if argument.number < 0:
-                continue
-            error = _take_argument(task, buffer, d * step.arguments, argument.number, donated)
-            if error != 0:
-                return error
-    return 0
-
-
-def _take_argument(task: TaskRecord, buffer: BufferRecord, row: i64, number: i64, donated: bool) -> address:
-    block = take_block(buffer, DONATED) if donated else hold_block(buffer)
-    program = task.program
-    if block == 0:  # where something is donated all were live at first
-        return fail(INVALID_ARGUMENT, _DONATED_TWICE) if program.num_donated != 0 else not_live()
-    task.arguments[row + number] = block
-    if BlockRecord.at(block).nbytes < program.step.argument_bytes[number]:
-        return fail(INVALID_ARGUMENT, _WRONG_SIZE)
+            if runs_here:
+                is_there = is_live(buffer)
+            else:
+                block = hold_block(buffer)
+                is_there = block != 0
+                task.arguments[d * step.arguments + argument.number] = block
+            if not is_there:
+                return not_live() if program.num_donated == 0 else fail(INVALID_ARGUMENT, _DONATED_TWICE)
     return 0
 
 
@@ -235,8 +292,8 @@ def _is_kept(args: LoadedExecutableExecuteArgs, number: i64) -> bool:
     return False
 
 
-def _make_buffers(task: TaskRecord, args: LoadedExecutableExecuteArgs, ready: EventRecord) -> address:
-    """The results' buffers and the devices' events, which are ready with ``ready``."""
+def _make_buffers(task: TaskRecord, args: LoadedExecutableExecuteArgs, ready: EventRecord, runs_here: bool) -> address:
+    """The results' buffers and the devices' events, which are ready with ``ready``; under the lock of the queue."""
     program = task.program
     lists = Addresses.at(args.output_lists).items
     for d in range(program.step.devices):
@@ -245,30 +302,48 @@ def _make_buffers(task: TaskRecord, args: LoadedExecutableExecuteArgs, ready: Ev
         for k in range(program.num_outputs):
             output = program.outputs[k]
             memory = MemoryRecord.at(device.default_memory if args.execute_device != 0 else output.memories[d])
-            block = _block_of(task, output, d, device)
+            block = _block_of(task, output, d, device, runs_here)
             if block == 0:
                 return no_memory()
-            keep_event(ready)
             found = make_buffer(
                 device, memory, output.element_type, output.dims, output.rank, BlockRecord.at(block), ready
             )
             if found == 0:
                 return no_memory()
             made[k] = found
-    if args.device_complete_events != 0:
-        events = Addresses.at(args.device_complete_events).items
-        for d in range(program.step.devices):
-            events[d] = keep_event(ready)
+    _keep_ready(task, args, ready)
     return 0
 
 
-def _block_of(task: TaskRecord, output: OutputRecord, row: i64, device: DeviceRecord) -> address:
-    """The memory of a result on the device in ``row``, with a reference."""
+def _keep_ready(task: TaskRecord, args: LoadedExecutableExecuteArgs, ready: EventRecord) -> None:
+    """All results' buffers have a reference to an event, and it is that of the devices."""
+    devices = task.program.step.devices
+    keep_event_for(ready, as_i32(devices * task.program.num_outputs))
+    if args.device_complete_events != 0:
+        events = Addresses.at(args.device_complete_events).items
+        for d in range(devices):
+            events[d] = keep_event(ready)
+
+
+def _tell_ready(task: TaskRecord, args: LoadedExecutableExecuteArgs, ready: EventRecord) -> None:
+    """Buffers that nobody has seen, which were to be ready from the beginning, are ready with an event."""
+    lists = Addresses.at(args.output_lists).items
+    for d in range(task.program.step.devices):
+        for k in range(task.program.num_outputs):
+            BufferRecord.at(Addresses.at(lists[d]).items[k]).ready = ready
+    _keep_ready(task, args, ready)
+
+
+def _block_of(task: TaskRecord, output: OutputRecord, row: i64, device: DeviceRecord, gives: bool) -> address:
+    """The memory of a result on the device in ``row``, with a reference: that of the task, which gives it, or a new
+    one."""
     if output.number < 0:
         return make_block(device, 0)
-    block = task.results[task.program.step.result_records[output.number].block_of[row]]
-    keep_block(BlockRecord.at(block))
-    return block
+    number = task.program.step.result_records[output.number].block_of[row]
+    if gives:
+        return give_result(task, number)
+    keep_block(BlockRecord.at(task.results[number]))
+    return task.results[number]
 
 
 #: By PJRT's names.

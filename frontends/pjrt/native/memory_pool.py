@@ -1,37 +1,39 @@
 """Memory for handles and elements, without a call of the C library where some was given back before.
 
 Sizes go by classes: steps of 64 bytes up to 1 KiB, then four in each doubling, up to 16 MiB. What is given back of a
-small class (up to 4 KiB) goes into a list and stays the pool's. Of a large one a few are kept, and of all together at
-most `KEPT_BYTES`; the rest goes back to the C library, and so do all that are larger. No thread waits for another.
+small class (up to 4 KiB) goes on a stack, up to `STACK` pieces. Of a large one a few are kept, and of all together at
+most `KEPT_BYTES`; the rest goes back to the C library, and so do all that are larger.
 
-A list's head is one word: the address of the first piece, and above it a count that each change raises, so that who
-saw a head is not fooled by another list with the same first piece (addresses have at most 48 bits). The word in a piece
-that leads to the next may already be somebody's data when it is read; then the head has changed, too.
+An execution makes thousands of handles, which the client destroys soon after. So a stack has the addresses of its
+pieces in an array: a list through the pieces would wait for the memory of one to know where the next is.
 """
 
 from __future__ import annotations
 
-from shardc.frontends.pjrt.native.records import LARGE_CLASSES, SMALL_CLASSES, SPARES, MemoryPoolRecord
-from shardc.native.lowlevel.builtins import as_i64, as_u64, exported, inline, static
-from shardc.native.lowlevel.kinds import address, i64, u64
-from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, RELEASE, Atomic, Record
-from shardc.native.lowlevel.system import aligned_alloc, free
+from typing import Annotated
 
-__all__ = ["KEPT_BYTES", "LARGEST_CLASS", "allocate", "bytes_of_class", "class_of", "give_back", "pieces_in_use"]
+from shardc.frontends.pjrt.native.records import LARGE_CLASSES, SMALL_CLASSES, SPARES, MemoryPoolRecord, StackRecord
+from shardc.native.lowlevel.builtins import exported, static
+from shardc.native.lowlevel.kinds import Count, address, i64
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Record, Span
+from shardc.native.lowlevel.system import aligned_alloc, free, sched_yield
 
-#: At most so many bytes of large classes are kept.
+__all__ = [
+    "KEPT_BYTES", "LARGEST_CLASS", "STACK", "allocate", "bytes_of_class", "class_of", "give_back", "pieces_in_use",
+]  # fmt: skip
+
+#: At most so many bytes of large classes are kept, and so many pieces of a small one.
 KEPT_BYTES = 64 << 20
+STACK = 8192
 LARGEST_CLASS = SMALL_CLASSES + LARGE_CLASSES - 1
 
 _POOL = static(MemoryPoolRecord, "shardc_pjrt_pool")
-#: A head's address, one change, and all changes.
-_ADDRESS, _CHANGE, _CHANGES = (1 << 48) - 1, 1 << 48, 0xFFFF << 48
 
 
-class _Piece(Record):
-    """Memory of a list that nobody uses."""
+class _Pieces(Record):
+    """Addresses, one after another."""
 
-    next: Atomic[u64]
+    items: Annotated[Span[address], Count(1)]
 
 
 def class_of(nbytes: i64) -> i64:
@@ -64,65 +66,65 @@ def allocate(size_class: i64) -> address:
     if size_class >= SMALL_CLASSES:
         found = _spare(size_class)
     elif size_class >= 0:
-        found = _pop(_POOL.lists[size_class])
+        found = _pop(_POOL.stacks[size_class])
     if found == 0:
         found = aligned_alloc(64, bytes_of_class(size_class))
-    if found != 0:
-        _POOL.in_use.add(1, RELAXED)
+        if found != 0:
+            _POOL.made.add(1, RELAXED)
     return found
 
 
 def give_back(piece: address, size_class: i64) -> None:
     """Nobody uses a piece of a class any more."""
-    _POOL.in_use.add(-1, RELAXED)
-    if size_class < 0:
+    kept = False
+    if size_class >= SMALL_CLASSES:
+        kept = _keep(piece, size_class)
+    elif size_class >= 0:
+        kept = _push(_POOL.stacks[size_class], piece)
+    if not kept:
+        _POOL.made.add(-1, RELAXED)
         free(piece)
-    elif size_class < SMALL_CLASSES:
-        _push(_POOL.lists[size_class], piece)
-    else:
-        _keep_or_free(piece, size_class)
 
 
 @exported("shardc_pjrt_pieces_in_use")
 def pieces_in_use() -> i64:
-    """How many pieces were given and not given back."""
-    return _POOL.in_use.load(RELAXED)
+    """How many pieces were given and not given back; who asks while others work gets a rough number."""
+    used = _POOL.made.load(RELAXED)
+    for k in range(LARGE_CLASSES * SPARES):
+        if _POOL.spares[k].load(RELAXED) != 0:
+            used -= 1
+    for k in range(SMALL_CLASSES):
+        used -= _POOL.stacks[k].count
+    return used
 
 
-@inline
-def _at(head: u64) -> address:
-    """The piece that a list begins with."""
-    null: address = 0
-    return null + as_i64(head & _ADDRESS)
+def _lock(stack: StackRecord) -> None:
+    while stack.lock.exchange(1, ACQUIRE) != 0:
+        sched_yield()
 
 
-@inline
-def _changed(head: u64) -> u64:
-    """The next count, without an address."""
-    return as_u64((head & _CHANGES) + _CHANGE)
+def _pop(stack: StackRecord) -> address:
+    """The piece on top, or null."""
+    found: address = 0
+    _lock(stack)
+    if stack.count > 0:
+        stack.count -= 1
+        found = _Pieces.at(stack.pieces).items[stack.count]
+    stack.lock.store(0, RELEASE)
+    return found
 
 
-def _pop(pieces: Atomic[u64]) -> address:
-    head = pieces.load(ACQUIRE)
-    while True:
-        first = _at(head)
-        if first == 0:
-            return first
-        following = _Piece.at(first).next.load(RELAXED) & _ADDRESS
-        seen = pieces.compare_exchange(head, _changed(head) | following, ACQ_REL)
-        if seen == head:
-            return first
-        head = seen
-
-
-def _push(pieces: Atomic[u64], piece: address) -> None:
-    head = pieces.load(RELAXED)
-    while True:
-        _Piece.at(piece).next.store(head & _ADDRESS, RELAXED)
-        seen = pieces.compare_exchange(head, _changed(head) | as_u64(piece), ACQ_REL)
-        if seen == head:
-            return
-        head = seen
+def _push(stack: StackRecord, piece: address) -> bool:
+    """Put a piece on top, if there is room."""
+    _lock(stack)
+    if stack.pieces == 0:
+        stack.pieces = aligned_alloc(64, 8 * STACK)
+    kept = stack.count < STACK and stack.pieces != 0
+    if kept:
+        _Pieces.at(stack.pieces).items[stack.count] = piece
+        stack.count += 1
+    stack.lock.store(0, RELEASE)
+    return kept
 
 
 def _spare(size_class: i64) -> address:
@@ -138,12 +140,13 @@ def _spare(size_class: i64) -> address:
     return 0
 
 
-def _keep_or_free(piece: address, size_class: i64) -> None:
+def _keep(piece: address, size_class: i64) -> bool:
+    """Have a piece as a spare one, if there is room."""
     nbytes = bytes_of_class(size_class)
     if _POOL.kept_bytes.add(nbytes, RELAXED) + nbytes <= KEPT_BYTES:
         first = (size_class - SMALL_CLASSES) * SPARES
         for k in range(first, first + SPARES):
             if _POOL.spares[k].compare_exchange(0, piece, RELEASE) == 0:
-                return
+                return True
     _POOL.kept_bytes.add(-nbytes, RELAXED)
-    free(piece)
+    return False

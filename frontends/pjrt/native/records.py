@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u64
+from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u8
 from shardc.native.lowlevel.records import Atomic, Record, Span
 from shardc.native.threads.meeting import Meeting
 
@@ -22,7 +22,7 @@ __all__ = [
     "BORROWED", "CLOSED", "DELETED", "DONATED", "FOREIGN", "IMMORTAL", "LARGE_CLASSES", "LIVE", "OWN",
     "READER", "SMALL_CLASSES", "SPARES", "BlockRecord", "BufferRecord", "ClientRecord", "DescriptionRecord",
     "DeviceRecord", "ErrorRecord", "EventRecord", "MemoryPoolRecord", "MemoryRecord", "OnDeleteCall", "OnReadyCall",
-    "TextRecord", "WaiterRecord",
+    "StackRecord", "TextRecord", "WaiterRecord",
 ]  # fmt: skip
 
 #: References of what is never released.
@@ -40,7 +40,7 @@ READER = 1 << 32
 #: In the place of an event's first waiter: it is complete.
 CLOSED = 1
 
-#: Classes of sizes in the pool: those whose spare memory is a list, and those with a few `SPARES` each.
+#: Classes of sizes in the pool: those whose spare memory is a stack, and those with a few `SPARES` each.
 SMALL_CLASSES, LARGE_CLASSES, SPARES = 24, 56, 4
 
 
@@ -170,28 +170,38 @@ class BlockRecord(Record):
 
 
 class BufferRecord(Record):
-    """PJRT_Buffer. ``lock`` is held around ``state`` and ``external``; dimensions lie at the end, as many as ``rank``.
+    """PJRT_Buffer. ``lock`` is held where ``state`` and ``external`` change; dimensions lie at the end, as many as
+    ``rank``: an array of one dimension takes a cache line.
 
     While it is `LIVE` it has one reference to its block, and ``external`` more are the client's views of the memory.
     """
 
     vtable: address
-    lock: Atomic[i32]
-    state: i32
-    element_type: i32
-    rank: i32
     block: Pointer[BlockRecord]
     device: Pointer[DeviceRecord]
     memory: Pointer[MemoryRecord]
     ready: Pointer[EventRecord]
-    external: i64
+    lock: Atomic[i32]
+    state: Atomic[i32]
+    external: i32
+    element_type: u8
+    rank: u8
     dims: Annotated[Span[i64], Count(1)]
 
 
-class MemoryPoolRecord(Record):
-    """Spare memory by class of size. A list's head has its first address below, and a count of changes above."""
+class StackRecord(Record):
+    """``count`` spare pieces, whose addresses lie at ``pieces``; under ``lock``."""
 
-    lists: Annotated[Span[Atomic[u64]], Count(SMALL_CLASSES)]
+    lock: Atomic[i32]
+    unused: i32
+    count: i64
+    pieces: address
+
+
+class MemoryPoolRecord(Record):
+    """Spare memory by class of size; ``made`` pieces came from the C library and did not go back."""
+
+    stacks: Annotated[Span[StackRecord], Count(SMALL_CLASSES)]
     spares: Annotated[Span[Atomic[address]], Count(LARGE_CLASSES * SPARES)]
     kept_bytes: Atomic[i64]
-    in_use: Atomic[i64]
+    made: Atomic[i64]

@@ -5,7 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Annotated
 
-from shardc.frontends.pjrt.native.blocks import is_read, is_reusable, keep_block, make_block, release_references
+from shardc.frontends.pjrt.native.blocks import (
+    count_blocks,
+    is_read,
+    is_reusable,
+    keep_block,
+    make_uncounted_block,
+    release_references,
+)
 from shardc.frontends.pjrt.native.errors import out_of_memory, release_error
 from shardc.frontends.pjrt.native.events import (
     await_event,
@@ -27,7 +34,7 @@ from shardc.native.lowlevel.system import now
 
 __all__ = [
     "ASKS", "NEW", "POISONED", "Addresses", "TaskRecord", "await_event_of", "drop_task", "enqueue", "finish_task",
-    "go_on", "is_ready", "make_blocks", "make_task", "make_turn", "start_task",
+    "give_result", "go_on", "is_ready", "make_blocks", "make_task", "make_turn", "start_task",
 ]  # fmt: skip
 
 #: `TaskRecord.state` besides what the drive loop returns: not begun, Python is asked before it begins, and an argument
@@ -44,6 +51,7 @@ class Addresses(Record):
 class TaskRecord(Record):
     """A step of ``program`` that waits or runs. It has a reference to each block that it reads or writes: ``arguments``
     are by device and argument, ``results`` by number; in the queue it has these as a reader, ``reference`` says so.
+    Who runs it at once fills the table of arguments, and it has those only that were donated.
     ``events`` complete before it can run; ``ready`` (or null) completes at its end. It ``follows`` the steps before it
     where it writes over what they may read.
 
@@ -69,6 +77,8 @@ class TaskRecord(Record):
 
 
 _HEADER = ctypes.sizeof(TaskRecord)
+#: Added to the address of a result whose reference the task gave away.
+_GIVEN = 1
 #: Nanoseconds by which the shortest step may be longer than before.
 _STIR = 4096
 
@@ -116,7 +126,7 @@ def drop_task(at: address) -> None:
         if task.arguments[k] != 0:
             release_references(BlockRecord.at(task.arguments[k]), task.reference)
     for k in range(task.num_results):
-        if task.results[k] != 0:
+        if task.results[k] != 0 and as_i64(task.results[k]) & _GIVEN == 0:
             release_references(BlockRecord.at(task.results[k]), task.reference)
     for k in range(task.num_events):
         release_event(task.events[k])
@@ -157,21 +167,51 @@ def await_event_of(task: TaskRecord, event: EventRecord) -> None:
 
 
 def make_blocks(task: TaskRecord) -> address:
-    """The memory of the results: that of donated arguments where nobody else uses it, else new."""
+    """The memory of the results: that of donated arguments where nobody else uses it, else new. The error where there
+    is none; under the lock of the queue."""
     program = task.program
     step = program.step
-    for r in range(step.results):
-        result = step.result_records[r]
-        for d in range(step.devices):
+    for d in range(step.devices):
+        device = DeviceRecord.at(program.devices[d])
+        count = 0
+        nbytes = 0
+        largest = 0
+        error: address = 0
+        for r in range(step.results):
+            result = step.result_records[r]
             number = result.block_of[d]
-            if task.results[number] == 0:
+            if task.results[number] == 0 and error == 0:
                 block = _reused(task, step, result, d)
                 if block == 0:
-                    block = make_block(DeviceRecord.at(program.devices[d]), result.nbytes)
-                if block == 0:
-                    return out_of_memory(result.nbytes)
+                    block = make_uncounted_block(device, result.nbytes)
+                    if block == 0:
+                        error = out_of_memory(result.nbytes)
+                    else:
+                        count += 1
+                        nbytes += result.nbytes
+                        largest = max(largest, result.nbytes)
                 task.results[number] = block
+        if count != 0:
+            count_blocks(device, count, nbytes, largest)
+        if error != 0:
+            return error
     return 0
+
+
+def block_of_result(task: TaskRecord, number: i64) -> BlockRecord:
+    """The block with a number."""
+    at = task.results[number]
+    return BlockRecord.at(at + -(as_i64(at) & _GIVEN))
+
+
+def give_result(task: TaskRecord, number: i64) -> address:
+    """The block with a number and a reference: the task's own, which it has no more, and then new ones."""
+    block = block_of_result(task, number)
+    if as_i64(task.results[number]) & _GIVEN != 0:
+        keep_block(block)
+    else:
+        task.results[number] = address_of(block) + _GIVEN
+    return address_of(block)
 
 
 def _reused(task: TaskRecord, step: DriverRecord, result: NativeResult, first: i64) -> address:
@@ -252,10 +292,11 @@ def _fill_tables(task: TaskRecord, step: DriverRecord) -> None:
         given = task.arguments.behind(d * step.arguments)
         table = step.argument_table.behind(d * step.argument_columns)
         for k in range(step.arguments):
-            table[k] = as_i64(BlockRecord.at(given[k]).data)
+            if given[k] != 0:
+                table[k] = as_i64(BlockRecord.at(given[k]).data)
     for r in range(step.results):
         result = step.result_records[r]
         for d in range(step.devices):
             if result.follows[d] == 0:
-                block = BlockRecord.at(task.results[result.block_of[d]])
+                block = block_of_result(task, result.block_of[d])
                 step.result_table[d * step.result_columns + r] = as_i64(block.data)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardc.collectives.in_process.transport import LocalTransport
-from shardc.frontends.pjrt.abi.buffers import BufferDestroyArgs
+from shardc.frontends.pjrt.abi.buffers import BufferDeleteArgs, BufferDestroyArgs
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, Output, load_program
 from shardc.frontends.pjrt.native.contexts import ContextRecord, HostFunctionsRecord
@@ -19,7 +19,7 @@ from shardc.frontends.pjrt.native.library import library
 from shardc.frontends.pjrt.native.records import BlockRecord, BufferRecord, DeviceRecord, ErrorRecord, MemoryRecord
 from shardc.frontends.pjrt.step_worker import step_worker
 from shardc.hlo.config import Config
-from shardc.native.lowlevel.records import address_of, reference
+from shardc.native.lowlevel.records import RELAXED, address_of, reference
 
 _A = ctypes.c_size_t
 
@@ -61,7 +61,7 @@ class Buffer:
 
     @property
     def state(self) -> int:
-        return int(self.record.state)
+        return int(self.record.state.load(RELAXED))
 
     def read(self) -> np.ndarray[Any, Any]:
         """The elements when they are there; `NativeError`."""
@@ -73,6 +73,11 @@ class Buffer:
         dims = [self.record.dims[k] for k in range(self.record.rank)]
         nbytes = 4 * int(np.prod(dims))
         return np.frombuffer(ctypes.string_at(self.data, nbytes), np.float32).reshape(dims).copy()
+
+    def delete(self) -> None:
+        """Give up the memory."""
+        args = BufferDeleteArgs(buffer=self.handle)
+        native().function("shardc_pjrt_buffer_delete", _A, _A, keeps_gil=False)(address_of(args))
 
     def __del__(self) -> None:
         args = BufferDestroyArgs(buffer=self.handle)

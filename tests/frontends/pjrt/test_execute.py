@@ -137,15 +137,46 @@ def test_arguments_that_the_caller_keeps_are_not_donated() -> None:
     np.testing.assert_array_equal(value.read(), X)
 
 
-def test_an_array_is_donated_once(doubled: Program) -> None:
+@pytest.mark.parametrize("nanoseconds", [1, LONG])
+def test_an_array_is_donated_once(doubled: Program, nanoseconds: int) -> None:
     step = program(lambda x, y: (x + 1, y + 2), X, X, donate=(0, 1))
+    step.set_expected(nanoseconds)
     value = put(0, X)
     with pytest.raises(NativeError, match="donate the same buffer twice"):
         step([value, value])
+    ((made, _),) = step([value, put(0, X)])
+    np.testing.assert_array_equal(made.read(), X + 1)
     with pytest.raises(NativeError, match="deleted or donated"):
         step([value, put(0, X)])
     with pytest.raises(NativeError, match="deleted or donated"):
         doubled([value])
+
+
+@pytest.mark.parametrize("nanoseconds", [1, LONG])
+def test_a_call_that_is_refused_leaves_donated_arrays_as_they_are(doubled: Program, nanoseconds: int) -> None:
+    step = program(lambda x, y, z: (x + 1, y + z), X, X, X, donate=(0, 1))
+    step.set_expected(nanoseconds)
+    value, gone = put(0, X), put(0, X)
+    gone.delete()
+    for others, message in (
+        ([put(0, X), gone], "deleted or donated"),
+        ([put(0, X), put(0, X[:3])], "fewer bytes"),
+        ([value, put(0, X)], "donate the same buffer twice"),
+        ([put(0, X), value], "donate the same buffer twice"),
+    ):
+        with pytest.raises(NativeError, match=message):
+            step([value, *others])
+        assert value.state == LIVE
+        assert all(b.state == LIVE for b in others if b is not gone)
+        np.testing.assert_array_equal(value.read(), X)
+    pieces = native().pieces_in_use()
+    with pytest.raises(NativeError, match="donate the same buffer twice"):
+        step([value, value, value])
+    assert native().pieces_in_use() == pieces
+    ((made, total),) = step([value, put(0, X), put(0, X)])
+    np.testing.assert_array_equal(made.read(), X + 1)
+    np.testing.assert_array_equal(total.read(), X + X)
+    assert value.state == DONATED
 
 
 def test_wrong_counts_and_sizes_are_errors(doubled: Program) -> None:

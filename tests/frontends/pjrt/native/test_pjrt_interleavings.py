@@ -23,6 +23,7 @@ from shardc.frontends.pjrt.native.records import (
     DeviceRecord,
     EventRecord,
     OnReadyCall,
+    StackRecord,
     WaiterRecord,
 )
 from shardc.native.lowlevel.builtins import as_i64
@@ -199,7 +200,7 @@ def test_memory_stays_while_it_is_used_and_ends_once() -> None:
 
 def test_a_look_at_a_buffer_without_its_lock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def hold_block(buffer: BufferRecord) -> address:
-        if buffer.state != LIVE:
+        if buffer.state.load(RELAXED) != LIVE:
             return 0
         blocks.keep_block(buffer.block)  # the fault: it may be released by now
         return address_of(buffer.block)
@@ -220,6 +221,51 @@ def test_references_that_are_not_counted_in_one_step_are_noticed(monkeypatch: py
     monkeypatch.setattr(blocks, "release_block", release_block)
     monkeypatch.setattr(buffers, "release_block", release_block)
     finds(use_and_delete)
+
+
+def read_and_delete(choose: Choose) -> None:
+    """A step that is run at once reads an array without a reference, while others delete it and the array that shares
+    its memory."""
+    simulation = ThreadSimulation(choose)
+    device = DeviceRecord()
+    made: list[int] = []
+
+    def start() -> None:
+        block = BlockRecord.at(blocks.make_block(device, 128))
+        blocks.keep_block(block)
+        ready = EventRecord.at(events.done_event())
+        made.extend(buffers.make_buffer(device, None, 11, (32,), 1, block, ready) for _ in range(2))
+        for task in (read, delete, destroy):
+            simulation.start(task)
+
+    def read() -> None:
+        for _ in range(2):
+            blocks.begin_reading()
+            buffer = BufferRecord.at(made[0])
+            if buffers.is_live(buffer):
+                block = buffer.block
+                buffer.lock.load(RELAXED)  # others may go on
+                assert address_of(block) in simulation.allocated
+            blocks.give_back_waiting(blocks.end_reading())
+
+    def delete() -> None:
+        assert buffers.delete_buffer(BufferDeleteArgs(buffer=made[0])) == 0
+
+    def destroy() -> None:
+        assert buffers.destroy_buffer(BufferDestroyArgs(buffer=made[1])) == 0
+
+    simulation.start(start)
+    simulation.run()
+    assert len(simulation.allocated) == 1  # the first array's handle
+
+
+def test_what_a_step_reads_without_a_reference_stays_until_its_end() -> None:
+    assert explore(read_and_delete) > 100
+
+
+def test_memory_that_does_not_wait_for_who_reads_it_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_waits", lambda at: False)
+    finds(read_and_delete)
 
 
 # Spare memory.
@@ -261,15 +307,23 @@ def take_and_give(choose: Choose) -> None:
 
     simulation.start(start)
     simulation.run()
-    assert len(simulation.allocated) <= 4
+    assert len(simulation.allocated) <= 5  # and the stack
 
 
 def test_a_piece_of_spare_memory_has_one_owner() -> None:
     assert explore(take_and_give) > 100
 
 
-def test_a_list_whose_changes_are_not_counted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_pool, "_changed", lambda head: 0)
+def test_a_stack_that_is_taken_from_without_its_lock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pop(stack: StackRecord) -> address:
+        count = stack.count
+        if count == 0:
+            return 0
+        stack.lock.load(RELAXED)  # the fault: another thread may go on here
+        stack.count = count - 1
+        return int(memory_pool._Pieces.at(stack.pieces).items[count - 1])
+
+    monkeypatch.setattr(memory_pool, "_pop", pop)
     finds(take_and_give)
 
 
