@@ -39,11 +39,14 @@ class AnnotationGroup:
 
 @dataclass(frozen=True, slots=True)
 class NeededAnnotations:
-    """``groups`` in program order, arguments first. ``different`` are the values that lie otherwise than wanted all the
-    same, since propagation from annotations does not leave them so."""
+    """``groups`` are the annotations, arguments first; ``follow`` has for each what lies otherwise without it.
+
+    ``different`` are the values that lie otherwise than wanted all the same, since propagation does not leave them so.
+    """
 
     groups: tuple[AnnotationGroup, ...]
-    different: tuple[int, ...]
+    follow: tuple[frozenset[int], ...]
+    different: frozenset[int]
 
 
 def fewest_annotations(
@@ -84,7 +87,9 @@ class _Cover:
         self.reduce(self.weight(different))
         place = {g: n for n, g in enumerate(groups)}
         self.taken.sort(key=place.__getitem__)
-        return NeededAnnotations(tuple(self.taken), tuple(sorted(self.different(self.taken))))
+        different = self.different(self.taken)
+        follow = (self.different([g for g in self.taken if g is not left]) - different for left in self.taken)
+        return NeededAnnotations(tuple(self.taken), tuple(follow), different)
 
     def groups(self) -> list[AnnotationGroup]:
         """What can be annotated: arguments first, those that most operations read, then all else in program order."""

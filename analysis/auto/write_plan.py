@@ -1,0 +1,73 @@
+"""From layouts that were chosen for all values to the plan that a person writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.analysis.auto.fewest_annotations import AnnotationGroup, NeededAnnotations, fewest_annotations
+from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
+from shardc.analysis.explain.candidates import AnnotatableNames, spec_text
+from shardc.costs.kernels.trips import count_executions
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.units import bytes_text
+from shardc.partitioner.program import PropagatedProgram
+from shardc.sharding.propagation.export import PropagationOutcome
+
+__all__ = ["write_plan"]
+
+#: Values that cost nothing to have in any layout.
+_MADE_ANYWHERE = frozenset(("constant", "iota", "partition-id", "rng-get-and-update-state"))
+
+
+def write_plan(propagated: PropagatedProgram, wanted: Sequence[Sharding]) -> WrittenPlan:
+    """The fewest specs for the program of ``propagated`` that make propagation give its values the layouts ``wanted``,
+    one per value of its propagation graph.
+
+    Raises `ValueError` for a program that was partitioned already.
+    """
+    outcome, history = propagated.outcome, propagated.provenance
+    if outcome is None or history is None:
+        raise ValueError("a program that is partitioned already has no plan to write")
+    names = AnnotatableNames(history, propagated.program.module)
+    named = {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
+    weights = _weights(outcome)
+    needed = fewest_annotations(outcome, wanted, weights, named)
+    specs = [_spec(outcome, names, named, group) for group in needed.groups]
+    reasons = _reasons(needed, weights)
+    module = propagated.program.module
+    made = [PlanSpec(*spec, reason=reason) for spec, reason in zip(specs, reasons, strict=True)]
+    assert module.mesh is not None
+    return WrittenPlan(module.mesh, made, propagated.program.arg_names)
+
+
+def _weights(outcome: PropagationOutcome) -> list[float]:
+    """Bytes of each value times how often it is made; nothing for what can be made in any layout."""
+    counts = count_executions(outcome.prepared).count
+    owner = {i: c for c in outcome.prepared.computations for i in c}
+
+    def weight(instruction: Instruction, leaf: int) -> float:
+        if instruction.opcode in _MADE_ANYWHERE or not list(instruction.shape.leaves())[leaf].dims:
+            return 0.0
+        return float(list(instruction.shape.leaves())[leaf].nbytes * counts.get(owner[instruction], 1))
+
+    return [weight(i, leaf) for i, leaf in outcome.graph.origin]
+
+
+def _spec(
+    outcome: PropagationOutcome, names: AnnotatableNames, named: dict[int, str], group: AnnotationGroup
+) -> tuple[str, tuple[str, ...], Sharding, str]:
+    text = spec_text(group.sharding.dims)
+    short = tuple(n for n, _ in names.short([(named[v], text) for v in group.values]))
+    origin = outcome.graph.origin[group.values[0]][0]
+    kind = "argument" if group.is_argument else "result" if origin is outcome.prepared.entry.root else "value"
+    return kind, short, group.sharding, str(origin.source) if kind == "value" and origin.source else ""
+
+
+def _reasons(needed: NeededAnnotations, weights: Sequence[float]) -> list[str]:
+    out = []
+    for group, follow in zip(needed.groups, needed.follow, strict=True):
+        others = follow.difference(group.values)
+        total = bytes_text(sum(weights[v] for v in follow))
+        out.append(f"{len(others)} other values follow from it; without it {total} would lie otherwise")
+    return out

@@ -1,0 +1,125 @@
+"""Plans as text: what is pasted, or given as a file, leads to the layouts that were chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardc
+from shardc import Mesh, P
+from shardc.analysis.auto.write_plan import write_plan
+from shardc.analysis.auto.written_plan import WrittenPlan
+from shardc.hlo.ir.sharding import Sharding
+from shardc.partitioner.program import SourceProgram
+from shardc.sharding.notations.annotate import read_annotations
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+WANTED = {
+    "state['layers'][0]['up']": P(None, "model"),
+    "state['layers'][1]['up']": P(None, "model"),
+    "state['layers'][0]['down']": P("model", None),
+    "state['layers'][1]['down']": P("model", None),
+    "x": P("data", None),
+}
+
+
+def step(state: Any, x: Any) -> Any:
+    def loss(state: Any) -> Any:
+        h = x
+        for w in state["layers"]:
+            h = h + jnp.tanh(h @ w["up"]) @ w["down"]
+        return (h**2).mean()
+
+    return jax.tree.map(lambda a, b: a - 0.1 * b, state, jax.grad(loss)(state))
+
+
+def arguments() -> tuple[Any, Any]:
+    def array(*dims: int) -> Any:
+        return jax.ShapeDtypeStruct(dims, "float32")
+
+    return {"layers": [{"up": array(16, 32), "down": array(32, 16)} for _ in range(2)]}, array(8, 16)
+
+
+def shardings(program: SourceProgram) -> dict[tuple[str, int], Sharding]:
+    """The sharding of every value, by the name of its instruction and its leaf."""
+    outcome = program.propagate().outcome
+    assert outcome is not None
+    return {(i.name, leaf): s for (i, leaf), s in zip(outcome.graph.origin, outcome.shardings, strict=True)}
+
+
+def layouts(program: SourceProgram) -> dict[tuple[str, int], object]:
+    return {k: tuple(d.axes for d in s.dims) for k, s in shardings(program).items()}
+
+
+def written(bare: SourceProgram, wanted: SourceProgram) -> WrittenPlan:
+    """The plan for ``bare`` to have the layouts of ``wanted``."""
+    propagated, found = bare.propagate(), shardings(wanted)
+    assert propagated.outcome is not None
+    return write_plan(propagated, [found[i.name, leaf] for i, leaf in propagated.outcome.graph.origin])
+
+
+@pytest.fixture(scope="module")
+def bare() -> Any:
+    return shardc.from_jax(jax.jit(step), *arguments()).annotate({}, mesh=Mesh({"data": 2, "model": 4}))
+
+
+@pytest.fixture(scope="module")
+def wanted(bare: Any) -> Any:
+    return bare.annotate(WANTED)
+
+
+@pytest.fixture(scope="module")
+def plan(bare: Any, wanted: Any) -> WrittenPlan:
+    return written(bare, wanted)
+
+
+def test_a_plan_says_what_is_needed_only(plan: WrittenPlan) -> None:
+    """Columns of one weight of each layer and the batch: all else follows."""
+    said = {n: s.partition_spec for s in plan.specs for n in s.names}
+    assert said == {"x": 'P("data")', "state['layers'][*]['down']": 'P("model")'}
+    assert all("values follow from it; without it" in s.reason for s in plan.specs)
+
+
+def test_a_file_of_annotations_leads_to_the_layouts(plan: WrittenPlan, bare: Any, wanted: Any, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(plan.as_toml())
+    read = read_annotations(path)
+    assert read.mesh == Mesh({"data": 2, "model": 4})
+    assert layouts(bare.annotate(read.specs)) == layouts(wanted)
+
+
+def test_pasted_code_leads_to_the_layouts(plan: WrittenPlan, wanted: Any) -> None:
+    code = plan.as_jax().replace("jax.make_mesh((2, 4,)", "jax.sharding.AbstractMesh((2, 4,)")
+    pasted: dict[str, Any] = {}
+    exec(code, pasted)
+    state, x = arguments()
+    jitted = jax.jit(step, in_shardings=pasted["in_shardings"](state=state, x=x))
+    assert layouts(shardc.from_jax(jitted, state, x)) == layouts(wanted)
+    assert "in_shardings(state=state, x=x)" in code
+
+
+def test_constraints_stand_at_their_lines() -> None:
+    """Weights split over the axis of the batch: what lies inside has to be said."""
+
+    def deep(w: Any, x: Any) -> Any:
+        def layer(h: Any, w: Any) -> Any:
+            return jnp.tanh(h @ w), None
+
+        return jax.lax.scan(layer, x, w)[0].sum()
+
+    array = jax.ShapeDtypeStruct
+    bare = shardc.from_jax(jax.jit(deep), array((3, 32, 32), "float32"), array((64, 32), "float32"))
+    bare = bare.annotate({}, mesh=Mesh({"data": 4}))
+    dots = [i.name for i in bare.module.instructions() if i.opcode == "dot"]
+    wanted = bare.annotate({"w": P(None, "data"), "x": P("data"), **dict.fromkeys(dots, P("data", None))})
+    plan = written(bare, wanted)
+    assert layouts(bare.annotate(plan.annotations())) == layouts(wanted)
+    inside = [s for s in plan.specs if s.kind == "value"]
+    code = plan.as_jax()
+    for s in inside:
+        assert Path(__file__).name in s.source
+        assert f"# {s.source}: x is what this line makes\n" in code
