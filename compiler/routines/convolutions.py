@@ -14,14 +14,14 @@ __all__ = ["write_convolution"]
 
 
 def write_convolution(writer: TableWriter, step: KernelStep) -> None:
-    """A convolution of floats of one type, by groups."""
+    """A convolution of floats, by groups."""
     i = step.instruction
     kind, roles = i.shape.dtype, Roles(i)
-    if any(b.shape.dtype is not kind or 0 in b.shape.dims for b in (*step.operands, *step.results)):
+    if any(0 in o.shape.dims for o in (*i.operands, i)):
         raise TooLarge
-    left = _patches(writer, roles, writer.view(step.operands[0]))
-    right = _filters(writer, roles, writer.view(step.operands[1]))
-    result = writer.view(step.results[0])
+    left = _patches(writer, roles, writer.operand(step, 0))
+    right = _filters(writer, roles, writer.operand(step, 1))
+    result = writer.result(step)
     sizes = [r.size for r in roles.rows]
     row = joint_stride(sizes, [result.strides[r.own] for r in roles.rows])
     step_of_feature = result.strides[roles.feature_dim]

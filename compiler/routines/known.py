@@ -11,9 +11,12 @@ KNOWN = frozenset(["broadcast", "concatenate", "convolution", "dot", "pad", "rev
 
 
 def may_be_table(lowered: Lowered) -> bool:
-    """Are there routines for all that a program does, if that is small?"""
+    """Are there routines for all that a program does, if that is small? They convert nothing."""
     return not lowered.once.steps and all(map(_is_known, lowered.steps))
 
 
 def _is_known(step: Step) -> bool:
-    return isinstance(step, BufferCopy) or (isinstance(step, KernelStep) and step.instruction.opcode in KNOWN)
+    if isinstance(step, KernelStep) and step.instruction.opcode in KNOWN:
+        i = step.instruction
+        return all(o.shape.dtype is i.shape.dtype for o in i.operands)
+    return isinstance(step, BufferCopy)

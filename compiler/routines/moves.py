@@ -11,30 +11,30 @@ __all__ = [
 
 
 def write_broadcast(writer: TableWriter, step: KernelStep) -> None:
-    to, source = writer.view(step.results[0]), writer.view(step.operands[0])
+    to, source = writer.result(step), writer.operand(step, 0)
     writer.move(to, source.broadcast(to.dims, step.instruction.attrs["dimensions"]))
 
 
 def write_transpose(writer: TableWriter, step: KernelStep) -> None:
-    source = writer.view(step.operands[0])
-    writer.move(writer.view(step.results[0]), source.permute(step.instruction.attrs["dimensions"]))
+    source = writer.operand(step, 0)
+    writer.move(writer.result(step), source.permute(step.instruction.attrs["dimensions"]))
 
 
 def write_slice(writer: TableWriter, step: KernelStep) -> None:
-    source = writer.view(step.operands[0])
-    writer.move(writer.view(step.results[0]), source.slice(step.instruction.attrs["slice"]))
+    source = writer.operand(step, 0)
+    writer.move(writer.result(step), source.slice(step.instruction.attrs["slice"]))
 
 
 def write_reverse(writer: TableWriter, step: KernelStep) -> None:
-    source = writer.view(step.operands[0])
-    writer.move(writer.view(step.results[0]), source.reverse(step.instruction.attrs["dimensions"]))
+    source = writer.operand(step, 0)
+    writer.move(writer.result(step), source.reverse(step.instruction.attrs["dimensions"]))
 
 
 def write_concatenate(writer: TableWriter, step: KernelStep) -> None:
-    to, (along,) = writer.view(step.results[0]), step.instruction.attrs["dimensions"]
+    to, (along,) = writer.result(step), step.instruction.attrs["dimensions"]
     begin = 0
-    for operand in step.operands:
-        source = writer.view(operand)
+    for number in range(len(step.operands)):
+        source = writer.operand(step, number)
         end = begin + source.dims[along]
         ranges = [(begin, end, 1) if d == along else (0, n, 1) for d, n in enumerate(to.dims)]
         writer.move(to.slice(ranges), source)
@@ -43,7 +43,7 @@ def write_concatenate(writer: TableWriter, step: KernelStep) -> None:
 
 def write_pad(writer: TableWriter, step: KernelStep) -> None:
     """The value everywhere, then the operand; negative edges cut elements off."""
-    to, source, value = (writer.view(b) for b in (step.results[0], *step.operands))
+    to, source, value = (writer.result(step), writer.operand(step, 0), writer.operand(step, 1))
     there, here = [], []
     for size, n, (low, _, gap) in zip(to.dims, source.dims, step.instruction.attrs["padding"], strict=True):
         every = gap + 1

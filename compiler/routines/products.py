@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardc.compiler.elements.dot_sides import DotSide, DotSides
-from shardc.compiler.lower.lowered import Buffer, KernelStep
+from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.routines.strided_view import StridedView, dense_strides
 from shardc.compiler.routines.writer import TableWriter, TooLarge
 
@@ -13,23 +13,23 @@ __all__ = ["write_dot"]
 
 
 def write_dot(writer: TableWriter, step: KernelStep) -> None:
-    """A product of floats of one type; sides that do not lie as matrices are copied before."""
+    """A product of floats; sides that do not lie as matrices are copied before."""
     i = step.instruction
     kind = i.shape.dtype
-    if any(b.shape.dtype is not kind for b in step.operands) or any(0 in b.shape.dims for b in step.operands):
+    if any(0 in o.shape.dims for o in i.operands):
         raise TooLarge
     sides = DotSides(i)
-    left, right = (_matrices(writer, b, side) for b, side in zip(step.operands, (sides.left, sides.right), strict=True))
+    left = _matrices(writer, writer.operand(step, 0), sides.left)
+    right = _matrices(writer, writer.operand(step, 1), sides.right)
     if right.strides[2] != kind.nbytes and right.dims[2] > 1:
         right = _copy(writer, right, right.dims)
     dims = (sides.batches, sides.m, sides.n)
-    to = writer.view(step.results[0]).rearrange(dims, dense_strides(dims, kind.nbytes))
+    to = writer.result(step).rearrange(dims, dense_strides(dims, kind.nbytes))
     writer.multiply(kind, to, left, right)
 
 
-def _matrices(writer: TableWriter, operand: Buffer, side: DotSide) -> StridedView:
-    """The operand as (batches, rows, columns)."""
-    view = writer.view(operand)
+def _matrices(writer: TableWriter, view: StridedView, side: DotSide) -> StridedView:
+    """An operand as (batches, rows, columns)."""
     parts = (side.batch, side.rows, side.columns)
     dims = tuple(side.size(part) for part in parts)
     strides = [side.joint_stride(part) for part in parts]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from shardc.collectives.call.call import BufferRef
-from shardc.compiler.lower.lowered import Buffer, BufferPlan
+from shardc.compiler.lower.lowered import Buffer, BufferPlan, KernelStep
 from shardc.compiler.routines.strided_view import StridedView, dense_strides
-from shardc.hlo.ir.types import DType
+from shardc.hlo.ir.types import DType, Shape
 from shardc.native.llvm.target import Target
 from shardc.native.memory.strided_copies import MAX_RANK, add_dimension, begin_strides
 from shardc.native.routines.products import ROWS, lanes
@@ -67,9 +67,17 @@ class TableWriter:
     calls: list[MoveCall | ClearCall | ProductCall] = field(default_factory=list)
     scratch_bytes: int = 0
 
-    def view(self, buffer: Buffer) -> StridedView:
-        """A whole array of the program."""
-        ref, shape = self.plan.ref(buffer), buffer.shape
+    def operand(self, step: KernelStep, number: int) -> StridedView:
+        """A whole operand."""
+        return self._view(step.operands[number], step.instruction.operands[number].shape)
+
+    def result(self, step: KernelStep) -> StridedView:
+        """The whole result of an operation that has one."""
+        return self._view(step.results[0], step.instruction.shape)
+
+    def _view(self, buffer: Buffer, shape: Shape) -> StridedView:
+        """The array in a buffer, which may have been made with other dimensions of as many elements."""
+        ref = self.plan.ref(buffer)
         element = shape.dtype.nbytes
         return StridedView(ref.space, ref.index, ref.offset, element, shape.dims, dense_strides(shape.dims, element))
 
