@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from shardc.compiler.cache.cache import bypasses_cache, code_settings, fetch_or_build, find_cached, module_key
+from shardc.compiler.cache.cache import bypasses_cache, code_settings, fetch_or_build, find_cached, link, module_key
 from shardc.compiler.emit.cpu_executable import build_executable
+from shardc.compiler.emit.templates import find_template
 from shardc.compiler.executable import Executable
 from shardc.compiler.targets import find_target, is_gpu
 from shardc.hlo.config import Config
@@ -59,10 +60,27 @@ def compile_module(
     if bypasses_cache(config):
         return build()
     require_computable(module, config.custom_calls)  # a cached object may call what this process does not have
+    if gpu is None and not profile and not config.tune and compile_remotely is None:
+        shared = _with_shared_code(module, config, machine, source)
+        if shared is not None:
+            return shared
     key = module_key(module, machine, *code_settings(config), profile, *(() if gpu is None else (gpu,)))
     # Before the entry is locked: the service may be on this computer, and have the same cache.
     given = compile_remotely() if compile_remotely is not None and find_cached(key, config) is None else None
     return fetch_or_build(key, config, build if given is None else lambda: given, source)
+
+
+def _with_shared_code(module: Module, config: Config, machine: Target, source: str) -> Executable | None:
+    """The executable of a program that has a template, whose code the cache has for all that differ in sizes alone."""
+    use = find_template(module)
+    if use is None:
+        return None
+    key = module_key(use.template, machine, *code_settings(config), "template")
+    template = fetch_or_build(key, config, lambda: build_executable(use.template, config, machine, counted=True))
+    executable = use.executable(template)
+    if executable is not None and source:
+        link(source, key, executable, config)
+    return executable
 
 
 def _build(module: Module, config: Config, machine: Target, profile: bool) -> Executable:

@@ -1,7 +1,8 @@
 """The cache of compiled executables on disk, by content.
 
 An executable lies under a key of the per-device program that it was made of. Links in front lead to it from keys of
-what that program came from, so that an unchanged source is neither read nor partitioned again.
+what that program came from, so that an unchanged source is neither read nor partitioned again. A link to the code of
+a template has with it what else there is to the program that shares it.
 
 The folder has a limit of size (`evict`). Entries are written atomically and checked when read; a damaged one is
 compiled again. A directory that cannot be written costs one warning, never a failure. A lock lets the ranks of a job
@@ -43,6 +44,7 @@ __all__ = [
     "find_cached",
     "find_linked",
     "kernel_digest",
+    "link",
     "module_key",
     "source_key",
 ]
@@ -145,13 +147,23 @@ def find_cached(key: str, config: Config) -> Executable | None:
 
 def find_linked(source: str, config: Config) -> Executable | None:
     """The executable that a link leads to from the key ``source``."""
-    link = _link(source, config)
+    path = _link(source, config)
     try:
-        key = _under(source, link.read_bytes()) or b""
+        key, _, own = (_under(source, path.read_bytes()) or b"").partition(b"\n")
     except OSError:
         return None
-    mark_used(link)
-    return _read(_path(key.decode(), config)) if _KEY.fullmatch(key) else None
+    mark_used(path)
+    found = _read(_path(key.decode(), config)) if _KEY.fullmatch(key) else None
+    if found is None or not own:
+        return found
+    program = _parsed(own, path)
+    return None if program is None else replace(program, objects=found.objects, seconds=found.seconds)
+
+
+def link(source: str, key: str, executable: Executable, config: Config) -> None:
+    """Link from the key ``source`` to the entry ``key``, whose code is that of ``executable``."""
+    own = to_bytes(replace(executable, objects=()))
+    _write(_link(source, config), _named(source, key.encode() + b"\n" + own))
 
 
 def fetch_object(text: str, target: Target, config: Config, make: Callable[[], bytes]) -> bytes:
@@ -194,14 +206,18 @@ def _read(path: Path) -> Executable | None:
         data = _under(path.stem, path.read_bytes())
     except OSError:
         return None
-    if data is None:
-        return None
-    try:
-        found = read_bytes(data, str(path))
-    except InputError:
+    found = None if data is None else _parsed(data, path)
+    if found is None:
         return None
     mark_used(path)
     return replace(found, seconds={"cache": 0.0})
+
+
+def _parsed(data: bytes, path: Path) -> Executable | None:
+    try:
+        return read_bytes(data, str(path))
+    except InputError:
+        return None
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -19,7 +19,10 @@ __all__ = ["CpuKernel"]
 
 
 class CpuKernel:
-    """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number."""
+    """A function being filled: the instruction, a pointer per operand leaf and per result leaf, the device number.
+
+    A ``counted`` one computes only the first ``count`` elements, an argument in front of the device's number.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,8 @@ class CpuKernel:
         target: Target,
         emit_program: EmitProgram,
         tuning: Tuning = DEFAULT,
+        *,
+        counted: bool = False,
     ) -> None:
         self.function = function
         self.instruction = instruction
@@ -40,6 +45,7 @@ class CpuKernel:
         self.operands: list[ir.Value] = list(function.args[: len(shapes)])
         self.results: list[ir.Value] = list(function.args[len(shapes) : end])
         self.device: ir.Value = function.args[-1]
+        self.count: ir.Value | None = function.args[-2] if counted else None
 
     def pointers(self) -> dict[Instruction, ir.Value]:
         """Where each (array) operand lies."""

@@ -42,11 +42,11 @@ def emit_fusion(kernel: CpuKernel, computation: Computation) -> None:
 
 def _maps(kernel: CpuKernel, leaves: Sequence[Instruction], elements: Sequence[Element]) -> None:
     """Loop nests that fill the results with ``elements``, which read ``leaves``; in chunks if there is much to do."""
-    count = map_chunks(kernel.instruction, kernel.tuning)
+    count = map_chunks(kernel.instruction, kernel.tuning) if kernel.count is None else 1
 
     def fill(k: CpuKernel, e: CpuEmitter, span: ChunkSpan | None) -> None:
         for run in _nests(k, elements):
-            emit_map(e, run[0].shape.dims, run, span=span)
+            emit_map(e, run[0].shape.dims, run, span=span, count=k.count)
         e.finish()
 
     def emit(part: PhaseKernel) -> None:

@@ -19,7 +19,7 @@ from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.native.llvm.target import Target, host_target
-from shardc.native.math.vector import I32, PTR
+from shardc.native.math.vector import I32, I64, PTR
 
 __all__ = ["SPECIAL", "define_kernel"]
 
@@ -31,6 +31,8 @@ def define_kernel(
     emit_program: EmitProgram,
     target: Target | None = None,
     tuning: Tuning = DEFAULT,
+    *,
+    counted: bool = False,
 ) -> ir.Function:
     """Define the function ``name`` in ``module`` that computes ``instruction``; ``emit_program`` makes what it calls.
 
@@ -38,6 +40,8 @@ def define_kernel(
     row-major and aligned to their elements; results of ``tuning.streamed`` bytes and more start at multiples of 64.
     A result may lie in an operand's memory only where element k of the result reads nothing of that operand but
     element k, or where the op updates its operand 0 (scatter, dynamic-update-slice; triangular-solve: operand 1).
+    A ``counted`` function has an ``i64 count`` before the device's number: how many elements there are of its operands
+    and results that are no scalars, and have one dimension. Only for what is computed element by element.
     Raises UnsupportedError for what has no native code.
     """
     for shape in instruction.shape.leaves():
@@ -45,9 +49,10 @@ def define_kernel(
             raise UnsupportedError(f"{instruction.opcode} gives {shape}", where=f"%{instruction.name}")
     leaves = sum(1 for o in instruction.operands for _ in o.shape.leaves())
     results = sum(1 for _ in instruction.shape.leaves())
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR] * (leaves + results) + [I32]), name)
+    kinds = [*[PTR] * (leaves + results), *([I64] if counted else []), I32]
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
     function.attributes.add("nounwind")
-    kernel = CpuKernel(function, instruction, target or host_target(), emit_program, tuning)
+    kernel = CpuKernel(function, instruction, target or host_target(), emit_program, tuning, counted=counted)
     SPECIAL.get(instruction.opcode, emit_elements)(kernel)
     return function
 

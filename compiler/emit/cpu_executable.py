@@ -42,16 +42,24 @@ def build_executable(
     profile: bool = False,
     tuning: Tuning = DEFAULT,
     whole: bool = False,
+    counted: bool = False,
 ) -> Executable:
     """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
     nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
-    says how the program is cut into kernels. ``whole``: in one object, however large. A small program that only moves
+    says how the program is cut into kernels. ``whole``: in one object, however large. ``counted``: as `emit_step` says,
+    for a program whose arrays all have one dimension, of the same size, or are scalars. A small program that only moves
     and multiplies is a table for an object that others have too, where nothing asks for kernels of its own."""
     require_computable(module, config.custom_calls)
     clock = Clock()
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
     clock.mark("lower")
-    if kernels is None and tuning == DEFAULT and symbol == SYMBOL and not profile and may_be_table(lowered):
+    if (
+        kernels is None
+        and tuning == DEFAULT
+        and symbol == SYMBOL
+        and not (profile or counted)
+        and may_be_table(lowered)
+    ):
         table = _table(module, lowered, machine, config, clock)
         if table is not None:
             return table
@@ -59,9 +67,8 @@ def build_executable(
     with Compilation(machine, config.num_threads or usable_cores()) as compilation:
         first = new_module(module.name, machine)
         parts = Parts(first, lambda: new_module(module.name, machine), compilation.add)
-        emit_step(
-            first, lowered, kernels or partial(emit_kernel, target=machine), symbol, probe, None if whole else parts
-        )
+        kernels = kernels or partial(emit_kernel, target=machine, counted=counted)
+        emit_step(first, lowered, kernels, symbol, probe, None if whole else parts, counted=counted)
         parts.close()
         clock.mark("emit")
         objects = compilation.objects(first)

@@ -18,7 +18,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["describe_program"]
+__all__ = ["argument_specs", "describe_program", "result_specs"]
 
 
 def describe_program(module: Module, lowered: Lowered) -> Executable:
@@ -32,8 +32,8 @@ def describe_program(module: Module, lowered: Lowered) -> Executable:
         objects=(),
         symbol="",
         num_devices=_num_devices(module),
-        arguments=_argument_specs(module),
-        results=_result_specs(module),
+        arguments=argument_specs(module),
+        results=result_specs(module),
         arena_bytes=lowered.plan.arena_bytes,
         constants=lowered.constants.data,
         collectives=collectives,
@@ -77,14 +77,14 @@ def _donated(module: Module) -> tuple[int, ...]:
     return tuple(sorted({a.parameter for a in module.aliases} | set(module.donors)))
 
 
-def _argument_specs(module: Module) -> tuple[ArraySpec, ...]:
+def argument_specs(module: Module) -> tuple[ArraySpec, ...]:
     names = module.arg_names or ("",) * len(module.parameters)
     local = [(n, s) for n, p in zip(names, module.parameters, strict=True) for s in array_leaves(p.shape.plain)]
     shardings = [s for p in module.parameters for s in _shardings(p.sharding, len(array_leaves(p.shape)))]
     return _array_specs(module, "global_parameters", local, shardings)
 
 
-def _result_specs(module: Module) -> tuple[ArraySpec, ...]:
+def result_specs(module: Module) -> tuple[ArraySpec, ...]:
     root = module.entry.root
     shapes = array_leaves(root.shape.plain)
     names = module.result_names if len(module.result_names) == len(shapes) else ("",) * len(shapes)

@@ -24,14 +24,20 @@ _STACK = 1 << 20
 
 
 def emit_kernel(
-    module: ir.Module, instruction: Instruction, name: str, target: Target | None = None, tuning: Tuning = DEFAULT
+    module: ir.Module,
+    instruction: Instruction,
+    name: str,
+    target: Target | None = None,
+    tuning: Tuning = DEFAULT,
+    *,
+    counted: bool = False,
 ) -> ir.Function:
     """Define the function ``name`` in ``module`` that computes ``instruction``, as `define_kernel` says; called
     computations with loops and arrays become programs of their own.
 
     Example: ``emit_kernel(module, add, "k0")`` for ``add = f32[8] add(x, y)`` defines ``void k0(ptr, ptr, ptr, i32)``.
     """
-    return define_kernel(module, instruction, name, emit_program, target, tuning)
+    return define_kernel(module, instruction, name, emit_program, target, tuning, counted=counted)
 
 
 def emit_program(module: ir.Module, computation: Computation) -> CalledProgram:

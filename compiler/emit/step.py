@@ -44,18 +44,29 @@ def emit_step(
     name: str = SYMBOL,
     probe: Probe | None = None,
     parts: Parts | None = None,
+    *,
+    counted: bool = False,
 ) -> ir.Function:
     """Add the step function of ``lowered`` and its kernels to ``module``; the ABI is in `compiler/executable.py`.
 
     With a ``probe`` the step notes the time behind each kernel, copy and collective. With ``parts``, of which
-    ``module`` is the first, kernels may be in others.
+    ``module`` is the first, kernels may be in others. A ``counted`` step has as its constants the number of elements
+    that there are of each array that is no scalar: an i64, which its kernels, counted ones, are told.
     """
     kernels = KernelSet(module, emit_kernel, "" if name == SYMBOL else f"{name}.", parts)
-    return _StepEmitter(module, lowered, kernels, name, probe).emit()
+    return _StepEmitter(module, lowered, kernels, name, probe, counted).emit()
 
 
 class _StepEmitter:
-    def __init__(self, module: ir.Module, lowered: Lowered, kernels: KernelSet, name: str, probe: Probe | None) -> None:
+    def __init__(
+        self,
+        module: ir.Module,
+        lowered: Lowered,
+        kernels: KernelSet,
+        name: str,
+        probe: Probe | None,
+        counted: bool,
+    ) -> None:
         self._lowered = lowered
         self._probe = probe
         self._kernels = kernels
@@ -66,6 +77,7 @@ class _StepEmitter:
         move = ir.FunctionType(PTR, [PTR, PTR, I64])
         self._memmove = module.globals.get("memmove") or ir.Function(module, move, "memmove")
         self._builder = ir.IRBuilder(self._function.append_basic_block("entry"))
+        self._count = self._builder.load(self._constants, typ=I64) if counted else None
         self._resume: list[tuple[int, ir.Block]] = []
         self._hosts = {step: number for number, step in enumerate(lowered.hosts)}
 
@@ -148,7 +160,8 @@ class _StepEmitter:
             return
         function = self._kernels.function(step.instruction)
         places = [self._address(b) for b in (*step.operands, *step.results)]
-        self._builder.call(function, [*places, self._device])
+        count = [] if self._count is None else [self._count]
+        self._builder.call(function, [*places, *count, self._device])
         self._passed(step, function.name)
 
     def _passed(self, step: Step, kernel: str = "") -> None:
@@ -169,6 +182,8 @@ class _StepEmitter:
         if plan.ref(step.source) == plan.ref(step.target) or not step.target.nbytes:
             return
         size = ir.Constant(I64, step.target.nbytes)
+        if self._count is not None and step.target.shape.rank:
+            size = self._builder.mul(self._count, ir.Constant(I64, step.target.shape.dtype.nbytes))
         self._builder.call(self._memmove, [self._address(step.target), self._address(step.source), size])
         self._passed(step, "memmove")
 

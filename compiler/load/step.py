@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def load_step(
     machine = host_target()
     need_machine(executable, executable.target)
     if executable.symbol == ROUTINE_STEP:
-        loaded = _load_routines(executable.objects)
+        loaded = _linked_objects().load(executable, {})
         threads = step_pool(machine, config) if executable.num_devices > 1 else None
         address = loaded.address(ROUTINE_STEP)
         return LoadedStep(address, STEP(address), loaded, threads)
@@ -80,15 +81,28 @@ def load_step(
     if threads is not None and PARALLEL in needed:
         log = chunk_log(threads) if executable.profile is not None else None
         addresses[PARALLEL] = threads.address() if log is None else log.address
-    loaded = load_object(executable.objects, [executable.symbol], addresses)
+    loaded = _linked_objects().load(executable, addresses)
     address = loaded.address(executable.symbol)
     return LoadedStep(address, STEP(address), loaded, threads, log)
 
 
-@lru_cache(maxsize=4)
-def _load_routines(objects: tuple[bytes, ...]) -> Loaded:
-    """The routines in this process: all programs that are tables have the same."""
-    return load_object(objects, [ROUTINE_STEP])
+class _LinkedObjects:
+    """What is linked into this process, as long as somebody uses it: executables of the same code share it."""
+
+    def __init__(self) -> None:
+        self._loaded: WeakValueDictionary[object, Loaded] = WeakValueDictionary()
+
+    def load(self, executable: Executable, addresses: Mapping[str, int]) -> Loaded:
+        key = (executable.objects, executable.symbol, tuple(sorted(addresses.items())))
+        found = self._loaded.get(key)
+        if found is None:
+            found = self._loaded[key] = load_object(executable.objects, [executable.symbol], addresses)
+        return found
+
+
+@cache
+def _linked_objects() -> _LinkedObjects:
+    return _LinkedObjects()
 
 
 def need_machine(executable: Executable, made_for: str) -> None:

@@ -73,15 +73,20 @@ def emit_map(
     outputs: Sequence[MapOutput],
     frame: Frame | None = None,
     span: ChunkSpan | None = None,
+    count: ir.Value | None = None,
 ) -> None:
     """Fill, for every index below ``dims``, that element of each output; the loops go into ``frame``.
 
-    With ``span`` only those chunks' part of the indices is done; the first one does all where `can_cut` says no.
+    With ``span`` only those chunks' part of the indices is done; the first one does all where `can_cut` says no. With
+    ``count`` there is one dimension, or none, and only so many of its elements, an i64 value, at least one.
     """
     if 0 in dims:
         return
     nest = _Nest.of(e, dims, outputs)
     frame = frame or e.entry
+    if count is not None and dims:
+        nest.emit_counted(frame, count)
+        return
     guard: IfBlock | None = None
     share: tuple[ir.Value, ir.Value] | None = None
     cut = None if span is None else nest.cut(span.count)
@@ -222,6 +227,24 @@ class _Nest:
         if any(self.body.streams):
             start.builder.fence("seq_cst")
 
+    def emit_counted(self, frame: Frame, count: ir.Value) -> None:
+        """The loop over elements, of which there are ``count``: whole vectors, then one of which some lanes exist."""
+        level = self.lanes
+        assert level is not None and not self.outer and self.across is None and not self.columns
+        b = frame.builder
+        whole = b.and_(count, constant(I64, -level.unit))
+        some = IfBlock(frame, b.icmp_unsigned("!=", whole, constant(I64, 0)))
+        self._row(_LoopRun(some.frame, 0, whole, level.unit))
+        some.close()
+        if level.unit == 1:
+            return
+        past = self.e.source.loop(level.size + 1)
+        self.e.bind(past, Val((count,), frame))
+        left = Expr.of(past) - counter_of(level.group)
+        rest = IfBlock(frame, b.icmp_unsigned("<", whole, count))
+        self._row(_LoopRun(rest.frame, whole, count, level.unit, mask=(Rest(left, 1, level.size + 2),)))
+        rest.close()
+
     def _row(self, run: _LoopRun) -> None:
         """The innermost loop: whole vectors, or one masked vector for the rest."""
         assert self.lanes is not None
@@ -256,6 +279,8 @@ class _Nest:
     def _width(self, run: _LoopRun) -> tuple[int, Mask]:
         """Lanes of a step, and which of them exist."""
         assert self.lanes is not None
+        if run.mask:
+            return run.unit, run.mask
         lanes = min(self.lanes.unit, power_above(run.unit))
         return lanes, () if lanes == run.unit else (Rest(counter_of(self.lanes.group), 0, self.lanes.size),)
 
@@ -301,13 +326,15 @@ class _Nest:
 
 @dataclass
 class _LoopRun:
-    """A part of a loop whose steps are all of one size: from ``begin`` up to ``end`` in steps of ``unit``."""
+    """A part of a loop whose steps are all of one size: from ``begin`` up to ``end`` in steps of ``unit``, of which
+    those elements exist that ``mask`` says, if it is known only at run time which."""
 
     frame: Frame
     begin: int | ir.Value
     end: int | ir.Value
     unit: int
     guard: IfBlock | None = None
+    mask: Mask = ()
 
     def close(self) -> None:
         if self.guard is not None:
