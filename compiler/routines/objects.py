@@ -7,6 +7,7 @@ from shardc.compiler.cache.sources import source_digest
 from shardc.hlo.config import Config
 from shardc.native.llvm.jit import compile_ir
 from shardc.native.llvm.target import Target
+from shardc.native.memory.transposing import transposing_module
 
 __all__ = ["routine_objects"]
 
@@ -15,6 +16,7 @@ def routine_objects(target: Target, config: Config) -> tuple[bytes, ...]:
     """The objects to be linked together, the step's last; from the cache on disk, if they are there."""
     key = source_digest()
     return (
+        fetch_object(f"transposing {key}", target, config, lambda: compile_ir(transposing_module(target), target)),
         fetch_object(f"products {key}", target, config, lambda: _products(target)),
         fetch_object(f"routine step {key}", target, config, lambda: _step(target)),
     )

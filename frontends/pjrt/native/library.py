@@ -41,6 +41,7 @@ from shardc.native.llvm.jit import Loaded, compile_ir, load_object
 from shardc.native.llvm.target import Target, host_target
 from shardc.native.lowlevel.builtins import symbol_of
 from shardc.native.lowlevel.module import compile_functions
+from shardc.native.memory.transposing import transposing_module
 from shardc.native.threads import meeting
 
 __all__ = ["Library", "error_code_of", "library", "library_ir"]
@@ -188,7 +189,11 @@ def library(cache_dir: Path) -> Library:
     """The native code, with its object kept in a folder. There is one in a process."""
     machine = host_target()
     config = Config(cache_dir=cache_dir)
-    code = fetch_object(_key(), machine, config, lambda: compile_ir(library_ir(machine), machine))
+    key = _key()
+    code = [
+        fetch_object(key, machine, config, lambda: compile_ir(library_ir(machine), machine)),
+        fetch_object(f"{key} transposing", machine, config, lambda: compile_ir(transposing_module(machine), machine)),
+    ]
     return Library(load_object(code, _exports(), _interpreter()))
 
 

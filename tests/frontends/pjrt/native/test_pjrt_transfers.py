@@ -52,6 +52,40 @@ def test_arrays_come_and_go_in_any_strides(dtype: str) -> None:
             client.destroy(buffer)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8", "c16"])
+def test_drawn_views_come_and_go_in_any_layout(dtype: str, record_property: Any) -> None:
+    seed = 20
+    record_property("seed", seed)
+    client, rng = caller(), np.random.default_rng(seed)
+    for _ in range(25):
+        rank = int(rng.integers(1, 5))
+        most = {1: 5000, 2: 150, 3: 40, 4: 12}[rank]
+        whole = np.array(rng.integers(0, 100, rng.integers(1, most, rank)), dtype)
+        if rank == 2 and rng.integers(2):  # whole cache lines
+            whole = np.array(rng.integers(0, 100, rng.integers(1, 4, 2) * 64), dtype)
+        steps = tuple(slice(int(rng.integers(0, 2)), None, int(rng.choice([1, 1, 1, 2, -1]))) for _ in range(rank))
+        value = whole.transpose(rng.permutation(rank))[steps]
+        case = f"{dtype} {value.shape} in strides {value.strides}"
+        buffer, done = client.put(value)
+        client.release_event(done)
+        np.testing.assert_array_equal(client.get(buffer), value, case)
+        major = tuple(int(d) for d in rng.permutation(rank))
+        into = np.empty([value.shape[d] for d in major], dtype)
+        client.get(buffer, tiled(major[::-1]), into)
+        np.testing.assert_array_equal(into, value.transpose(major), f"{case} to {major}")
+        client.destroy(buffer)
+
+
+def test_a_large_transposition_is_written_past_the_caches() -> None:
+    client, rng = caller(), np.random.default_rng(5)
+    value = rng.integers(0, 1000, (1984, 1100), "i4").T  # rows of whole cache lines, with columns beside the last block
+    assert value.nbytes > 8 << 20
+    buffer, done = client.put(value)
+    client.release_event(done)
+    np.testing.assert_array_equal(client.get(buffer), value)
+    client.destroy(buffer)
+
+
 def test_the_host_says_how_it_wants_an_array() -> None:
     client, rng = caller(), np.random.default_rng(4)
     value = rng.integers(0, 1000, (3, 17, 20), "i4")
