@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.stablehlo.mlir.bytecode import types_in_bytecode
 
 __all__ = ["BorderArray", "ProgramBorder", "border_of", "mentions_border"]
 
-#: Words of attributes that a `BorderArray` holds, and of operations that make tokens; a program without them has
-#: nothing but plain arrays at its border, or tokens that it was given.
-_WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode", b"create_token", b"after_all")
+#: Words of attributes that a `BorderArray` holds.
+_WORDS = (b"jax.token", b"mhlo.memory_kind", b"mhlo.layout_mode")
+
+#: How bytecode of a portable artifact has the type of tokens: type 22 of its dialect.
+_TOKEN_TYPE = bytes([22 << 1 | 1])
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class ProgramBorder:
 
 def mentions_border(code: bytes) -> bool:
     """May `border_of` find something?"""
-    return any(word in code for word in _WORDS)
+    return any(word in code for word in _WORDS) or _TOKEN_TYPE in types_in_bytecode(code)
 
 
 def border_of(plain: Mapping[str, Any]) -> ProgramBorder:

@@ -50,6 +50,7 @@ def one_device():
     kept = jnp.ones((3, 5))
     note("donated for nothing", jax.jit(lambda x: x.sum(), donate_argnums=0)(kept))
     found["gone"] = np.array([donated.is_deleted(), kept.is_deleted()])
+    note("beside a token", jax.jit(lambda x, t: (x + 1, t))(x, lax.create_token(None))[0])
     with jax.enable_x64(True):
         note("wide", jnp.arange(3) * 1.5)
 
