@@ -9,6 +9,7 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.linalg.lapack import emit_lapack, fill_zeros
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.executable import custom_call_symbol
+from shardc.hlo.ir.custom_calls import SINK
 from shardc.hlo.ir.lapack import LAPACK
 from shardc.native.math.vector import I8, I64, PTR, constant
 
@@ -19,9 +20,12 @@ _STATUS_BYTES = 64
 
 
 def emit_custom_call(kernel: CpuKernel) -> None:
-    """LAPACK's routines by their rows; any other target calls the symbol that stands for it."""
-    if kernel.instruction.attrs["custom_call_target"] in LAPACK:
+    """LAPACK's routines by their rows; a sink does nothing; any other target calls the symbol that stands for it."""
+    target = kernel.instruction.attrs["custom_call_target"]
+    if target in LAPACK:
         emit_lapack(kernel)
+    elif target == SINK:
+        kernel.emitter({}).finish()
     else:
         _call_user(kernel)
 

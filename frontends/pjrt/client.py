@@ -157,6 +157,8 @@ class Clients:
         config = client.processes.config
         build = placement.build if executable is None else lambda _: executable
         compiled = compile_jaxlib_program(code, options, config, build)
+        if executable is None:
+            compiled.program.tell_shardings()
         here = [(n, i) for n, i in enumerate(ids) if i in client.memories]
         local = [(address_of(client.devices[i]), n) for n, i in here]
         handle = self._handles.add(compiled, ids, local)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.pjrt.border import ProgramBorder, border_of, mentions_border
+from shardc.frontends.pjrt.callbacks import drop_inspections, mentions_inspections, tell_shardings
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
@@ -53,8 +54,8 @@ class JaxlibProgram:
         return hashlib.sha256(f"pjrt {parts}\n".encode() + self.code).hexdigest()
 
     @cached_property
-    def source(self) -> SourceProgram:
-        """The global program, ready for propagation."""
+    def _asking(self) -> SourceProgram:
+        """The global program, ready for propagation, with the calls that ask for shardings."""
         from shardc.hlo.stablehlo.reader import module_from_plain
 
         module, _ = module_from_plain(self._plain, "")
@@ -69,6 +70,17 @@ class JaxlibProgram:
         return SourceProgram(
             module, original=self.code, config=self.config, content=self.content, strict_interface=True
         )
+
+    @cached_property
+    def source(self) -> SourceProgram:
+        """The global program, ready for propagation."""
+        asking = self._asking
+        return replace(asking, module=drop_inspections(asking.module)) if mentions_inspections(self.code) else asking
+
+    def tell_shardings(self) -> None:
+        """Tell those who ask for them how values are sharded: functions of the process that made the program."""
+        if mentions_inspections(self.code):
+            tell_shardings(self._asking.propagate().module)
 
     @cached_property
     def partitioned(self) -> PartitionedProgram:

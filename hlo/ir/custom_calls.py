@@ -19,11 +19,13 @@ __all__ = [
     "DATA_FLOW_EDGE",
     "FUNCTION_EDGE",
     "GLOBAL_TO_LOCAL",
+    "INSPECTION",
     "LOCAL_TO_GLOBAL",
     "MARKERS",
     "PROPAGATION_BARRIER",
     "RESHARD",
     "SHARDING_GROUP",
+    "SINK",
     "CustomCall",
     "CustomCalls",
     "Expand",
@@ -115,6 +117,13 @@ MARKERS = frozenset(
 CALLBACKS = ("xla_ffi_python_cpu_callback", "xla_ffi_partitioned_python_cpu_callback")
 #: Calls that compare their operands and fail the run where they differ.
 CHECKS = frozenset({"check.expect_eq", "check.expect_almost_eq", "check.expect_close"})
+
+
+#: A call that asks for the sharding of its operand (``jax.debug.inspect_array_sharding``), by addresses in the process
+#: that made the program.
+INSPECTION = "InspectSharding"
+#: A call that does nothing, so that its operand is computed (``jax.lax.dce_sink``).
+SINK = "dce_sink"
 
 
 def has_manual_computation(module: Module) -> bool:

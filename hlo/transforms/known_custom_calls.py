@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.build import Builder
-from shardc.hlo.ir.custom_calls import CALLBACKS, CHECKS, MARKERS, CustomCalls, Expand
+from shardc.hlo.ir.custom_calls import CALLBACKS, CHECKS, INSPECTION, MARKERS, SINK, CustomCalls, Expand
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.lapack import LAPACK, PREFIXES, attributes_of
 from shardc.hlo.ir.types import tuple_shape
@@ -153,13 +153,13 @@ def require_new(custom_calls: CustomCalls) -> None:
 
 def is_known(target: str) -> bool:
     """Does shardc compile the custom call itself?"""
-    return target in LAPACK or target in _EXPANSIONS or target in MARKERS or target.startswith("check.")
+    return target in LAPACK or target in _EXPANSIONS or target in (*MARKERS, SINK) or target.startswith("check.")
 
 
 def known_targets(custom_calls: CustomCalls = MappingProxyType({})) -> list[str]:
     """What an error lists: names, LAPACK's in one pattern."""
     routines = sorted({t[8:].removesuffix("_ffi") for t in LAPACK})
-    return [*sorted({*MARKERS, *CHECKS, *_EXPANSIONS, *custom_calls}), f"lapack_[sdcz]({'|'.join(routines)})_ffi"]
+    return [*sorted({*MARKERS, *CHECKS, SINK, *_EXPANSIONS, *custom_calls}), f"lapack_[sdcz]({'|'.join(routines)})_ffi"]
 
 
 _OTHER_PLATFORMS = re.compile(
@@ -178,6 +178,9 @@ def unknown_call(
     target = call.attrs["custom_call_target"]
     if needs:
         return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=_WAYS)
+    if target == INSPECTION:
+        fix = "remove it: `shardc explain` tells shardings; with JAX_PLATFORMS=shardc it is answered"
+        return UnsupportedError("jax.debug.inspect_array_sharding asks the compiler", where=call.place, fix=fix)
     if _CALLBACK.match(target):
         title = dict(call.attrs.get("frontend_attributes", ())).get("callback")
         called = f" ({title})" if title else ""

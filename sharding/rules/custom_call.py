@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from shardc.hlo.ir.custom_calls import INSPECTION, SINK
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.lapack import LAPACK, attributes_of
 from shardc.sharding.rules.elementwise import pointwise
@@ -28,7 +29,8 @@ _BATCH_ATTRIBUTE = "num_batch_dims"
 
 _POINTWISE = frozenset(
     {
-        "InspectSharding",
+        INSPECTION,
+        SINK,
         "LayoutConstraint",
         "MoveToDevice",
         "MoveToHost",

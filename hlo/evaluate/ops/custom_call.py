@@ -15,7 +15,7 @@ from shardc.hlo.evaluate.ops.manual import to_global, to_local
 from shardc.hlo.evaluate.ops.processes import run_processes
 from shardc.hlo.evaluate.values import Value
 from shardc.hlo.ir.callbacks import is_callback
-from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS
+from shardc.hlo.ir.custom_calls import ENTER_MANUAL, LEAVE_MANUAL, MARKERS, SINK
 from shardc.hlo.ir.ir import Instruction, has_side_effect
 from shardc.hlo.ir.lapack import LAPACK, attributes_of
 from shardc.hlo.transforms.expand_lapack_layouts import has_other_layouts
@@ -50,6 +50,7 @@ _TARGETS: Mapping[str, Meaning] = MappingProxyType(
         **dict.fromkeys(sorted(MARKERS), _marker),
         **dict.fromkeys(LAPACK, _lapack),
         **checks.MEANINGS,
+        SINK: lambda m, i, operands: (),
         "interpreter.run_parallel": run_processes,
     }
 )

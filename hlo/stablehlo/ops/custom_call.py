@@ -39,8 +39,6 @@ def convert_custom_call(op: MlirOp) -> Sequence[Instruction]:
     if target == _CUSTOM_PARTITIONING:
         why = "custom_partitioning hands XLA Python functions, which are not in the module"
         raise op.unsupported(why, "call the plain function: shardc partitions it itself")
-    if target == "InspectSharding":
-        raise op.unsupported("jax.debug.inspect_array_sharding asks XLA", "remove it: `shardc explain` tells shardings")
     if target == "ragged_all_to_all":
         return _ragged_all_to_all(op)
     if target == "xla.sdy.FuncResultSharding":

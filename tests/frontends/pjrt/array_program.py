@@ -82,6 +82,35 @@ def sharded():
     note("several at once", [jax.device_put(a[i], d) * i for i, d in enumerate(jax.devices())])
 
 
+def looked_at():
+    mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    a = jax.device_put(np.arange(32.0, dtype=np.float32).reshape(8, 4), NamedSharding(mesh, P("x", "y")))
+    seen = []
+    look = partial(jax.debug.inspect_array_sharding, callback=lambda s: seen.append(str(s.spec)))
+
+    def in_loop(c, _):
+        look(c)
+        return c * 2, None
+
+    def whole(x):
+        y = lax.scan(in_loop, jnp.sin(x), None, length=3)[0].T @ x
+        look(y)
+        lax.dce_sink(y, prevent_mlir_dce=True)
+        return x + 1
+
+    def shard(x):
+        look(x)
+        return x
+
+    note("looked at", jax.jit(whole)(a))
+    jax.jit(jax.shard_map(shard, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(a)
+    jax.jit(jax.shard_map(shard, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))(a)
+    assert len(seen) == 4
+    found["shardings seen"] = np.frombuffer(" ".join(seen).encode(), np.uint8)
+    text = jax.jit(whole).lower(a).compile().as_text()
+    assert "dce_sink" in text and "dot(" in text, text
+
+
 def manual():
     mesh = jax.make_mesh((4, 2), ("x", "y"))
     f = partial(jax.shard_map, mesh=mesh, in_specs=P("x", "y"))
@@ -108,5 +137,6 @@ def manual():
 
 one_device()
 sharded()
+looked_at()
 manual()
 np.savez(sys.argv[1], **found)
