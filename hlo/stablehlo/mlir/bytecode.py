@@ -21,7 +21,7 @@ def types_in_bytecode(code: bytes) -> Iterator[bytes]:
     if not code.startswith(_MAGIC):
         return
     sections = dict(_sections(code))
-    at, sizes = sections[_TYPES], _Numbers(code, sections[_SIZES])
+    at, sizes = sections[_TYPES], _BytecodeNumbers(code, sections[_SIZES])
     attributes, types = sizes.next(), sizes.next()
     seen = 0
     while seen < attributes + types:
@@ -35,11 +35,11 @@ def types_in_bytecode(code: bytes) -> Iterator[bytes]:
 
 def _sections(code: bytes) -> Iterator[tuple[int, int]]:
     """Number and first byte of each section."""
-    header = _Numbers(code, len(_MAGIC))
+    header = _BytecodeNumbers(code, len(_MAGIC))
     header.next()  # the version
     at = code.index(0, header.at) + 1  # who wrote it
     while at < len(code):
-        numbers = _Numbers(code, at + 1)
+        numbers = _BytecodeNumbers(code, at + 1)
         size = numbers.next()
         start = numbers.at
         if code[at] & _ALIGNED:
@@ -49,7 +49,7 @@ def _sections(code: bytes) -> Iterator[tuple[int, int]]:
         at = start + size
 
 
-class _Numbers:
+class _BytecodeNumbers:
     """Reads numbers of one to nine bytes: zeros at the end of the first byte say how many follow it."""
 
     def __init__(self, code: bytes, at: int) -> None:
