@@ -21,6 +21,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
 from shardc.partitioner.options import Choice, PartitionOptions
+from shardc.sharding.notations.device_count import device_count
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
@@ -64,8 +65,6 @@ class SourceProgram:
     @property
     def num_devices(self) -> int:
         """How many devices the program is for: its mesh's, or as many as its shardings or its header say."""
-        from shardc.sharding.notations.tile_assignments import device_count
-
         return device_count(self.module)
 
     @property

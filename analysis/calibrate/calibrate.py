@@ -32,11 +32,11 @@ from shardc.costs.machines.measured import (
     Rates,
     StepCost,
     cpu_name,
-    usable_cores,
 )
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
 from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.native.threads.cores import usable_cores
 
 __all__ = ["CalibrationClock", "Effort", "calibrate"]
 

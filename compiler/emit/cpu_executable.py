@@ -16,13 +16,13 @@ from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning
 from shardc.compiler.measured import program_key
 from shardc.compiler.routines.known import may_be_table
 from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.costs.machines.measured import usable_cores
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.llvm.jit import Compilation, new_module
 from shardc.native.llvm.target import Target
 from shardc.native.routines.records import ROUTINE_STEP
+from shardc.native.threads.cores import usable_cores
 
 if TYPE_CHECKING:
     from shardc.compiler.emit.probe import Probe

@@ -18,13 +18,13 @@ from shardc.compiler.lower.lowered import Lowered, memory_analysis
 from shardc.compiler.measured import program_key
 from shardc.compiler.profile import ProfilePlan
 from shardc.compiler.tuning import DEFAULT, Tuning
-from shardc.costs.machines.measured import usable_cores
 from shardc.hlo.config import Config
 from shardc.hlo.ir.callbacks import need_none
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.known_custom_calls import require_computable
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.target import Target, host_target
+from shardc.native.threads.cores import usable_cores
 
 __all__ = ["build_gpu_executable"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Instruction, Module, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.native.llvm.target import Target
+from shardc.native.threads.cores import usable_cores
 from shardc.native.threads.pool import Pool
 
 __all__ = ["TuningChoice", "Workplace", "choose", "tune"]
@@ -84,8 +84,7 @@ class Workplace:
     @cached_property
     def threads(self) -> int:
         """Threads that kernels of one device may use."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return self.config.num_threads or cores
+        return self.config.num_threads or usable_cores()
 
     @cached_property
     def helpers(self) -> Pool:

@@ -21,6 +21,7 @@ from typing import Any
 import platformdirs
 
 from shardc.hlo.errors import InputError
+from shardc.native.threads.cores import usable_cores
 
 __all__ = [
     "RANKS",
@@ -34,7 +35,6 @@ __all__ = [
     "interpolate",
     "read_measured_table",
     "this_machine_path",
-    "usable_cores",
 ]
 
 #: Devices are MPI ranks of the computer, or virtual ones of one process.
@@ -158,11 +158,6 @@ def interpolate(points: Points, size: float) -> float:
 def this_machine_path() -> Path:
     """Where `shardc calibrate` keeps what it found."""
     return Path(platformdirs.user_data_dir("shardc")) / "machines" / "this.toml"
-
-
-def usable_cores() -> int:
-    """Processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:

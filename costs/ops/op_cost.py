@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from shardc.costs.machines.measured import Rates
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DType
+
+if TYPE_CHECKING:
+    from shardc.costs.machines.measured import Rates
 
 __all__ = [
     "FREE",

@@ -20,7 +20,7 @@ from shardc.frontends.pjrt.key_values import ClientKeyValues
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.driver.executables import ProgramCompilation
-from shardc.launcher.jobs.job import job_transport, key_value_transport, local_transport, threads_per_process
+from shardc.launcher.jobs.job import CodeCache, job_transport, local_transport, threads_per_process
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.launcher.jobs.watchdog import start_watchdog
 from shardc.native.llvm.target import Target, common_target, host_target
@@ -111,8 +111,10 @@ def find_processes(
     elif told in ((None, None), (0, 1)):
         return Processes(0, (num_devices,), (), local_transport(config), config)
     else:
+        from shardc.launcher.transports.among_processes import key_value_transport  # as `job_transport` does
+
         index, count = (int(str(n)) for n in told)
-        transport, threads = key_value_transport(config, ClientKeyValues(args), index, count)
+        transport, threads = key_value_transport(config, CodeCache(config), ClientKeyValues(args), index, count)
     start_watchdog(transport, config.timeout, step_drive(config), config.dump_to)
     everybody = transport.exchange_objects((num_devices, host_target()), doing="making the client")
     counts, targets = (tuple(part) for part in zip(*everybody, strict=True))

@@ -9,9 +9,10 @@ import numpy as np
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType
 
-__all__ = ["any_order", "identity_of", "reducer_opcode"]
+__all__ = ["any_order", "identity_of", "reducer_kind", "reducer_opcode"]
 
 _BINARY = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+_KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
 
 def reducer_opcode(body: Computation) -> str | None:
@@ -20,6 +21,24 @@ def reducer_opcode(body: Computation) -> str | None:
     binary = root.opcode in _BINARY and len(body.parameters) == 2 and set(root.operands) == set(body.parameters)
     same = all(p.shape.dtype is root.shape.dtype for p in body.parameters)
     return root.opcode if binary and same else None
+
+
+def reducer_kind(computation: Computation) -> str:
+    """What a scalar computation combines its parameters with: ``sum``, ``max``, ``min``, an opcode, or empty.
+
+    With several values it must combine each with its partner (parameters k and n + k) in the same way.
+    """
+    root, parameters = computation.root, computation.parameters
+    parts = root.operands if root.opcode == "tuple" else (root,)
+    n = len(parts)
+    kinds = {part.opcode for part in parts}
+    if len(parameters) != 2 * n or len(kinds) != 1 or not kinds <= _BINARY:
+        return ""
+    pairs = ({parameters[k], parameters[n + k]} for k in range(n))
+    if any(set(part.operands) != pair for part, pair in zip(parts, pairs, strict=True)):
+        return ""
+    (opcode,) = kinds
+    return _KINDS.get(opcode, opcode)
 
 
 def identity_of(reducer: Computation, dtype: DType) -> Any:

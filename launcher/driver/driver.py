@@ -8,7 +8,6 @@ waits for other processes, and when something is wrong.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from shardc.launcher.driver.native_step import NativeStep, native_step
 from shardc.launcher.driver.step_driver import StepDriver
 from shardc.launcher.driver.step_tables import StepTables
 from shardc.native.drive.drive_loop import ANSWERED, WAIT, Prepared
+from shardc.native.threads.cores import usable_cores
 from shardc.native.threads.pool import SPIN, Pool, Row, pool_object
 from shardc.native.threads.pool import pool as process_pool
 
@@ -145,9 +145,9 @@ class Driver(StepDriver):
             self._connect(calls, self._rows, _address_of(self._step), threads, config, sections)
         if pool is not None:
             # Threads that share cores with others sleep at once instead of watching for work.
-            count = config.num_threads or _cores()
+            count = config.num_threads or usable_cores()
             busy = 1 + (0 if self._loop is None else self._executor.threads)
-            self._helpers = pool, max(0, count - busy), SPIN if count <= _cores() else 0
+            self._helpers = pool, max(0, count - busy), SPIN if count <= usable_cores() else 0
 
     def native(self) -> NativeStep:
         """The step for native code that runs it; as long as this driver."""
@@ -289,7 +289,3 @@ def _passed_by(executable: Executable, devices: Sequence[int]) -> list[int]:
             masks[i] |= (int(group_of[device]) in seen) << n
             seen.add(int(group_of[device]))
     return masks
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -11,10 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.variables import read_variable
+from shardc.launcher.jobs.mpi_environment import start_mpi
+from shardc.launcher.jobs.shared_files import forget_shared_files
 
 __all__ = [
     "BINDINGS",
@@ -24,6 +27,7 @@ __all__ = [
     "check_binding",
     "cores_here",
     "local_place",
+    "local_processors",
     "share_of",
     "threads_for",
 ]
@@ -143,3 +147,15 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+@cache
+def local_processors() -> tuple[frozenset[int], ...]:
+    """Where each rank of this node may run."""
+    mpi = start_mpi()
+    node = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+    local = tuple(node.allgather(processors_here()))
+    if node.Get_rank() == 0:
+        forget_shared_files()
+    node.Free()
+    return local

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.make import scalar_value
-from shardc.sharding.rules.signature import reducer
+from shardc.hlo.ir.reducers import reducer_kind
 
 __all__ = ["ScatterOnto"]
 
@@ -43,4 +43,4 @@ def _adds_to_zeros(i: Instruction) -> bool:
     if i.opcode != "scatter" or i.shape.is_tuple:
         return False
     zero = scalar_value(i.operands[0])
-    return reducer(i.attrs["to_apply"]) == "sum" and zero is not None and not zero
+    return reducer_kind(i.attrs["to_apply"]) == "sum" and zero is not None and not zero

@@ -15,10 +15,10 @@ from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import make
+from shardc.hlo.ir.reducers import reducer_kind
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
-from shardc.sharding.rules.signature import reducer
 
 __all__ = ["ExpandScatters"]
 
@@ -44,7 +44,7 @@ class ExpandScatters:
 def _expand(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
     if len(operands) != 3 or not isinstance(old.sharding, Sharding):
         return None
-    kind = reducer(old.attrs["to_apply"])
+    kind = reducer_kind(old.attrs["to_apply"])
     combiner = COMBINERS.get(kind, kind)
     place = _place(old, operands)
     if combiner not in _OPCODES or place is None or not _cuts_split(old, operands, place):

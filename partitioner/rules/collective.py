@@ -16,12 +16,12 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.participants import Groups, Pairs, groups_of_devices, pairs_of_devices
+from shardc.hlo.ir.reducers import reducer_kind
 from shardc.hlo.ir.sharding import AxisRef, TileSharding
 from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused, nothing
 from shardc.partitioner.strategy.values import Tree
 from shardc.sharding.notations.tile_assignments import from_tile
-from shardc.sharding.rules.signature import reducer
 
 __all__ = ["RULES", "axis_groups", "axis_pairs", "named_groups"]
 
@@ -67,7 +67,7 @@ def _need_fitting(op: Instruction, members: int) -> None:
 def _linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     """Moving parts commutes with reducing over other axes, and so does reducing them likewise."""
     computation = op.attrs.get("to_apply")
-    if computation is not None and reducer(computation) != reduction:
+    if computation is not None and reducer_kind(computation) != reduction:
         return ()
     return (tuple(range(len(op.operands))),)
 

@@ -28,7 +28,8 @@ def inspect_program(bench: Workbench, order: InspectOrder) -> dict[str, bytes]:
     from shardc.frontends.load import content_kind
     from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
     from shardc.sharding.notations.annotate import nameable
-    from shardc.sharding.notations.tile_assignments import convert_to_axes, device_count
+    from shardc.sharding.notations.device_count import device_count
+    from shardc.sharding.notations.tile_assignments import convert_to_axes
 
     program = bench.open_program()
     with bench.stage("inspect"):

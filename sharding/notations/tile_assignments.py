@@ -27,7 +27,7 @@ from shardc.sharding.axes.sub_axes import check_axes, merge, sub_axis
 from shardc.sharding.axes.tile_ranges import Range, tile_ranges
 from shardc.sharding.notations.shard_like import ShareGroup, mark_groups, share_group
 
-__all__ = ["convert_to_axes", "derive_mesh", "device_count", "from_tile", "to_tile"]
+__all__ = ["convert_to_axes", "derive_mesh", "from_tile", "to_tile"]
 
 #: The tile assignment of an axis-based sharding: V2 (iota) unless the mesh has device ids in no such order.
 to_tile = tile_sharding
@@ -65,15 +65,6 @@ def convert_to_axes(module: Module) -> Module:
             fix="replicate the data or shard it over the mesh",
         )
     return _convert_module(module, mesh)
-
-
-def device_count(module: Module) -> int:
-    """How many devices a program is for: those of its mesh, or of its shardings, or as many as its header says."""
-    if module.mesh is not None:
-        return module.mesh.size
-    written = [s for i in module.instructions() if i.sharding is not None for s in _leaves(i.sharding)]
-    tiles = (math.prod(s.tile) for s in written if isinstance(s, TileSharding) and s.kind == "tiled")
-    return max(module.num_partitions, *tiles, *(s.mesh.size for s in written if isinstance(s, Sharding)), 1)
 
 
 def _as_tiles(module: Module) -> list[tuple[Instruction, TileSharding]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.reducers import reducer_kind
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.rules.factor_rule import FactorRule, RuleBuilder
 
@@ -17,7 +18,6 @@ __all__ = [
     "Row",
     "Signature",
     "Unsupported",
-    "reducer",
     "replicate_rule",
     "signature",
 ]
@@ -87,31 +87,7 @@ def signature(
 
 
 def _attribute(value: Any) -> Any:
-    return reducer(value) if isinstance(value, Computation) else value
-
-
-_REDUCERS = {"add": "sum", "maximum": "max", "minimum": "min"}
-
-
-_COMMUTATIVE = frozenset(("add", "maximum", "minimum", "multiply", "and", "or", "xor"))
-
-
-def reducer(computation: Computation) -> str:
-    """What a scalar computation combines its parameters with: ``sum``, ``max``, ``min``, an opcode, or empty.
-
-    With several values it must combine each with its partner (parameters k and n + k) in the same way.
-    """
-    root, parameters = computation.root, computation.parameters
-    parts = root.operands if root.opcode == "tuple" else (root,)
-    n = len(parts)
-    kinds = {part.opcode for part in parts}
-    if len(parameters) != 2 * n or len(kinds) != 1 or not kinds <= _COMMUTATIVE:
-        return ""
-    pairs = ({parameters[k], parameters[n + k]} for k in range(n))
-    if any(set(part.operands) != pair for part, pair in zip(parts, pairs, strict=True)):
-        return ""
-    (opcode,) = kinds
-    return _REDUCERS.get(opcode, opcode)
+    return reducer_kind(value) if isinstance(value, Computation) else value
 
 
 def replicate_rule(sig: Signature, why: str) -> FactorRule:

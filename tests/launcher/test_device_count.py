@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import shardc
 from shardc.cli.app import main
 from shardc.frontends.load import load_program
-from shardc.sharding.notations.tile_assignments import convert_to_axes, device_count
+from shardc.sharding.notations.device_count import device_count
+from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 BODY = """
 ENTRY main {
