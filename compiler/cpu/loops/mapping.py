@@ -46,6 +46,10 @@ _GRAIN = 1 << 12
 _MANY = 3
 #: Folds of at most so many steps take them one by one in each lane of the loop around them, if that reads vectors too.
 _FEW = 16
+#: A map of so few elements, read ones of folds counted, takes a microsecond whatever its code, and its code some
+#: milliseconds to compile. So what fills no vector is part of a masked loop rather than code of its own, where vectors
+#: of so many bits are masked for nothing, and short rows are folded one by one.
+_SMALL, _MASKED = 1 << 12, 512
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def emit_map(
     """
     if 0 in dims:
         return
-    nest = _Nest.of(e, dims, outputs)
+    nest = _Nest.of(e, dims, outputs, whole=frame is None and span is None)
     frame = frame or e.entry
     if count is not None and dims:
         nest.emit_counted(frame, count)
@@ -147,18 +151,23 @@ class _Nest:
     lanes: _Level | None
     columns: bool = False
     short_rows: bool = False
+    #: So few elements that all steps may be one masked loop.
+    small: bool = False
 
     @staticmethod
-    def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput]) -> _Nest:
+    def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput], whole: bool = False) -> _Nest:
+        """``whole``: one thread does all of the map. Without folds its steps are one vector then, to compile faster."""
         space, recorder = plan_space(e, dims, [o.element for o in outputs])
+        longest = max((math.prod(use.fold.sizes) for use in recorder.folds), default=1)
+        small = whole and math.prod(dims) * longest <= _SMALL
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
         groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
         body = _MapBody(e, space, outputs, stores, [0] * len(outputs))
         if not groups:
             return _Nest(e, recorder, body, [], None, None)
-        lanes = _lanes(e, groups, recorder, accesses)
-        short = 1 if lanes > 1 else lanes_for(e, recorder, space.index, groups[-1][-1], group_size(groups[-1]))
+        lanes = _lanes(e, groups, recorder, accesses, 1 if whole and not recorder.folded else 2)
+        short = 1 if lanes > 1 or small else lanes_for(e, recorder, space.index, groups[-1][-1], group_size(groups[-1]))
         lanes = max(lanes, short)
         number = _across(groups, recorder) if lanes > 1 else None
         across = None
@@ -174,7 +183,7 @@ class _Nest:
         ]
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
         by_columns = lanes > short and inner.size > lanes and columns.suits(recorder.folds, space.index)
-        return _Nest(e, recorder, body, levels, across, inner, by_columns, short > 1)
+        return _Nest(e, recorder, body, levels, across, inner, by_columns, short > 1, small)
 
     def cut(self, count: int) -> _Level | None:
         """The loop to cut into ``count`` chunks: the outer ones that together are long enough, else the longest.
@@ -213,7 +222,8 @@ class _Nest:
                 self._column_blocks(run)
                 run.close()
         elif self.across is None:
-            for run in _runs(frame, self.lanes, share if cut is self.lanes else None):
+            masked = self.small and self.e.vector_bits >= _MASKED
+            for run in _runs(frame, self.lanes, share if cut is self.lanes else None, masked):
                 self._row(run)
                 run.close()
         else:
@@ -228,21 +238,25 @@ class _Nest:
             start.builder.fence("seq_cst")
 
     def emit_counted(self, frame: Frame, count: ir.Value) -> None:
-        """The loop over elements, of which there are ``count``: whole vectors, then one of which some lanes exist."""
+        """The loop over elements, of which there are ``count``: whole vectors, then one of which some lanes exist, or
+        all of them masked."""
         level = self.lanes
         assert level is not None and not self.outer and self.across is None and not self.columns
         b = frame.builder
+        past = self.e.source.loop(level.size + 1)
+        self.e.bind(past, Val((count,), frame))
+        left = Rest(Expr.of(past) - counter_of(level.group), 1, level.size + 2)
+        if level.unit > 1 and self.e.vector_bits >= _MASKED:
+            self._row(_LoopRun(frame, 0, count, level.unit, mask=(left,)))
+            return
         whole = b.and_(count, constant(I64, -level.unit))
         some = IfBlock(frame, b.icmp_unsigned("!=", whole, constant(I64, 0)))
         self._row(_LoopRun(some.frame, 0, whole, level.unit))
         some.close()
         if level.unit == 1:
             return
-        past = self.e.source.loop(level.size + 1)
-        self.e.bind(past, Val((count,), frame))
-        left = Expr.of(past) - counter_of(level.group)
         rest = IfBlock(frame, b.icmp_unsigned("<", whole, count))
-        self._row(_LoopRun(rest.frame, whole, count, level.unit, mask=(Rest(left, 1, level.size + 2),)))
+        self._row(_LoopRun(rest.frame, whole, count, level.unit, mask=(left,)))
         rest.close()
 
     def _row(self, run: _LoopRun) -> None:
@@ -327,7 +341,7 @@ class _Nest:
 @dataclass
 class _LoopRun:
     """A part of a loop whose steps are all of one size: from ``begin`` up to ``end`` in steps of ``unit``, of which
-    those elements exist that ``mask`` says, if it is known only at run time which."""
+    those elements exist that ``mask`` says, if the last step may be smaller."""
 
     frame: Frame
     begin: int | ir.Value
@@ -341,10 +355,16 @@ class _LoopRun:
             self.guard.close()
 
 
-def _runs(frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None) -> Iterator[_LoopRun]:
-    """The whole steps of a loop (or of a share of it), then what remains of it, in one smaller step."""
+def _runs(
+    frame: Frame, level: _Level, share: tuple[ir.Value, ir.Value] | None, masked: bool = False
+) -> Iterator[_LoopRun]:
+    """The whole steps of a loop (or of a share of it), then what remains of it, in one smaller step; or ``masked``, all
+    in one."""
     whole = level.size // level.unit
     rest = level.size % level.unit
+    if masked and whole and rest:
+        yield _LoopRun(frame, 0, level.size, level.unit, mask=(Rest(counter_of(level.group), 0, level.size),))
+        return
     if share is None:
         if whole:
             yield _LoopRun(frame, 0, whole * level.unit, level.unit)
@@ -431,8 +451,8 @@ def _offset(e: Elements, o: MapOutput, index: Index) -> Expr:
     return linear(index if o.place is None else o.place(e, index), o.shape.dims)
 
 
-def _lanes(e: CpuEmitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access]) -> int:
-    """Vector width of the innermost loop; 1 where reductions inside are better done in vectors of their own."""
+def _lanes(e: CpuEmitter, groups: list[list[LoopVar]], recorder: Recorder, accesses: list[Access], vectors: int) -> int:
+    """Lanes of the innermost loop, in some ``vectors``; 1 where reductions inside are better done in their own."""
     if not groups or recorder.one_by_one:
         return 1
     inner = groups[-1][-1]
@@ -445,7 +465,7 @@ def _lanes(e: CpuEmitter, groups: list[list[LoopVar]], recorder: Recorder, acces
     if own > along and not (along and few):
         return 1
     bits = element_bits([a.shape.dtype for a in accesses])
-    widest = 2 * e.vector_bits // bits
+    widest = vectors * e.vector_bits // bits
     if recorder.folded and any(any(x.coefficient(inner) for x in index) for index, _ in recorder.folded):
         widest *= 4
     return min(widest, power_above(group_size(groups[-1])))
