@@ -54,6 +54,21 @@ def run(transports: list[MpiTransport], seed: int) -> int:
     return len(mine)
 
 
+def run_group(transports: list[MpiTransport], seed: int) -> int:
+    """One random case among some of the ranks, of which this may be none."""
+    rng = np.random.default_rng(seed)
+    job = transports[int(rng.integers(len(transports)))]
+    count = int(rng.integers(2, job.process_count + 1))
+    members = sorted(rng.choice(job.process_count, count, replace=False).tolist())
+    if job.process_index not in members:
+        return 0
+    group = job.among(members)
+    assert (group.ranks, group.job) == (tuple(members), job)
+    found = group.exchange_objects(job.process_index)
+    assert found == members, found
+    return run([group], seed)
+
+
 def nodes_of(numbers: str) -> Nodes | None:
     """Ranks with equal numbers share memory."""
     if not numbers:
@@ -90,7 +105,8 @@ def main() -> None:
         for limits in LIMITS
     ]
     rank, ranks = transports[0].process_index, transports[0].process_count
-    done = sum(run(transports, seed) + run_program(transports, seed) for seed in range(int(sys.argv[1])))
+    ways = (run, run_program, run_group)
+    done = sum(way(transports, seed) for seed in range(int(sys.argv[1])) for way in ways)
     assert transports[1].exchange_objects({"rank": rank, "pad": "x" * 100 * rank}) == [
         {"rank": r, "pad": "x" * 100 * r} for r in range(ranks)
     ]

@@ -56,6 +56,20 @@ def test_a_missing_process_is_named() -> None:
     assert time.monotonic() - start < 5
 
 
+def test_some_of_the_processes_exchange_among_themselves() -> None:
+    """In an order of their own, and under their numbers in the job."""
+    store = Store()
+    jobs = [KeyValueMessages(store, rank, 3, timeout=0.1 if rank == 2 else 60) for rank in range(3)]
+    groups = [{m: jobs[rank].among(m) for m in ((0, 2), (1, 2)) if rank in m} for rank in range(3)]
+    assert [groups[2][m].process_index for m in ((0, 2), (1, 2))] == [1, 1]
+    assert (groups[2][1, 2].ranks, groups[2][1, 2].job) == ((1, 2), jobs[2])
+    with ThreadPoolExecutor(2) as pool:
+        near = pool.submit(groups[1][1, 2].exchange_objects, "one")
+        assert groups[2][1, 2].exchange_objects("two") == near.result() == ["one", "two"]
+    with pytest.raises(RunError, match=r"rank 2 waited 0\.1 s in greetings for rank 0"):
+        groups[2][0, 2].exchange_objects("two", doing="greetings")
+
+
 def test_different_exchanges_are_told() -> None:
     store = Store()
     with ThreadPoolExecutor(2) as pool:
