@@ -126,13 +126,14 @@ class MpiTransport:
     @property
     def _world(self) -> Any:
         """The communicator of these processes alone."""
-        if self._communicator is None:
-            self._communicator = self._meet(self.job._world)
-        return self._communicator
+        return self._meet(1.0)
 
-    def _meet(self, world: Any) -> Any:
-        """A communicator for some ranks of ``world``, made as soon as all of them say that they want it: MPI by itself
-        would wait for them without end."""
+    def _meet(self, timeout_factor: float) -> Any:
+        """Their communicator, made as soon as all of them say that they want it: MPI by itself would wait for them
+        without end."""
+        if self._communicator is not None:
+            return self._communicator
+        world = self.job._world
         doing = _Doing(f"the first exchange of ranks {', '.join(map(str, self.ranks))}")
         others = [r for r in self.ranks if r != self.ranks[self.process_index]]
         mine = np.array([group_number(self.ranks)], np.int64)
@@ -140,12 +141,13 @@ class MpiTransport:
         requests = [world.Irecv(theirs[k], r, _MEETING_TAG) for k, r in enumerate(others)]
         requests += [world.Isend(mine, r, _MEETING_TAG) for r in others]
         with self._show_exchange(doing.what):
-            self._wait(requests, doing)
+            self._wait(requests, doing, timeout_factor=timeout_factor)
         for rank, number in zip(others, theirs[:, 0].tolist(), strict=True):
             if number != mine[0]:
                 raise RunError(f"rank {rank} is in an exchange of other ranks than {doing.what}", fix=SAME_CALLS)
         made = world.Create_group(world.Get_group().Incl(self.ranks), _MEETING_TAG)
         made.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self._communicator = made
         return made
 
     @property
@@ -240,8 +242,9 @@ class MpiTransport:
 
         data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
         sizes = np.empty(self.process_count, np.int64)
+        world = self._meet(timeout_factor)
         with self._show_exchange(doing):
-            request = self._world.Iallgather(np.array([data.size], np.int64), sizes)
+            request = world.Iallgather(np.array([data.size], np.int64), sizes)
             # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
             self._wait([request], _Doing(doing), timeout_factor=timeout_factor, alone=True)
             blocks = self._gather_bytes(data, sizes.tolist(), _Doing(doing))
