@@ -375,6 +375,7 @@ def _convolution(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Opcodes several of whose attributes make one field.
 _FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "topk": lambda attrs: {"is_stable": True},  # newer jaxlibs say it; for older ones it is the only kind
     "dot": _dot,
     "scaled-dot": _dot,
     "ragged-dot": _ragged_dot,

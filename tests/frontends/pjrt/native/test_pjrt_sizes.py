@@ -1,4 +1,4 @@
-"""The structures are as large as those that jaxlib passes."""
+"""The structures are as large as those that jaxlib passes; a newer jaxlib has fields behind ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plugin_environment import plugin_environment
 
 from shardc.frontends.pjrt.native.entries import args_of, struct_size
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 
 
 def test_structures_are_as_large_as_jaxlibs(tmp_path: Path) -> None:
@@ -24,4 +24,7 @@ def test_structures_are_as_large_as_jaxlibs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     sizes = json.loads(done.stdout.splitlines()[-1])
     assert len(sizes) > 50
-    assert {name: struct_size(args_of(name)) for name in sizes} == sizes
+    ours = {name: struct_size(args_of(name)) for name in sizes}
+    if jax.__version_info__ < (0, 11):
+        assert ours == sizes
+    assert [name for name in sizes if ours[name] > sizes[name]] == []
