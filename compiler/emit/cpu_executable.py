@@ -47,8 +47,8 @@ def build_executable(
     """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
     nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
     says how the program is cut into kernels. ``whole``: in one object, however large. ``counted``: as `emit_step` says,
-    for a program whose arrays all have one dimension, of the same size, or are scalars. A small program that only moves
-    and multiplies is a table for an object that others have too, where nothing asks for kernels of its own."""
+    for a program whose arrays all have one dimension, of the same size, or are scalars. A small program that only
+    moves, multiplies and sorts is a table, where nothing asks for kernels of its own."""
     require_computable(module, config.custom_calls)
     clock = Clock()
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))

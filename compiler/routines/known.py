@@ -7,7 +7,7 @@ from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step
 __all__ = ["KNOWN", "may_be_table"]
 
 #: Opcodes of `shardc.compiler.routines.table`.
-KNOWN = frozenset(["broadcast", "concatenate", "convolution", "dot", "pad", "reverse", "slice", "transpose"])
+KNOWN = frozenset(["broadcast", "concatenate", "convolution", "dot", "pad", "reverse", "slice", "sort", "transpose"])
 
 
 def may_be_table(lowered: Lowered) -> bool:
@@ -18,5 +18,5 @@ def may_be_table(lowered: Lowered) -> bool:
 def _is_known(step: Step) -> bool:
     if isinstance(step, KernelStep) and step.instruction.opcode in KNOWN:
         i = step.instruction
-        return all(o.shape.dtype is i.shape.dtype for o in i.operands)
+        return i.shape.is_array and all(o.shape.dtype is i.shape.dtype for o in i.operands)
     return isinstance(step, BufferCopy)

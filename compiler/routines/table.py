@@ -3,9 +3,9 @@
 To generate the code of the smallest function takes LLVM as long as all else that compiles it, and that of a convolution
 ten times as long; routines are compiled once on a machine. They know sizes when they run, so they take longer than code
 made for them: by less than a nanosecond for each piece of memory that is moved, and up to twice as long for products.
-Compiling costs seconds too: a program is a table where all that it does is moving and multiplying, in so little work
-(`_BYTES`, `_PIECES`, `_PRODUCTS`, `_SCRATCH` of `writer`) that a thousand runs lose less than the code costs. What is
-larger, or computes anything else, gets code of its own.
+Compiling costs seconds too: a program is a table where all that it does is moving, multiplying and sorting, so little
+of it (the limits of `writer`) that a thousand runs lose less than the code costs. What is larger, or computes anything
+else, gets code of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ def _convolution(writer: TableWriter, step: KernelStep) -> None:
     write_convolution(writer, step)
 
 
+def _sort(writer: TableWriter, step: KernelStep) -> None:
+    from shardc.compiler.routines.sorting import write_sort
+
+    write_sort(writer, step)
+
+
 #: What writes an operation's calls, by opcode: those of `KNOWN`.
 WRITERS: Mapping[str, Callable[[TableWriter, KernelStep], None]] = MappingProxyType(
     {
@@ -45,6 +51,7 @@ WRITERS: Mapping[str, Callable[[TableWriter, KernelStep], None]] = MappingProxyT
         "pad": write_pad,
         "reverse": write_reverse,
         "slice": write_slice,
+        "sort": _sort,
         "transpose": write_transpose,
     }
 )

@@ -25,18 +25,20 @@ from shardc.native.routines.records import (
     PRODUCT_F32,
     PRODUCT_F64,
     RESULT,
+    SORT,
     ClearCall,
     MoveCall,
     Place,
     ProductCall,
     RoutineCall,
+    SortCall,
 )
 
 __all__ = ["RoutineTable", "TableWriter", "TooLarge"]
 
 #: Most bytes that one operation moves, in so many pieces, and most multiplications that it does, as many as kernels do
-#: that keep their sums in registers as well; most bytes of temporary memory. `table` says why.
-_BYTES, _PIECES, _PRODUCTS, _SCRATCH = 1 << 17, 1 << 12, 1 << 18, 1 << 18
+#: that keep their sums in registers as well; most comparisons; most bytes of temporary memory. `table` says why.
+_BYTES, _PIECES, _PRODUCTS, _COMPARISONS, _SCRATCH = 1 << 17, 1 << 12, 1 << 18, 1 << 14, 1 << 18
 #: Where the constants and the temporary memory begin: at multiples of this.
 _ALIGNMENT = 64
 
@@ -64,7 +66,7 @@ class TableWriter:
 
     plan: BufferPlan
     target: Target
-    calls: list[MoveCall | ClearCall | ProductCall] = field(default_factory=list)
+    calls: list[MoveCall | ClearCall | ProductCall | SortCall] = field(default_factory=list)
     scratch_bytes: int = 0
 
     def operand(self, step: KernelStep, number: int) -> StridedView:
@@ -132,7 +134,14 @@ class TableWriter:
         places = [_place(v) for v in (to, left, right)]
         self._add(ProductCall(RoutineCall(), *places, *sizes, *numbers), _TYPES[kind.name])
 
-    def _add(self, call: MoveCall | ClearCall | ProductCall, routine: int) -> None:
+    def sort(self, to: StridedView, source: StridedView, rows: int, length: int, stride: int, is_float: bool) -> None:
+        """Rows of dense arrays of 4-byte elements, as `SortCall` says."""
+        if rows * length * length.bit_length() > _COMPARISONS:
+            raise TooLarge
+        places = [_place(v) for v in (to, source, self.scratch((2, length), 8))]
+        self._add(SortCall(RoutineCall(), *places, rows, length, stride, int(is_float)), SORT)
+
+    def _add(self, call: MoveCall | ClearCall | ProductCall | SortCall, routine: int) -> None:
         call.head = RoutineCall(routine, ctypes.sizeof(call))
         self.calls.append(call)
 

@@ -8,7 +8,7 @@ from shardc.native.memory.strided_copies import StridesRecord
 
 __all__ = [
     "ARENA", "ARGUMENT", "CLEAR", "CONSTANT", "END", "MOVE", "PRODUCT_F32", "PRODUCT_F64", "RESULT", "ROUTINE_STEP",
-    "ClearCall", "MoveCall", "Place", "ProductCall", "RoutineCall",
+    "SORT", "ClearCall", "MoveCall", "Place", "ProductCall", "RoutineCall", "SortCall",
 ]  # fmt: skip
 
 #: The name of the step that goes through a table.
@@ -18,7 +18,7 @@ ROUTINE_STEP = "shardc_routine_step"
 ARENA, CONSTANT, ARGUMENT, RESULT = range(4)
 
 #: What is called; `END` ends the table.
-END, MOVE, CLEAR, PRODUCT_F32, PRODUCT_F64 = range(5)
+END, MOVE, CLEAR, PRODUCT_F32, PRODUCT_F64, SORT = range(6)
 
 
 class Place(Record):
@@ -74,3 +74,20 @@ class ProductCall(Record):
     left_depth: i64
     right_batch: i64
     right_depth: i64
+
+
+class SortCall(Record):
+    """Every row of elements of 4 bytes in rising order, stable: signed integers, or floats with NaNs at the end.
+
+    ``rows`` have ``length`` elements that lie ``stride`` elements apart; between them lie those of ``stride`` - 1 other
+    rows. ``scratch`` has 16 bytes for each element of a row.
+    """
+
+    head: RoutineCall
+    to: Place
+    source: Place
+    scratch: Place
+    rows: i64
+    length: i64
+    stride: i64
+    is_float: i64

@@ -21,12 +21,15 @@ from shardc.native.routines.records import (
     PRODUCT_F64,
     RESULT,
     ROUTINE_STEP,
+    SORT,
     ClearCall,
     MoveCall,
     Place,
     ProductCall,
     RoutineCall,
+    SortCall,
 )
+from shardc.native.routines.sorting import sort_rows
 
 __all__ = ["routine_step", "routine_step_ir"]
 
@@ -75,6 +78,11 @@ def routine_step(
         elif head.routine == CLEAR:
             clear = ClearCall.at(at)
             fill_memory(_address(clear.to, arena, arguments, results, constants), 0, clear.count)
+        elif head.routine == SORT:
+            sort = SortCall.at(at)
+            target = _address(sort.to, arena, arguments, results, constants)
+            scratch = _address(sort.scratch, arena, arguments, results, constants)
+            sort_rows(sort, target, _address(sort.source, arena, arguments, results, constants), scratch)
         else:
             product = ProductCall.at(at)
             target = _address(product.to, arena, arguments, results, constants)

@@ -116,6 +116,38 @@ def test_a_small_convolution_is_a_table() -> None:
     check(program(turned + f"ROOT r = f32[2,8,8,8] convolution(x, w), {window}bf01_oi01->bf01"))
 
 
+def comparator(dtype: str, direction: str = "LT") -> str:
+    """That of `jax.lax.sort`."""
+    head = f"less {{\n  x = {dtype}[] parameter(0)\n  y = {dtype}[] parameter(1)\n"
+    if dtype == "s32":
+        return head + f"  ROOT r = pred[] compare(x, y), direction={direction}\n}}"
+    sides = "".join(
+        f"  z{v} = pred[] compare({v}, zero), direction=EQ\n  a{v} = f32[] select(z{v}, zero, {v})\n"
+        f"  n{v} = pred[] compare({v}, {v}), direction=NE\n  b{v} = f32[] select(n{v}, none, a{v})\n"
+        for v in "xy"
+    )
+    constants = "  zero = f32[] constant(0)\n  none = f32[] constant(nan)\n"
+    return f"{head}{constants}{sides}  ROOT r = pred[] compare(bx, by), direction={direction}, type=TOTALORDER\n}}"
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s32"])
+@pytest.mark.parametrize(
+    ("dims", "along"), [((7,), 0), ((1,), 0), ((1000,), 0), ((5, 17, 3), 1), ((4, 33), 1), ((33, 4), 0)]
+)
+def test_sorts(dtype: str, dims: tuple[int, ...], along: int) -> None:
+    text = f"{dtype}[{','.join(map(str, dims))}]"
+    body = f"x = {text} parameter(0)\nROOT r = {text} sort(x), dimensions={{{along}}}, is_stable=true, to_apply=less"
+    module = program(body, comparator(dtype))
+    rng = np.random.default_rng(3)
+    bits = rng.integers(-(2**31), 2**31, dims).astype(np.int32)
+    special = rng.choice(np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-45, -1e-45], np.float32), dims)
+    x = np.where(rng.random(dims) < 0.5, bits, special.view(np.int32)).view(np.float32 if dtype == "f32" else np.int32)
+    executable = built(module)
+    assert executable.symbol == ROUTINE_STEP
+    (got,), (wanted,) = run_single(executable, [x]), evaluate(module, [x])
+    np.testing.assert_array_equal(got.view(np.int32), wanted.view(np.int32))
+
+
 LARGE = {
     "product": "x = f32[128,128] parameter(0)\ny = f32[128,128] parameter(1)\n"
     "ROOT r = f32[128,128] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
@@ -127,6 +159,14 @@ LARGE = {
     "patches": "x = f32[2,32,32,8] parameter(0)\nw = f32[3,3,8,8] parameter(1)\n"
     "ROOT r = f32[2,32,32,8] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
 }
+
+
+def test_other_orders_have_code_of_their_own() -> None:
+    body = "x = f32[9] parameter(0)\nROOT r = f32[9] sort(x), dimensions={0}, to_apply=less"
+    check(program(body, comparator("f32", "GT")), SYMBOL)
+    check(program(body.replace("f32", "s32"), comparator("s32", "GT")), SYMBOL)
+    plain = "less {\nx = f32[] parameter(0)\ny = f32[] parameter(1)\nROOT r = pred[] compare(x, y), direction=LT\n}"
+    check(program(body, plain), SYMBOL)
 
 
 @pytest.mark.parametrize("name", LARGE)
