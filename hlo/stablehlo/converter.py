@@ -56,6 +56,10 @@ class Converter:
         """Whether any op reads value ``number``."""
         return number in self._used
 
+    def handler(self, name: str) -> Handler | None:
+        """What converts ops of that name, if anything does."""
+        return self._handlers.get(name)
+
     def unique_name(self, base: str) -> str:
         """``base`` with a number, by order of creation: the same for every reading of a module."""
         number = self._names.get(base, 0) + 1
@@ -279,6 +283,10 @@ class MlirOp:
             return self.scope.converter.read_sharding(self.get("mhlo.sharding"), len(self.shapes), self.place)
         return (None,) * len(self.shapes)
 
+    def with_attributes(self, name: str, attributes: Mapping[str, Any]) -> MlirOp:
+        """The same op under another name, with other ``attributes``; what is said of shardings stays."""
+        return _NamedOp(self, name, attributes)
+
     def unsupported(self, why: str = "", fix: str | None = None) -> UnsupportedError:
         return UnsupportedError(
             f"{self.name}" + (f": {why}" if why else " is not supported"), where=self.place, fix=fix
@@ -351,6 +359,21 @@ class MlirOp:
     @property
     def dtype(self) -> DType:
         return self.shapes[0].dtype
+
+
+class _NamedOp(MlirOp):
+    """An op that stands for another one."""
+
+    __slots__ = ("attributes",)
+
+    def __init__(self, op: MlirOp, name: str, attributes: Mapping[str, Any]) -> None:
+        for slot in MlirOp.__slots__:
+            setattr(self, slot, getattr(op, slot))
+        self.name = name
+        self.attributes = attributes
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.attributes[name] if name in self.attributes else super().get(name, default)
 
 
 #: Converts one op: emits instructions, returns one per result.

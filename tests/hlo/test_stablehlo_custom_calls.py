@@ -82,3 +82,38 @@ def test_ragged_all_to_all_is_an_op() -> None:
     (first,), (second,) = evaluate_spmd(module, per_device)
     assert first.tolist() == [1, 4, 5, 0]
     assert second.tolist() == [2, 3, 6, 0]
+
+
+COMPOSITES = """
+func.func @main(%x: tensor<3x8xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>, tensor<3x8xf32>, tensor<3x8xf32>) {
+  %r:2 = stablehlo.composite "chlo.top_k" %x {composite_attributes = {k = 2 : i64, largest = true},
+    decomposition = @best} : (tensor<3x8xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
+  %e = stablehlo.composite "chlo.erf" %x {decomposition = @twice} : (tensor<3x8xf32>) -> tensor<3x8xf32>
+  %t = stablehlo.composite "my.own" %x {decomposition = @twice} : (tensor<3x8xf32>) -> tensor<3x8xf32>
+  return %r#0, %r#1, %e, %t : tensor<3x2xf32>, tensor<3x2xi32>, tensor<3x8xf32>, tensor<3x8xf32>
+}
+func.func private @best(%x: tensor<3x8xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>) {
+  %v = stablehlo.slice %x [0:3, 0:2] : (tensor<3x8xf32>) -> tensor<3x2xf32>
+  %i = stablehlo.iota dim = 1 : tensor<3x2xi32>
+  return %v, %i : tensor<3x2xf32>, tensor<3x2xi32>
+}
+func.func private @twice(%x: tensor<3x8xf32>) -> tensor<3x8xf32> {
+  %y = stablehlo.add %x, %x : tensor<3x8xf32>
+  return %y : tensor<3x8xf32>
+}
+"""
+
+
+def test_composites_of_chlo_are_its_operations() -> None:
+    """Portable modules, such as a PJRT plug-in gets, have them with a decomposition, which would sort whole rows."""
+    module = read(COMPOSITES)
+    assert sorted(i.opcode for i in module.instructions() if i.opcode in ("topk", "erf", "call", "slice")) == [
+        "call",
+        "erf",
+        "topk",
+    ]
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    values, places, _, twice = evaluate(module, [x])
+    assert np.array_equal(values, -np.sort(-x)[:, :2])
+    assert np.array_equal(places, np.argsort(-x)[:, :2])
+    assert np.array_equal(twice, 2 * x)

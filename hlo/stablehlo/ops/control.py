@@ -120,7 +120,12 @@ def _call(op: MlirOp) -> Sequence[Instruction]:
 
 
 def _composite(op: MlirOp) -> Sequence[Instruction]:
-    return call_function(op, op.get("decomposition"))
+    """What a composite is composed of; one of CHLO's operations, as portable modules have them, is that operation."""
+    name = op.get("name")
+    handler = op.scope.converter.handler(name) if name.startswith("chlo.") else None
+    if handler is None:
+        return call_function(op, op.get("decomposition"))
+    return handler(op.with_attributes(name, op.get("composite_attributes", {})))
 
 
 def _barrier(op: MlirOp) -> Sequence[Instruction]:
