@@ -2,6 +2,8 @@
 
 A pass is a small frozen dataclass: ``name``, one line of ``why``, options as fields, ``run(module) -> module``.
 A pipeline is a tuple of passes; `run_pipeline` alone times, verifies, dumps and, on request, checks them.
+
+A pass may say in ``looks_at``, of its class, which opcodes it looks at: a program without any of them stays as it is.
 """
 
 from __future__ import annotations
@@ -60,6 +62,27 @@ def pause_collector() -> Iterator[None]:
         gc.enable()
 
 
+class _IdlePasses:
+    """Tells which passes change nothing in a module, without running them: small programs have nothing for most."""
+
+    def __init__(self) -> None:
+        self._module: Module | None = None
+        self._opcodes: frozenset[str] = frozenset()
+        self._done: list[Pass] = []
+
+    def is_idle(self, step: Pass, module: Module) -> bool:
+        """Has it nothing to look at, or did its equal leave this very module as it is?"""
+        if module is not self._module:
+            self._module, self._done = module, []
+            self._opcodes = frozenset(i.opcode for i in module.instructions())
+        looks_at: frozenset[str] | None = getattr(step, "looks_at", None)
+        return (looks_at is not None and looks_at.isdisjoint(self._opcodes)) or step in self._done
+
+    def ran(self, step: Pass, before: Module, after: Module) -> None:
+        if after is before:
+            self._done.append(step)
+
+
 def run_pipeline(
     module: Module,
     passes: Sequence[Pass],
@@ -73,10 +96,14 @@ def run_pipeline(
     With ``config.check`` every result is verified and ``check(pass, before, after)`` is called (the evaluator's
     comparison, where the caller has inputs). With ``config.dump_to`` each result is written to a numbered file.
     """
+    idle = _IdlePasses()
     for number, step in enumerate(passes):
         start = time.perf_counter()
-        with pause_collector(), stage(step.name):
-            after = step.run(module)
+        after = module
+        if not idle.is_idle(step, module):
+            with pause_collector(), stage(step.name):
+                after = step.run(module)
+            idle.ran(step, module, after)
         if times is not None:
             times.add(step.name, time.perf_counter() - start)
         if config.check and after is not module:

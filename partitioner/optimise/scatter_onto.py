@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.make import scalar_value
@@ -18,6 +19,7 @@ class ScatterOnto:
 
     name: str = "scatter-onto"
     why: str = "an array of zeros less, and an addition of whole arrays"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"scatter"})
 
     def run(self, module: Module) -> Module:
         return rebuild_computations(module, _rewritten)

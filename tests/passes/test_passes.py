@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_a_pass_is_named_as_its_file_and_its_class(name: str) -> None:
     assert type(given).__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert given.why[0].islower() or given.why.split()[0].isupper() or given.why.startswith("XLA")
     assert not given.why.endswith(".")
-    known = {f for f in given.__dataclass_fields__ if f not in ("name", "why")}  # type: ignore[attr-defined]
+    known = {f.name for f in fields(given) if f.name not in ("name", "why")}  # type: ignore[arg-type]
     assert known - {o.name.replace("-", "_") for o in options_of(type(given))} == NOT_IN_TEXT.get(name, set())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.build import binary_computation
@@ -26,6 +27,7 @@ class ExpandChecks:
 
     name: str = "expand-checks"
     why: str = "a false check fails the run, in compiled code too"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"custom-call"})
 
     def run(self, module: Module) -> Module:
         all_of = binary_computation("and", "pred", "all_of")

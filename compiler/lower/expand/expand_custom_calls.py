@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
@@ -19,6 +20,7 @@ class ExpandCustomCalls:
     name: str = "expand-custom-calls"
     why: str = "what HLO has an op for needs no code of its own"
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
+    looks_at: ClassVar[frozenset[str]] = frozenset({"custom-call"})
 
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
@@ -25,6 +26,7 @@ class ExpandVectorProducts:
     name: str = "expand-vector-products"
     why: str = "a matrix times a vector reads the matrix once, in the order in which it lies"
     least: int = 1 << 12
+    looks_at: ClassVar[frozenset[str]] = frozenset({"dot"})
 
     def run(self, module: Module) -> Module:
         return map_computations(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.ir.ir import Instruction, Module, Rebuilt, rebuild_computation
 from shardc.hlo.ir.make import inline, keep_reachable
@@ -21,6 +22,7 @@ class InlineCalls:
 
     name: str = "inline-calls"
     why: str = "one function for the whole step, and nothing hidden from fusion"
+    looks_at: ClassVar[frozenset[str]] = frozenset({*_CALLS, "async-update", "async-done"})
 
     def run(self, module: Module) -> Module:
         new = Rebuilt()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ class PairTransfers:
 
     name: str = "pair-transfers"
     why: str = "every device runs the same program, so that who sends and who receives move together"
+    looks_at: ClassVar[frozenset[str]] = frozenset({*_SENDS, *_DONES})
 
     def run(self, module: Module) -> Module:
         return map_computations(module, _pair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import MARKERS
@@ -22,6 +23,7 @@ class RemoveMarkers:
     barriers: bool = True
     name: str = "remove-markers"
     why: str = "barriers, domains, copies and sharding marks mean nothing to a device"
+    looks_at: ClassVar[frozenset[str]] = _TRANSPARENT | {"custom-call"}
 
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

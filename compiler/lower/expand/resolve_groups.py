@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class ResolveGroups:
 
     name: str = "resolve-groups"
     why: str = "transports know devices, not replicas and partitions"
+    looks_at: ClassVar[frozenset[str]] = _GROUPED | {"collective-permute"}
 
     def run(self, module: Module) -> Module:
         partitions, replicas = module.num_partitions, module.replica_count

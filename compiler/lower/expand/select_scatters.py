@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.compiler.lower.expand.expand_one_per_row import scatter_by_rows
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
@@ -16,6 +17,7 @@ class SelectScatters:
 
     name: str = "select-scatters"
     why: str = "one-hot values need no memory"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"scatter"})
 
     def run(self, module: Module) -> Module:
         return rebuild_module(module, _selected, {"scatter"})

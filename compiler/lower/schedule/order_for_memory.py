@@ -12,6 +12,9 @@ from shardc.hlo.ir.make import map_computations, step_computations
 
 __all__ = ["Judged", "OrderForMemory", "loop_bodies", "peak_bytes_of"]
 
+#: What is there before a program runs, and what gathers its results: of one operation besides there is one order.
+_AT_REST = frozenset({"parameter", "constant", "tuple"})
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -45,7 +48,7 @@ class OrderForMemory:
         return map_computations(module, lambda c: self._best(c, c.name in bodies), only=step_computations(module))
 
     def _best(self, computation: Computation, carried: bool) -> Computation:
-        if len(computation.instructions) < 3:
+        if sum(i.opcode not in _AT_REST for i in computation) < 2:
             return computation
         return self.reorder(Judged.of(computation, carried=carried)).computation
 

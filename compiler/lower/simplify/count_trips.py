@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
@@ -19,6 +20,7 @@ class CountTrips:
 
     name: str = "count-trips"
     why: str = "once loops are fused their counting no longer shows, and what they cost is asked"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:
         if not any(i.opcode == "while" for i in module.instructions()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.ir.make import make, map_computations
@@ -20,6 +20,7 @@ class RelabelConvolutions:
 
     name: str = "relabel-convolutions"
     why: str = "a convolution takes dimensions in any order, so that nobody need copy them into one"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"convolution"})
 
     def run(self, module: Module) -> Module:
         return map_computations(module, _relabelled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.compiler.lower.fuse.fusion_rules import is_elementwise
 from shardc.hlo.ir.ir import (
@@ -31,6 +32,7 @@ class SimplifyLoops:
     positions: bool = False
     name: str = "simplify-loops"
     why: str = "a loop carries only what changes and is read"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:
         known: dict[Instruction, bool] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
@@ -30,6 +31,7 @@ class SplitProducts:
 
     name: str = "split-products"
     why: str = "a product of few rows and columns is computed in parts that are independent of each other"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"dot"})
 
     def run(self, module: Module) -> Module:
         return map_computations(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
@@ -33,6 +34,7 @@ class SplitReductions:
 
     name: str = "split-reductions"
     why: str = "a long reduction is done in parts that are independent of each other"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"reduce"})
 
     def run(self, module: Module) -> Module:
         return map_computations(module, _split_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.ir.make import make, map_computations
@@ -17,6 +18,7 @@ class SwapProducts:
 
     name: str = "swap-products"
     why: str = "a product can be made in the order in which it is read, instead of being copied into it"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"dot"})
 
     def run(self, module: Module) -> Module:
         return map_computations(module, _swapped)

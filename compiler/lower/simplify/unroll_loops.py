@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import (
@@ -37,6 +38,7 @@ class UnrollLoops:
     name: str = "unroll-loops"
     why: str = "without the loop, iterations fuse with each other and with what is around them"
     limit: int = 24
+    looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:
         after = rebuild_computations(module, self._unrolled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shardc.costs.kernels.trips import carried_element
 from shardc.costs.ops.table import instruction_flops
@@ -20,6 +21,7 @@ class HoistArithmetic:
 
     name: str = "hoist-arithmetic"
     why: str = "a loop computes only what changes"
+    looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:
         return change_loops(module, _hoist)
