@@ -87,7 +87,7 @@ class CompiledAnalyses:
         """None where there are no arrays: the client takes an empty list for a tuple of nothing."""
         found = [_sharding(s).to_bytes() for s in _with_tokens(specs, border)]
         args.num_shardings = len(found)
-        args.shardings = handle.memory.numbers(map(handle.memory.bytes, found)) if found else 0
+        args.shardings = handle.memory.numbers(map(handle.memory.text_of, found)) if found else 0
         args.sharding_sizes = handle.memory.numbers(map(len, found)) if found else 0
 
     # --- the program and its costs --------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class CompiledAnalyses:
     def options(self, args: ExecutableGetCompileOptionsArgs) -> None:
         handle = self._of(args.executable)
         message = handle.compiled.program.options.message
-        args.serialized_bytes = args.serialized_compile_options = handle.memory.bytes(message)
+        args.serialized_bytes = args.serialized_compile_options = handle.memory.text_of(message)
         args.serialized_bytes_size = len(message)
         args.serialized_compile_options_deleter = self._deleter
 
@@ -168,4 +168,4 @@ def _named_floats(handle: CompiledHandle, named: Mapping[str, float]) -> int:
         text = handle.memory.text(name)
         bits = int.from_bytes(struct.pack("<f", number), "little")
         value.__init__(ctypes.sizeof(PjrtNamedValue), 0, text.data, text.nbytes, _FLOAT, bits, 1)
-    return handle.memory.keep(values)
+    return handle.memory.answer(values)

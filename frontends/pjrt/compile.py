@@ -26,6 +26,9 @@ from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 __all__ = ["CompiledProgram", "JaxlibProgram", "compile_jaxlib_program"]
 
+#: Bytes as StableHLO from which a program is none of the many that JAX makes of single operations.
+_SMALL = 8192
+
 
 @dataclass(frozen=True)
 class JaxlibProgram:
@@ -107,6 +110,11 @@ class CompiledProgram:
     def fingerprint(self) -> str:
         """The same for equal programs only."""
         return self.program.content
+
+    @property
+    def is_small(self) -> bool:
+        """Is it of the size of those that JAX makes of single operations?"""
+        return len(self.program.code) < _SMALL
 
 
 def compile_jaxlib_program(

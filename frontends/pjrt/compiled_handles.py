@@ -166,7 +166,7 @@ class CompiledHandles:
 
     def device_assignment(self, args: LoadedExecutableGetDeviceAssignmentArgs) -> None:
         handle = self.of_loaded(args.executable)
-        args.serialized_bytes = args.serialized_device_assignment = handle.memory.bytes(handle.assignment)
+        args.serialized_bytes = args.serialized_device_assignment = handle.memory.text_of(handle.assignment)
         args.serialized_bytes_size = len(handle.assignment)
         args.serialized_device_assignment_deleter = self._deleter
 

@@ -13,9 +13,6 @@ __all__ = ["CompiledPrograms", "compiled_programs"]
 
 #: How many are kept. Their devices and memory are not: those belong to JAX.
 _KEPT = 32
-#: A program of one device of fewer bytes, as StableHLO, is one of the many that JAX makes of single operations.
-_SMALL = 8192
-
 
 class CompiledPrograms:
     """The newest programs, newest first, that are worth a look: for several devices, or of some size."""
@@ -29,7 +26,7 @@ class CompiledPrograms:
 
     def add(self, compiled: CompiledProgram) -> None:
         """Keep it, and tell those who watch."""
-        if compiled.executable.num_devices == 1 and len(compiled.program.code) < _SMALL:
+        if compiled.executable.num_devices == 1 and compiled.is_small:
             return
         self._kept.append(compiled)
         for watcher in self._watchers:

@@ -45,13 +45,21 @@ def last_compiled(name: str = "*") -> Compiled:
 
 @dataclass(frozen=True)
 class ReportFolder:
-    """A folder that gets a page and a file of plain data for every program: ``NUMBER-NAME.html`` and ``.json``."""
+    """A folder that gets a page and a file of plain data for every program: ``NUMBER-NAME.html`` and ``.json``.
+
+    A program that is compiled again has its page already, and of those that are small nobody looks at one without a
+    collective: operations outside of a jit are such.
+    """
 
     folder: Path
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    written: set[str] = field(default_factory=set)
 
     def add(self, compiled: CompiledProgram) -> None:
         """Write both files of a program; what goes wrong is a warning, and not the program's trouble."""
+        if compiled.fingerprint in self.written or (compiled.is_small and not compiled.executable.collectives):
+            return
+        self.written.add(compiled.fingerprint)
         name = re.sub(r"[^\w.-]+", "_", compiled.executable.name)[:80]
         stem = f"{next(self.numbers):04}-{name}"
         try:

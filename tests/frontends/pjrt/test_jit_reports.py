@@ -64,11 +64,22 @@ def test_small_programs_of_one_device_are_passed_over() -> None:
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    compiled = next(p for p in compiled_programs() if p.executable.num_devices > 1)
+    compiled = next(p for p in compiled_programs() if p.executable.collectives)
     file = tmp_path / "file"
     file.write_text("")
     ReportFolder(file).add(compiled)
     assert "SHARDC_REPORT_TO: no report of" in caplog.text
+
+
+def test_a_program_has_one_page_and_small_ones_without_a_collective_have_none(tmp_path: Path) -> None:
+    folder = ReportFolder(tmp_path)
+    with_collective = next(p for p in compiled_programs() if p.executable.collectives)
+    without = next(p for p in compiled_programs() if not p.executable.collectives)
+    assert without.is_small and with_collective.is_small
+    for _ in range(2):
+        folder.add(with_collective)
+        folder.add(without)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 SCRIPT = """
