@@ -14,6 +14,7 @@ __all__ = ["CompiledPrograms", "compiled_programs"]
 #: How many are kept. Their devices and memory are not: those belong to JAX.
 _KEPT = 32
 
+
 class CompiledPrograms:
     """The newest programs, newest first, that are worth a look: for several devices, or of some size."""
 

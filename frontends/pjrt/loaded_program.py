@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,12 @@ class Output:
 class LoadedProgram:
     """``driver`` runs the program's steps on this process's devices, which are ``driver.devices`` by their numbers in
     the program; None where it has none of them. ``record`` is what native code knows of it, and stays where it is as
-    long as this value. ``functions`` are those of Python that the step calls."""
+    long as this value. ``functions`` are those of Python that the step calls. ``again`` loads it once more."""
 
     driver: Driver | None
     record: ProgramRecord
     functions: HostFunctions
+    again: Callable[[], LoadedProgram]
     keep: tuple[Any, ...]
 
     @property
@@ -70,8 +72,9 @@ def load_program(
     those without the tokens. ``owners`` are the processes by device, where these are not as the transport has them.
     """
     functions = HostFunctions()
+    again = partial(load_program, executable, config, transport, number, devices, outputs, tokens, owners)
     if not devices:
-        return _of_other_processes(number, functions)
+        return _of_other_processes(number, functions, again)
     custom_calls = {**config.custom_calls, **calls_of(functions)}
     settings = replace(config, num_threads=threads_per_process(config), custom_calls=custom_calls)
     step = load_step(executable, config.custom_calls, config)
@@ -94,14 +97,14 @@ def load_program(
         calls=int(bool(executable.hosts)),
     )
     record.step = reference(ctypes.addressof(native.record))
-    return LoadedProgram(driver, record, functions, (native, places, arguments, records, kept))
+    return LoadedProgram(driver, record, functions, again, (native, places, arguments, records, kept))
 
 
-def _of_other_processes(number: int, functions: HostFunctions) -> LoadedProgram:
+def _of_other_processes(number: int, functions: HostFunctions, again: Callable[[], LoadedProgram]) -> LoadedProgram:
     """A program that runs in other processes only."""
     record, step = ProgramRecord(number=number), DriverRecord()
     record.step = reference(ctypes.addressof(step))
-    return LoadedProgram(None, record, functions, (step,))
+    return LoadedProgram(None, record, functions, again, (step,))
 
 
 def _arguments(executable: Executable, tokens: Sequence[bool]) -> ctypes.Array[ArgumentRecord]:

@@ -13,7 +13,7 @@ from functools import cache
 
 from shardc.frontends.pjrt.loaded_program import LoadedProgram
 from shardc.frontends.pjrt.native.library import Library
-from shardc.frontends.pjrt.native.queue import CONTINUE, FAIL, OVER, RELEASE_PROGRAM, Question
+from shardc.frontends.pjrt.native.queue import CONTINUE, COPY, FAIL, OVER, RELEASE_PROGRAM, Question
 from shardc.frontends.pjrt.native.tasks import ASKS
 from shardc.launcher.driver.driver import Driver
 from shardc.native.lowlevel.records import address_of
@@ -61,8 +61,12 @@ class StepWorker:
         """What a step needs of Python; called by who runs it, with the address of a `Question`."""
         question = Question.at(place)
         if question.state == RELEASE_PROGRAM:
-            self._programs.pop(address_of(question.program), None)
+            released = self._programs.pop(address_of(question.program), None)
+            while released is not None:
+                released = self._programs.pop(released.record.copy, None)
             return OVER
+        if question.state == COPY:
+            return self._copy(question)
         handle = address_of(question.program)
         program = self._programs[handle]
         driver = program.driver
@@ -77,6 +81,18 @@ class StepWorker:
             driver.abandon()
             question.error = self._make_error(error)
             return FAIL
+
+    def _copy(self, question: Question) -> int:
+        """Load a program once more, with memory of its own."""
+        program = self._programs[address_of(question.program)]
+        try:
+            copy = program.again()
+        except BaseException as error:
+            question.error = self._make_error(error)
+            return FAIL
+        self.add(copy)
+        program.record.copy = copy.handle
+        return CONTINUE
 
     @contextmanager
     def _python_of(self, program: LoadedProgram, driver: Driver, question: Question) -> Iterator[None]:

@@ -30,6 +30,7 @@ from shardc.frontends.pjrt.native.queue import (
     add_task,
     end_step_here,
     is_idle,
+    is_in_function,
     lock_queue,
     run_task,
     unlock_queue,
@@ -55,7 +56,7 @@ from shardc.frontends.pjrt.native.tasks import (
 from shardc.native.lowlevel.builtins import as_i32, as_i64, exported, static_text
 from shardc.native.lowlevel.kinds import Count, address, i64
 from shardc.native.lowlevel.records import RELAXED, Record, Span
-from shardc.native.lowlevel.system import pthread_self
+from shardc.native.lowlevel.system import now, pthread_self
 
 __all__ = ["EXECUTE_FUNCTIONS", "execute"]
 
@@ -66,7 +67,8 @@ _SMALL, _SMALL_BY_RESULT = 100_000, 1_000
 _DELETED_PROGRAM = static_text("shardc_pjrt_deleted_program", "the executable was deleted: load it again")
 _CALLED_BY_ITSELF = static_text(
     "shardc_pjrt_called_by_itself",
-    "the executable is called by a function of Python that it calls itself\n  fix: take the inner call out",
+    "the executable of several processes is called by a function of Python that it calls itself\n"
+    "  fix: take the inner call out, or call it on devices of one process",
 )
 _FORKED = static_text(
     "shardc_pjrt_forked",
@@ -124,6 +126,7 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
     elif reads:
         waiting = end_reading()
     if not runs_here and error == 0:
+        task.since = 0 if is_in_function() else now()
         add_task(at)
     unlock_queue()
     if error != 0:
@@ -143,7 +146,7 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
         return fail(FAILED_PRECONDITION, _DELETED_PROGRAM)
     if QUEUE.forked != 0:
         return fail(FAILED_PRECONDITION, _FORKED)
-    if program.is_running != 0 and program.caller == pthread_self():
+    if program.asks != 0 and program.is_running != 0 and program.caller == pthread_self():
         return fail(FAILED_PRECONDITION, _CALLED_BY_ITSELF)
     if args.num_devices != program.step.devices:
         return fail(INVALID_ARGUMENT, _WRONG_DEVICES)

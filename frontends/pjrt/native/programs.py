@@ -33,7 +33,9 @@ class ProgramRecord(Record):
 
     ``devices`` are the records of this process's, in the order of the step's rows. ``asks`` says that Python has
     something to do before each step, ``calls`` that the step calls Python. ``expected`` is how many nanoseconds a step
-    takes: 0 before the first one. ``is_running`` while there is one, which has called Python on the thread ``caller``.
+    takes: 0 before the first one. ``is_running`` while there is one, which has called Python on the thread ``caller``;
+    then ``stands_before`` is the next of the programs whose steps have. A step that may not wait for that one runs on
+    a ``copy`` (or null).
     """
 
     vtable: address
@@ -51,3 +53,5 @@ class ProgramRecord(Record):
     expected: i64
     is_running: i64
     caller: address
+    stands_before: address
+    copy: address

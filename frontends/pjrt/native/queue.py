@@ -5,13 +5,15 @@ A worker, which is a thread of Python, stays in `serve` without Python's lock; w
 once.
 
 While a step *stands still* because a function of Python is called, which may itself run programs or wait for arrays,
-another worker goes on with the steps that neither wait for that one nor write over what it reads.
+another worker goes on with the steps that neither wait for that one nor write over what it reads. Those of its own
+program wait for it, unless the function asked for them, or may have done so by a thread: then they run on a copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardc.frontends.pjrt.native.errors import FAILED_PRECONDITION, fail
 from shardc.frontends.pjrt.native.programs import ProgramRecord
 from shardc.frontends.pjrt.native.tasks import (
     NEW,
@@ -25,26 +27,35 @@ from shardc.frontends.pjrt.native.tasks import (
     start_task,
 )
 from shardc.native.drive.records import FINISHED
-from shardc.native.lowlevel.builtins import as_i32, exported, local, static
+from shardc.native.lowlevel.builtins import as_i32, exported, local, static, static_text
 from shardc.native.lowlevel.kinds import Pointer, address, i32, i64
-from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Atomic, Record
+from shardc.native.lowlevel.records import ACQUIRE, RELAXED, RELEASE, Atomic, Record, address_of
 from shardc.native.lowlevel.system import now, pthread_self, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, wait
 
 __all__ = [
-    "CONTINUE", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "Question", "add_task", "end_step_here",
-    "is_idle", "is_queue_idle", "leave_queue", "lock_queue", "open_queue", "release_program", "run_task", "serve",
-    "stand_still", "step_again", "unlock_queue",
+    "CONTINUE", "COPY", "FAIL", "OVER", "QUEUE", "RELEASE_PROGRAM", "Question", "add_task", "end_step_here",
+    "is_idle", "is_in_function", "is_queue_idle", "leave_queue", "lock_queue", "open_queue", "release_program",
+    "run_task", "serve", "stand_still", "step_again", "unlock_queue",
 ]  # fmt: skip
 
 #: What Python answers about a step: it goes on, it is over, it has failed.
 CONTINUE, OVER, FAIL = 1, 2, 3
-#: What Python is asked besides states of tasks: to forget a program.
-RELEASE_PROGRAM = 200
+#: What Python is asked besides states of tasks: to forget a program, and to load a copy of it.
+RELEASE_PROGRAM, COPY = 200, 201
 
 #: Nanoseconds that a worker watches for tasks before it sleeps; that it sleeps while a step stands still, where what
 #: it waits for does not ring; and at the most.
 _SPIN, _LOOK, _FOREVER = 20_000, 1_000_000, (1 << 63) - 1
+#: That a step waits for one of its own program that stands still.
+_PATIENCE = 200_000_000
+#: Steps that may stand still before one of the same program is refused.
+_DEEPEST = 64
+_TOO_DEEP = static_text(
+    "shardc_pjrt_too_deep",
+    "an executable is called by a function of Python that it calls itself, and so on, 64 deep\n"
+    "  fix: have the function return without that call at some depth",
+)
 
 
 class Question(Record):
@@ -59,7 +70,8 @@ class Question(Record):
 
 class QueueRecord(Record):
     """Under ``lock``: the tasks from ``first`` to ``last``, whether somebody ``is_running`` a step, how many are
-    ``standing`` still, and how many ``workers`` there are. ``bell`` rings when a worker may have something to do.
+    ``standing`` still, of the programs from ``stood`` on, and how many ``workers`` there are. ``bell`` rings when a
+    worker may have something to do.
 
     ``attend`` asks Python.
     """
@@ -67,6 +79,7 @@ class QueueRecord(Record):
     lock: Atomic[i32]
     is_running: i64
     standing: i64
+    stood: address
     workers: i64
     first: address
     last: address
@@ -157,6 +170,8 @@ def stand_still(program: ProgramRecord) -> bool:
     lock_queue()
     QUEUE.is_running = 0
     QUEUE.standing += 1
+    program.stands_before = QUEUE.stood
+    QUEUE.stood = address_of(program)
     missing = QUEUE.standing >= QUEUE.workers
     _ring()
     unlock_queue()
@@ -173,11 +188,32 @@ def step_again(program: ProgramRecord) -> None:
         if free:
             QUEUE.is_running = 1
             QUEUE.standing -= 1
+            _forget_standing(program)
         unlock_queue()
         if free:
             program.caller = 0
             return
         wait(QUEUE.bell, as_i32(seen + 1), 0, _FOREVER)
+
+
+def _forget_standing(program: ProgramRecord) -> None:
+    at = QUEUE.stood
+    if at == address_of(program):
+        QUEUE.stood = program.stands_before
+    else:
+        while ProgramRecord.at(at).stands_before != address_of(program):
+            at = ProgramRecord.at(at).stands_before
+        ProgramRecord.at(at).stands_before = program.stands_before
+
+
+def is_in_function() -> bool:
+    """Is the caller a function of Python that a step calls? Under the lock."""
+    at = QUEUE.stood
+    while at != 0:
+        if ProgramRecord.at(at).caller == pthread_self():
+            return True
+        at = ProgramRecord.at(at).stands_before
+    return False
 
 
 def run_task(at: address) -> address:
@@ -215,10 +251,31 @@ def serve() -> None:
     unlock_queue()
     at = _next_task()
     while at != 0:
-        error = run_task(at)
+        error = _choose_copy(TaskRecord.at(at))
+        if error == 0:
+            error = run_task(at)
         end_step_here()
         finish_task(at, error)
         at = _next_task()
+
+
+def _choose_copy(task: TaskRecord) -> address:
+    """A task whose program stands still is one of a copy that does not; or the error where there can be none."""
+    program = task.program
+    if task.state == NEW and program.is_running != 0 and QUEUE.standing >= _DEEPEST:
+        return fail(FAILED_PRECONDITION, _TOO_DEEP)
+    while task.state == NEW and program.is_running != 0:
+        if program.copy == 0:
+            question = local(Question)
+            question.program = program
+            question.state = COPY
+            question.functions = 0
+            question.error = 0
+            if QUEUE.attend(question) != CONTINUE:
+                return question.error
+        program = ProgramRecord.at(program.copy)
+    task.program = program
+    return 0
 
 
 def _next_task() -> address:
@@ -263,6 +320,7 @@ def _take_task() -> address:
 
 def _may_overtake(task: TaskRecord) -> bool:
     """May a task run before those that stand still, or wait?"""
-    if task.follows != 0:
+    program = task.program
+    if task.follows != 0 or program.asks != 0 or not is_ready(task):
         return False
-    return task.program.asks == 0 and task.program.is_running == 0 and is_ready(task)
+    return program.is_running == 0 or now() - task.since > _PATIENCE

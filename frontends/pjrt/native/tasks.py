@@ -53,7 +53,8 @@ class TaskRecord(Record):
     are by device and argument, ``results`` by number; in the queue it has these as a reader, ``reference`` says so.
     Who runs it at once fills the table of arguments, and it has those only that were donated.
     ``events`` complete before it can run; ``ready`` (or null) completes at its end. It ``follows`` the steps before it
-    where it writes over what they may read.
+    where it writes over what they may read. It waits ``since`` a time of `now`; 0: a function that a step calls has
+    asked for it.
 
     ``error`` is that of an argument, with a reference; ``state`` how the drive loop came back last; ``functions`` the
     address of the `HostFunctionsRecord` that the step calls, or 0.
@@ -65,6 +66,7 @@ class TaskRecord(Record):
     state: i64
     reference: i64
     follows: i64
+    since: i64
     ready: address
     error: address
     functions: address

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -317,12 +319,39 @@ def test_what_a_step_that_stands_still_reads_is_not_written_over() -> None:
         np.testing.assert_array_equal(added.read(), X + 1)
 
 
-def test_python_that_is_called_cannot_call_its_caller() -> None:
+@pytest.mark.parametrize("by_thread", [False, True])
+def test_python_that_is_called_may_call_its_caller(by_thread: bool) -> None:
+    """Each step that stands still has memory of its own; others come after in their order."""
+
+    def inner(x: Any) -> Any:
+        ((made,),) = outer([put(0, x - 1)])
+        return made.read()
+
     def callback(x: Any) -> Any:
-        ((inner,),) = outer([put(0, X)])
-        return inner.read()
+        x = np.asarray(x)
+        if x[0] <= 1:
+            return x
+        if not by_thread:
+            return inner(x) * x
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(inner, x).result(60) * x
+
+    outer = program(lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct(X.shape, X.dtype), x + 0) + 0, X)
+    depth = 3 if by_thread else 6
+    for count in (1, depth, depth):
+        ((made,),) = outer([put(0, np.full_like(X, count))])
+        np.testing.assert_array_equal(made.read(), np.full_like(X, math.factorial(count)))
+
+
+def test_a_function_that_fails_within_itself_is_an_error_of_both() -> None:
+    def callback(x: Any) -> Any:
+        if np.asarray(x)[0] <= 1:
+            raise ValueError("no such thing")
+        ((made,),) = outer([put(0, np.asarray(x) - 1)])
+        return made.read()
 
     outer = program(lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct(X.shape, X.dtype), x), X)
-    ((made,),) = outer([put(0, X)])
-    with pytest.raises(NativeError, match="called by a function of Python that it calls"):
-        made.read()
+    for _ in range(2):
+        ((made,),) = outer([put(0, np.full_like(X, 3))])
+        with pytest.raises(NativeError, match="no such thing"):
+            made.read()
