@@ -48,7 +48,7 @@ RELEASE_PROGRAM, COPY = 200, 201
 #: it waits for does not ring; and at the most.
 _SPIN, _LOOK, _FOREVER = 20_000, 1_000_000, (1 << 63) - 1
 #: That a step waits for one of its own program that stands still.
-_PATIENCE = 200_000_000
+_LONGEST_WAIT = 200_000_000
 #: Steps that may stand still before one of the same program is refused.
 _DEEPEST = 64
 _TOO_DEEP = static_text(
@@ -323,4 +323,4 @@ def _may_overtake(task: TaskRecord) -> bool:
     program = task.program
     if task.follows != 0 or program.asks != 0 or not is_ready(task):
         return False
-    return program.is_running == 0 or now() - task.since > _PATIENCE
+    return program.is_running == 0 or now() - task.since > _LONGEST_WAIT
