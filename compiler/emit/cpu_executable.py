@@ -11,6 +11,7 @@ from shardc.compiler.emit.interface import describe_program
 from shardc.compiler.emit.kernels import EmitKernel, Parts
 from shardc.compiler.emit.native_kernel import emit_kernel
 from shardc.compiler.emit.step import SYMBOL, emit_step
+from shardc.compiler.emit.templates import fits_any_count
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.pipeline import PASSES, WITHOUT_FOLDING, apply_tuning, lower
 from shardc.compiler.measured import program_key
@@ -47,8 +48,9 @@ def build_executable(
     """`compile_module` without the cache. ``kernels`` makes the native kernels in another way; without ``fold``
     nothing is computed before the program runs. ``symbol`` names the entry point; ``profile`` as there; ``tuning``
     says how the program is cut into kernels. ``whole``: in one object, however large. ``counted``: as `emit_step` says,
-    for a program whose arrays all have one dimension, of the same size, or are scalars. A small program that only
-    moves, multiplies and sorts is a table, where nothing asks for kernels of its own."""
+    for a program whose arrays have one dimension and one size, or are scalars; without code where that does not do for
+    any number of elements. A small program that only moves, multiplies and sorts is a table, where nothing asks for
+    kernels of its own."""
     require_computable(module, config.custom_calls)
     clock = Clock()
     lowered = lower(module, config, passes=apply_tuning(PASSES if fold else WITHOUT_FOLDING, tuning))
@@ -63,6 +65,8 @@ def build_executable(
         table = _table(module, lowered, machine, config, clock)
         if table is not None:
             return table
+    if counted and not fits_any_count(lowered):
+        return describe_program(module, lowered)
     probe = _probe(lowered) if profile else None
     with Compilation(machine, config.num_threads or usable_cores()) as compilation:
         first = new_module(module.name, machine)

@@ -14,13 +14,14 @@ from shardc.compiler.cpu.parallel import chunks, flops_of
 from shardc.compiler.emit.interface import argument_specs, result_specs
 from shardc.compiler.executable import Executable
 from shardc.compiler.lower.expand.inline_calls import InlineCalls
+from shardc.compiler.lower.lowered import Buffer, Lowered
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, tuple_shape
 
-__all__ = ["TemplateUse", "find_template"]
+__all__ = ["TemplateUse", "find_template", "fits_any_count"]
 
 #: The size that templates are lowered for: more than a vector, and a small array for all else that asks.
 _SIZE = 1 << 20
@@ -40,9 +41,8 @@ class TemplateUse:
     count: int
 
     def executable(self, made: Executable) -> Executable | None:
-        """That of the program, which has the code of ``made``, the template's; None where that keeps arrays between its
-        kernels, or as constants: they lie where they would for `_SIZE` elements."""
-        if made.arena_bytes >= _SIZE or made.constants:
+        """That of the program, which has the code of ``made``, the template's; None where there is none."""
+        if not made.objects:
             return None
         arguments, results = argument_specs(self.program), result_specs(self.program)
         sizes = [sum(s.local_shape.nbytes for s in specs) for specs in (arguments, results)]
@@ -82,6 +82,18 @@ def find_template(module: Module) -> TemplateUse | None:
     counted = rebuild_computation(entry, _counted)
     template = Module("template", (counted,), counted, aliases=module.aliases, donors=module.donors)
     return TemplateUse(module, template, counts.pop())
+
+
+def fits_any_count(lowered: Lowered) -> bool:
+    """Does all of a lowered template lie where it would for any other number of elements?"""
+
+    def fits(buffer: Buffer) -> bool:
+        place = lowered.plan.ref(buffer)
+        if buffer.shape.rank:
+            return place.space in ("argument", "result") and not place.offset
+        return place.space == "arena" or buffer in lowered.parameters
+
+    return not lowered.constants.data and all(map(fits, lowered.plan.placements))
 
 
 def _is_by_element(i: Instruction) -> bool:

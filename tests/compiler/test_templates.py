@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardc.collectives.call.call import BufferRef
 from shardc.compiler.compile import compile_module
 from shardc.compiler.compile_source import compile_source
+from shardc.compiler.emit import cpu_executable
 from shardc.compiler.emit.cpu_executable import build_executable
-from shardc.compiler.emit.templates import find_template
+from shardc.compiler.emit.templates import find_template, fits_any_count
 from shardc.compiler.load.step import load_step, run_single
+from shardc.compiler.lower.lowered import Constants
+from shardc.compiler.lower.pipeline import lower
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
@@ -178,3 +182,25 @@ def test_temporary_scalars_may_lie_in_the_arena(tmp_path: Path) -> None:
     x = np.arange(35, dtype=np.int32).reshape(5, 7)
     (got,) = run_single(executable, [x, np.int32(3)])
     assert (got == x % 3).all()
+
+
+def test_a_plan_that_depends_on_sizes_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scalar in memory that a result has not written yet, an array between kernels, a constant array."""
+    module = program(
+        "x = s8[3] parameter(0)\ns = f64[] parameter(1)\nt = f64[] exponential(s)\nu = f64[] sine(t)\n"
+        "b = f64[3] broadcast(u), dimensions={}\ny = f64[3] convert(x)\nROOT r = pred[3] compare(y, b), direction=LT"
+    )
+    use = find_template(module)
+    assert use is not None
+    lowered = lower(use.template)
+    assert fits_any_count(lowered)
+    placements = lowered.plan.placements
+    scalar = next(b for b in placements if not b.shape.rank and b not in lowered.parameters)
+    array = next(b for b in placements if b.shape.rank)
+    for buffer, place in ((scalar, BufferRef("result", 0, 0, 8)), (array, BufferRef("arena", 0, 64, 1 << 20))):
+        moved = {**placements, buffer: replace(placements[buffer], ref=place)}
+        assert not fits_any_count(replace(lowered, plan=replace(lowered.plan, placements=moved)))
+    assert not fits_any_count(replace(lowered, constants=Constants(b"12")))
+    monkeypatch.setattr(cpu_executable, "fits_any_count", lambda _: False)
+    executable = compile_module(module, Config(cache_dir=tmp_path))
+    assert executable.objects and executable.arguments[0].local_shape.dims == (3,)
