@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from plugin_environment import plugin_environment
 
 import shardc
 from shardc import Mesh, P
+from shardc.frontends.pjrt.compile import CompiledProgram
 from shardc.frontends.pjrt.compiled_programs import CompiledPrograms, compiled_programs
 from shardc.hlo.errors import InputError
 from shardc.stages.last_compiled import ReportFolder
@@ -50,12 +52,19 @@ def test_the_newest_program_is_found_by_its_name() -> None:
         shardc.last_compiled("nothing")
 
 
+def on_four_devices(function: Callable[[Any], Any]) -> CompiledProgram:
+    """``function`` as the newest program: no test needs another one to run before."""
+    shardc.jit(function, mesh=MESH, in_shardings=P("data"))(X)
+    newest = next(iter(compiled_programs()))
+    assert newest.executable.num_devices == 4
+    return newest
+
+
 def test_small_programs_of_one_device_are_passed_over() -> None:
     kept = CompiledPrograms()
-    programs = list(compiled_programs())
-    several = next(p for p in programs if p.executable.num_devices > 1)
+    several = on_four_devices(lambda x: x.sum())
     shardc.jit(lambda x: x + 1)(X)
-    assert next(iter(compiled_programs())) is programs[0]
+    assert next(iter(compiled_programs())) is several
     seen: list[Any] = []
     kept.watch(seen.append)
     for _ in range(100):
@@ -64,7 +73,7 @@ def test_small_programs_of_one_device_are_passed_over() -> None:
 
 
 def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    compiled = next(p for p in compiled_programs() if p.executable.collectives)
+    compiled = on_four_devices(lambda x: x.sum())
     file = tmp_path / "file"
     file.write_text("")
     ReportFolder(file).add(compiled)
@@ -73,8 +82,8 @@ def test_a_report_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: py
 
 def test_a_program_has_one_page_and_small_ones_without_a_collective_have_none(tmp_path: Path) -> None:
     folder = ReportFolder(tmp_path)
-    with_collective = next(p for p in compiled_programs() if p.executable.collectives)
-    without = next(p for p in compiled_programs() if not p.executable.collectives)
+    with_collective = on_four_devices(lambda x: x.sum())
+    without = on_four_devices(lambda x: x * 3)
     assert without.is_small and with_collective.is_small
     for _ in range(2):
         folder.add(with_collective)
