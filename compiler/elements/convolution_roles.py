@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise, product
+from typing import NamedTuple
 
 from shardc.compiler.elements.affine import Expr
 from shardc.hlo.ir.ir import Instruction
@@ -24,8 +25,7 @@ __all__ = ["BlockReading", "Role", "RoleCut", "Roles", "cut", "joint_stride", "r
 _PARTS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(NamedTuple):
     """``size`` steps, each moving ``step`` along dimension ``dim`` of the (padded, dilated) input.
 
     ``own`` is the dimension of the output or of the kernel that counts them: every ``every``-th index from ``first``.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from shardc.compiler.elements.affine import Expr, VarSource, delinearise
 from shardc.compiler.elements.elements import Index
@@ -15,8 +15,7 @@ from shardc.hlo.ir.types import Shape
 __all__ = ["DotSide", "DotSides", "Matrix"]
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(NamedTuple):
     """One side of a product as BLAS sees it: leading dimension, transposed or not, offsets per batch index.
 
     ``packed``: it is a dense copy of the operand.

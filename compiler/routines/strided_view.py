@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["StridedView", "dense_strides"]
 
 
-@dataclass(frozen=True, slots=True)
-class StridedView:
-    """Elements of ``element`` bytes; ``space`` and ``index`` as in `BufferRef`, ``offset`` and ``strides`` in bytes."""
+class StridedView(NamedTuple):
+    """Elements of ``element`` bytes: ``offset`` and ``strides`` in bytes, in memory ``number`` of a ``space``."""
 
     space: str
-    index: int
+    number: int
     offset: int
     element: int
     dims: tuple[int, ...]
@@ -44,7 +43,7 @@ class StridedView:
         return self._with(skipped, dims, strides)
 
     def _with(self, skipped: int, dims: Sequence[int], strides: Sequence[int]) -> StridedView:
-        return StridedView(self.space, self.index, self.offset + skipped, self.element, tuple(dims), tuple(strides))
+        return StridedView(self.space, self.number, self.offset + skipped, self.element, tuple(dims), tuple(strides))
 
 
 def dense_strides(dims: Sequence[int], element: int) -> tuple[int, ...]:

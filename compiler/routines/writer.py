@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from shardc.collectives.call.call import BufferRef
 from shardc.compiler.lower.lowered import Buffer, BufferPlan, KernelStep
@@ -52,22 +52,20 @@ class TooLarge(Exception):
     """The program had better get code of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutineTable:
+class RoutineTable(NamedTuple):
     """The table with the program's constants behind it, and the bytes of the arena that it needs."""
 
     constants: bytes
     arena_bytes: int
 
 
-@dataclass
 class TableWriter:
     """The calls so far; places in constants are those of the program until the table is made."""
 
-    plan: BufferPlan
-    target: Target
-    calls: list[MoveCall | ClearCall | ProductCall | SortCall] = field(default_factory=list)
-    scratch_bytes: int = 0
+    def __init__(self, plan: BufferPlan, target: Target) -> None:
+        self.plan, self.target = plan, target
+        self.calls: list[MoveCall | ClearCall | ProductCall | SortCall] = []
+        self.scratch_bytes = 0
 
     def operand(self, step: KernelStep, number: int) -> StridedView:
         """A whole operand."""
@@ -159,4 +157,5 @@ class TableWriter:
 
 
 def _place(at: StridedView | BufferRef) -> Place:
-    return Place(_SPACES[at.space], at.index, at.offset)
+    number = at.index if isinstance(at, BufferRef) else at.number
+    return Place(_SPACES[at.space], number, at.offset)
