@@ -84,9 +84,8 @@ class Driver(StepDriver):
 
     ``step`` is the native function (or anything that behaves like it); ``transport`` says which devices are ours.
     Making a driver is collective: all processes of the job must hold the same program; if it is ``late``, its first
-    step is. ``pool`` are the threads that
-    devices run on and kernels call for help: ``config.num_threads`` with the caller's own. ``check`` compares steps,
-    ``array_type`` is what results are.
+    step is. ``pool`` are the threads that devices run on and kernels call for help: ``config.num_threads`` with the
+    caller's own. ``check`` compares steps, ``array_type`` is what results are.
     """
 
     def __init__(
@@ -151,16 +150,12 @@ class Driver(StepDriver):
 
     def native(self) -> NativeStep:
         """The step for native code that runs it; as long as this driver."""
-        self._native = step = self._native_step()
-        step.connect(self._loop, self._helpers)
-        return step
-
-    def _native_step(self) -> NativeStep:
         tables = self._tables
         addresses = tables.arguments.addresses, tables.results.addresses
         sizes = [layout.local_bytes for layout in tables.layouts]
-        step = _address_of(self._step)
-        return native_step(*addresses, tables.result_columns(), sizes, step, self._rows)
+        self._native = native_step(*addresses, tables.result_columns(), sizes, _address_of(self._step), self._rows)
+        self._native.connect(self._loop, self._helpers)
+        return self._native
 
     def clear_records(self) -> None:
         """Forget what was recorded of earlier steps, by a step compiled for profiling."""

@@ -119,14 +119,14 @@ class StepDriver(ABC):
 
     def begin(self) -> None:
         """A step follows that native code runs, on shards; the processes of a job compare themselves."""
-        if self._is_late:
-            self._meet()
-            self._is_late = False
         self.begun += 1
         self._compare(())
         self._tell(0, 0)
 
     def _compare(self, arguments: Sequence[Any]) -> None:
+        if self._is_late:
+            self._meet()
+            self._is_late = False
         if not self._compared:
             self._compare_inputs(arguments)
             self._compared = not self._checks
