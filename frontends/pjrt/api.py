@@ -7,8 +7,11 @@ a function in Python becomes the error that JAX raises.
 from __future__ import annotations
 
 import _thread
+import atexit
 import ctypes
 import itertools
+import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +43,9 @@ class Api:
         return ctypes.addressof(self.table)
 
 
+#: Between two looks at calls that should end with the process, and until they are told so again.
+_LOOK_SECONDS, _AGAIN_SECONDS = 0.005, 2.0
+
 #: Functions that cannot be had in Python: jaxlib holds Python's lock while another thread calls them.
 _LACKING = {
     "Compile": "compiling for devices that are not there\n  fix: compile for this client's devices "
@@ -64,12 +70,14 @@ def build_api(
     if unknown:
         raise ValueError(f"no entries for Python's functions: {', '.join(unknown)}")
     keep: list[Any] = []
+    calls = _PythonCalls()
+    atexit.register(calls.end)
     numbers = itertools.count(len(FUNCTIONS))
 
     def make_entry(name: str, function: Callable[[Any], None], structure: Any) -> int:
         number = next(numbers)
         keep.extend(_set_texts(library, number, name))
-        keep.append(set_entry(library, number, _entry(library, function, structure)))
+        keep.append(set_entry(library, number, _entry(library, calls, function, structure)))
         return library.address(entry_symbol(number))
 
     first, kept = extensions(make_entry)
@@ -79,7 +87,7 @@ def build_api(
     for number, name in enumerate(FUNCTIONS):
         keep += _set_texts(library, number, name)
         if name in functions:
-            keep.append(set_entry(library, number, _entry(library, functions[name], args_of(name))))
+            keep.append(set_entry(library, number, _entry(library, calls, functions[name], args_of(name))))
     return Api((ctypes.c_uint64 * len(words))(*words), library, (*keep, *kept))
 
 
@@ -90,14 +98,45 @@ def set_entry(library: Library, number: int, function: Callable[[int], int]) -> 
     return thunk
 
 
-def _entry(library: Library, function: Callable[[Any], None], structure: Any) -> Callable[[int], int]:
+class _PythonCalls:
+    """Threads of the client in functions in Python, such as one that compiles what a user has interrupted.
+
+    Python ends such a thread when the process ends, and the client then waits for it for ever; so they are told to
+    return before.
+    """
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self._process = os.getpid()
+
+    def end(self) -> None:
+        told = float("-inf")
+        while os.getpid() == self._process and (others := self.threads - {_thread.get_ident()}):
+            if time.monotonic() - told > _AGAIN_SECONDS:
+                told = time.monotonic()
+                for thread in others:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
+            time.sleep(_LOOK_SECONDS)
+
+
+def _entry(
+    library: Library, calls: _PythonCalls, function: Callable[[Any], None], structure: Any
+) -> Callable[[int], int]:
+    threads = calls.threads
+
     def call(at: int) -> int:
+        thread = _thread.get_ident()
+        outermost = thread not in threads
+        threads.add(thread)
         try:
             function(structure.at(at))
         except BaseException as problem:
             if isinstance(problem, KeyboardInterrupt):
                 _thread.interrupt_main()  # JAX raises the error; Python the interrupt, as soon as it can
             return library.make_error(problem)
+        finally:
+            if outermost:
+                threads.discard(thread)
         return 0
 
     return call
