@@ -191,6 +191,9 @@ def unknown_call(
         return UnsupportedError(f"custom call {target!r} belongs to another platform", where=call.place, fix=fix)
     known = ", ".join(known_targets(custom_calls))
     register = f"register it with program.with_custom_calls({{{target!r}: shardc.CustomCall(...)}})"
+    if call.attrs.get("api_version") == "API_VERSION_TYPED_FFI":
+        # In a running JAX program there is nothing to register it with.
+        register = f"call Python instead (jax.pure_callback), or in a shardc.from_jax program {register}"
     fix = f"{register}; known targets: {known}"
     return UnsupportedError(f"unknown custom call {target!r}", where=call.place, fix=fix)
 

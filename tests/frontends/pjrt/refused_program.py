@@ -28,7 +28,9 @@ def unknown(x):
 
 
 line = inspect.getsourcelines(unknown)[1] + 1
-refused(lambda: jax.jit(unknown)(1.0), "UNIMPLEMENTED", "nobody_knows", f"refused_program.py:{line}", "fix:")
+refused(
+    lambda: jax.jit(unknown)(1.0), "UNIMPLEMENTED", "nobody_knows", f"refused_program.py:{line}", "fix: call Python"
+)
 refused(lambda: jax.jit(lambda x: x * 2, out_shardings=columns)(jnp.ones((8, 8))), "layout {0,1}", "row by row")
 
 split = jax.device_put(np.ones(8), NamedSharding(mesh, P("x")))
