@@ -51,7 +51,7 @@ __all__ = [
     "BUFFER_FUNCTIONS", "buffer_bytes", "buffer_data_pointer", "buffer_device", "buffer_dimensions",
     "buffer_element_type", "buffer_memory", "buffer_memory_layout", "buffer_ready_event", "buffer_size",
     "buffer_unpadded_dimensions", "buffer_unsafe_pointer", "decrease_external_references", "delete_buffer",
-    "destroy_buffer", "element_bytes", "hold_block", "increase_external_references", "is_buffer_deleted",
+    "destroy_buffer", "drop_buffer", "element_bytes", "hold_block", "increase_external_references", "is_buffer_deleted",
     "is_buffer_on_cpu", "is_live", "make_buffer", "not_live", "put_back", "take_block",
 ]  # fmt: skip
 
@@ -193,15 +193,19 @@ def delete_buffer(args: BufferDeleteArgs) -> address:
 
 @exported("shardc_pjrt_buffer_destroy")
 def destroy_buffer(args: BufferDestroyArgs) -> address:
-    if args.buffer == 0:
-        return 0
-    buffer = BufferRecord.at(args.buffer)
+    if args.buffer != 0:
+        drop_buffer(args.buffer)
+    return 0
+
+
+def drop_buffer(at: address) -> None:
+    """The end of a buffer, with its references."""
+    buffer = BufferRecord.at(at)
     references = buffer.external + (1 if is_live(buffer) else 0)
     for _ in range(references):
         release_block(buffer.block)
     release_event(address_of(buffer.ready))
-    give_back(args.buffer, _class_of_rank(buffer.rank))
-    return 0
+    give_back(at, _class_of_rank(buffer.rank))
 
 
 @exported("shardc_pjrt_buffer_is_deleted")

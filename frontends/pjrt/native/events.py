@@ -33,14 +33,14 @@ from shardc.frontends.pjrt.native.records import (
     WaiterRecord,
 )
 from shardc.native.lowlevel.builtins import as_i64, as_u8, exported, fill_memory, local, static
-from shardc.native.lowlevel.kinds import address, i32
+from shardc.native.lowlevel.kinds import address, i32, i64
 from shardc.native.lowlevel.records import ACQ_REL, ACQUIRE, RELAXED, address_of
 from shardc.native.threads.meeting import arrive, wait
 
 __all__ = [
-    "EVENT_FUNCTIONS", "FOREVER", "await_event", "call_when_done", "complete_event", "create_event", "destroy_event",
-    "done_event", "error_of_event", "event_await", "event_error", "is_done", "is_event_ready", "keep_event",
-    "keep_event_for",    "make_event", "on_event_ready", "release_event", "set_event",
+    "EVENT_FUNCTIONS", "FOREVER", "await_event", "await_event_until", "call_when_done", "complete_event",
+    "create_event", "destroy_event", "done_event", "error_of_event", "event_await", "event_error", "is_done",
+    "is_event_ready", "keep_event", "keep_event_for", "make_event", "on_event_ready", "release_event", "set_event",
 ]  # fmt: skip
 
 #: The end of a wait without one, and how long a wait watches before it sleeps, in nanoseconds.
@@ -139,6 +139,11 @@ def await_event(event: EventRecord) -> None:
     """Wait for an event."""
     if not is_done(event):
         wait(event.done, 1, _SPIN, FOREVER)
+
+
+def await_event_until(event: EventRecord, end: i64) -> bool:
+    """Wait for an event, no longer than to ``end``; is it complete?"""
+    return is_done(event) or wait(event.done, 1, _SPIN, end)
 
 
 @exported("shardc_pjrt_event_destroy")

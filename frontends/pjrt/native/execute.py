@@ -8,6 +8,7 @@ from typing import Annotated
 from shardc.frontends.pjrt.abi.execution import LoadedExecutableExecuteArgs, PjrtExecuteOptions
 from shardc.frontends.pjrt.native.blocks import begin_reading, end_reading, give_back_waiting, keep_block, make_block
 from shardc.frontends.pjrt.native.buffers import (
+    drop_buffer,
     hold_block,
     is_live,
     make_buffer,
@@ -23,7 +24,15 @@ from shardc.frontends.pjrt.native.errors import (
     fail,
     no_memory,
 )
-from shardc.frontends.pjrt.native.events import done_event, keep_event, keep_event_for, make_event
+from shardc.frontends.pjrt.native.events import (
+    await_event_until,
+    done_event,
+    error_of_event,
+    keep_event,
+    keep_event_for,
+    make_event,
+    release_event,
+)
 from shardc.frontends.pjrt.native.programs import OutputRecord, ProgramRecord
 from shardc.frontends.pjrt.native.queue import (
     QUEUE,
@@ -53,6 +62,7 @@ from shardc.frontends.pjrt.native.tasks import (
     make_blocks,
     make_task,
 )
+from shardc.frontends.pjrt.native.trampoline import is_interrupted
 from shardc.native.lowlevel.builtins import as_i32, as_i64, exported, static_text
 from shardc.native.lowlevel.kinds import Count, address, i64
 from shardc.native.lowlevel.records import RELAXED, Record, Span
@@ -63,6 +73,8 @@ __all__ = ["EXECUTE_FUNCTIONS", "execute"]
 #: Nanoseconds of a step that the caller runs, and those that each result adds: to hand it over, and the client's work
 #: with buffers that are not ready, takes about as long.
 _SMALL, _SMALL_BY_RESULT = 100_000, 1_000
+#: Nanoseconds between looks for an interrupt.
+_LOOK = 100_000_000
 
 _DELETED_PROGRAM = static_text("shardc_pjrt_deleted_program", "the executable was deleted: load it again")
 _CALLED_BY_ITSELF = static_text(
@@ -121,12 +133,15 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
         _put_back_donated(task, args)
     runs_here = reads and error == 0 and task.ready == 0
     waiting: address = 0
+    end: address = 0
     if runs_here:
         QUEUE.is_running = 1
     elif reads:
         waiting = end_reading()
     if not runs_here and error == 0:
         task.since = 0 if is_in_function() else now()
+        if program.calls != 0 and task.since != 0:
+            end = keep_event(EventRecord.at(task.ready))
         add_task(at)
     unlock_queue()
     if error != 0:
@@ -137,7 +152,32 @@ def execute(args: LoadedExecutableExecuteArgs) -> address:
         end_step_here()
         error = _end_here(at, args, failed)
     give_back_waiting(waiting)
+    return error if end == 0 else _await_end(program, args, end)
+
+
+def _await_end(program: ProgramRecord, args: LoadedExecutableExecuteArgs, end: address) -> address:
+    """Wait for a step that calls Python, as XLA does on processors, unless the user interrupts: where a function fails
+    the call has the error, which JAX would else raise from its token again and again."""
+    event = EventRecord.at(end)
+    while not await_event_until(event, now() + _LOOK):
+        if is_interrupted():
+            release_event(end)
+            return 0
+    error = error_of_event(event)
+    if error != 0:
+        _drop_made(program, args)
+    release_event(end)
     return error
+
+
+def _drop_made(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> None:
+    """The execution has failed after all: the client gets no buffers and no events."""
+    lists = Addresses.at(args.output_lists).items
+    for d in range(program.step.devices):
+        for k in range(program.num_outputs):
+            drop_buffer(Addresses.at(lists[d]).items[k])
+        if args.device_complete_events != 0:
+            release_event(Addresses.at(args.device_complete_events).items[d])
 
 
 def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> address:

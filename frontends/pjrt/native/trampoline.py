@@ -17,7 +17,7 @@ from shardc.native.lowlevel.builtins import exported, external, local_array, sta
 from shardc.native.lowlevel.kinds import Count, address, i32, i64, u8, u64
 from shardc.native.lowlevel.records import Record, Span, address_of
 
-__all__ = ["ENTRIES", "INTERPRETER", "EntryTable", "call_python", "entry_table", "refuse_structure"]
+__all__ = ["ENTRIES", "INTERPRETER", "EntryTable", "call_python", "entry_table", "is_interrupted", "refuse_structure"]
 
 #: More than PJRT has, for what its extensions add.
 ENTRIES = 192
@@ -28,6 +28,8 @@ INTERPRETER = (
     ("PyGILState_Release", "PyGILState_Release"),
     ("PyErr_Fetch", "PyErr_Fetch"),
     ("PyErr_Restore", "PyErr_Restore"),
+    ("PyOS_InterruptOccurred", "PyOS_InterruptOccurred"),
+    ("PyErr_SetInterrupt", "PyErr_SetInterrupt"),
     ("Py_IsInitialized", "Py_IsInitialized"),
     ("Py_IsFinalizing", "_Py_IsFinalizing"),
 )
@@ -69,6 +71,16 @@ def _put_back(kind: u64, value: u64, traceback: u64) -> None:
     """Nothing that a simulation sees."""
 
 
+@external("PyOS_InterruptOccurred")
+def _take_interrupt() -> i32:
+    return 0
+
+
+@external("PyErr_SetInterrupt")
+def _interrupt_again() -> None:
+    """Nothing that a simulation sees."""
+
+
 @external("Py_IsInitialized")
 def _is_initialized() -> i32:
     return 1
@@ -101,6 +113,18 @@ def call_python(number: i64, args: address) -> address:
     _put_back(pending[0], pending[1], pending[2])
     _release_gil(state)
     return error
+
+
+def is_interrupted() -> bool:
+    """Has the user interrupted the process, and Python will say so as soon as the caller, its main thread, returns?"""
+    if _is_initialized() == 0 or _is_finalizing() != 0:
+        return False
+    state = _take_gil()
+    found = _take_interrupt() != 0
+    if found:
+        _interrupt_again()
+    _release_gil(state)
+    return found
 
 
 @exported("shardc_pjrt_refuse_structure")

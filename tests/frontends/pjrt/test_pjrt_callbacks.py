@@ -71,3 +71,75 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
     assert "JaxRuntimeError" in told
     assert "its functions are not here" in told
     assert "64 deep" in told
+
+
+CAUGHT = """
+import sys
+import jax, jax.numpy as jnp
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec
+
+def fail(*given):
+    raise ZeroDivisionError("none")
+
+F32 = jax.ShapeDtypeStruct((), jnp.float32)
+FUNCTIONS = {
+    "pure": lambda x: jax.pure_callback(fail, F32, x.sum()),
+    "io": lambda x: io_callback(fail, F32, x.sum()),
+    "ordered": lambda x: io_callback(fail, F32, 1.0, ordered=True),
+    "debug": lambda x: (jax.debug.callback(fail, x.sum()), x + 1)[1],
+    "nothing": lambda x: jax.debug.callback(fail, x.sum()),
+}
+mesh = jax.make_mesh((len(jax.devices()),), ("x",))
+whole = jnp.ones(8)
+parts = jax.device_put(whole, NamedSharding(mesh, PartitionSpec("x")))
+for name, function in FUNCTIONS.items():
+    raised = []
+    for x in (whole, parts):
+        if x is whole or (name != "ordered" and jax.process_count() == 1):
+            try:
+                jax.jit(function)(x)
+            except jax.errors.JaxRuntimeError as error:
+                raised.append("ZeroDivisionError: none" in str(error))
+    jax.effects_barrier()
+    sys.stdout.write(f"{name} {all(raised) and len(raised) > 0}\\n")
+sys.stdout.write(f"{float(jax.jit(lambda x: jax.pure_callback(lambda v: v * 2, F32, x))(1.0))}\\n")
+"""
+
+
+@pytest.mark.parametrize(("devices", "ranks"), [(1, 1), (4, 1), pytest.param(1, 2, marks=pytest.mark.mpi)])
+def test_what_a_function_raised_is_raised_once(devices: int, ranks: int, tmp_path: Path) -> None:
+    """By the call, as under XLA on one device: neither barriers nor the process's end raise it again."""
+    line = [sys.executable, "-c", CAUGHT]
+    if ranks > 1:
+        line = [sys.executable, "-m", "shardc", "mpiexec", "-n", str(ranks), *line]
+    environment = plugin_environment("shardc", tmp_path, devices)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = [f"{name} True" for name in ("pure", "io", "ordered", "debug", "nothing")] + ["2.0"]
+    assert sorted(done.stdout.splitlines()) == sorted(expected * ranks)
+    assert "atexit" not in done.stderr
+
+
+INTERRUPTED = """
+import signal, threading, time
+import jax, jax.numpy as jnp
+
+let_go = threading.Event()
+
+def host(v):
+    signal.raise_signal(signal.SIGINT)  # as from a terminal: the main thread is in its call
+    assert let_go.wait(60), "the call has not ended"
+    return v
+
+f = jax.jit(lambda x: jax.pure_callback(host, jax.ShapeDtypeStruct((), jnp.float32), x))
+try:
+    f(jnp.float32(3)).block_until_ready()
+except KeyboardInterrupt:
+    print("interrupted")
+let_go.set()
+"""
+
+
+def test_an_interrupt_ends_a_call_that_waits_for_python(tmp_path: Path) -> None:
+    assert run(INTERRUPTED, plugin_environment("shardc", tmp_path)).stdout == "interrupted\n"
