@@ -6,9 +6,13 @@ job when the code fails, also through ``sys.exit(1)``.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.jobs.affinity import bind_rank
@@ -18,10 +22,14 @@ from shardc.launcher.jobs.orphans import end_with_parent
 
 __all__ = ["main"]
 
+_JAX_CLUSTER = "jax._src.clusters.mpi4py_cluster"
+
 
 def main() -> int:
     launcher, process = detect_launcher(), os.getpid()
     end_with_parent(signal.SIGKILL)
+    _write_whole_lines()
+    sys.meta_path.insert(0, _JaxClusters())
     try:
         bind_rank()
         check(launcher, find_library())
@@ -43,6 +51,32 @@ def main() -> int:
         tell_before_mpi(launcher.rank if launcher else 0, describe(e))
         return code
     return 0
+
+
+def _write_whole_lines() -> None:
+    """Write a line at once, also where Python is told to buffer nothing: lines of several ranks do not mix."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
+
+
+class _JaxClusters:
+    """Lets ``jax.distributed.initialize()`` find rank and size without arguments: JAX asks mpi4py only where a program
+    says so, and here it is known that it is right. JAX is not imported for that."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != _JAX_CLUSTER:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _JaxClusterLoader(name, spec.origin)
+        return spec
+
+
+class _JaxClusterLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        module.Mpi4pyCluster.opt_in_only_method = False
 
 
 if __name__ == "__main__":

@@ -99,6 +99,15 @@ def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:
     assert done.stderr.count("this process is already part of a job") == 1
 
 
+LINES = "import os, sys; sys.stdout.write('a '); os.write(1, b'|'); print('b', flush=False); os.write(1, b'c')"
+
+
+def test_a_rank_writes_lines_at_once(repository: Path) -> None:
+    """Also where Python buffers nothing, so that lines of several ranks do not mix."""
+    done = mpiexec(1, sys.executable, "-c", LINES, cwd=repository, PYTHONUNBUFFERED="1")
+    assert (done.returncode, done.stdout) == (0, "|a b\nc"), done.stderr
+
+
 def test_other_programs_run_as_they_are(repository: Path) -> None:
     done = mpiexec(2, "echo", "-n", "x", cwd=repository)
     assert (done.returncode, done.stdout) == (0, "xx")

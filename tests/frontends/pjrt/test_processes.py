@@ -43,6 +43,21 @@ def test_jobs_have_the_bits_of_virtual_devices(tmp_path: Path) -> None:
         assert [k for k, v in job.items() if k not in ("processes", "of", "ranks") and v != alone[k]] == []
 
 
+UNTOLD = """
+import sys
+import jax
+jax.distributed.initialize()
+sys.stdout.write(f"{jax.process_index()} of {jax.process_count()}, {len(jax.devices())} devices\\n")
+"""
+
+
+def test_initialize_finds_the_ranks_of_a_job(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    out, err = (job := start(mpiexec(2, "-c", UNTOLD), tmp_path)).communicate(timeout=SECONDS)
+    assert job.returncode == 0, err
+    assert sorted(out.splitlines()) == ["0 of 2, 2 devices", "1 of 2, 2 devices"]
+
+
 FAILING = """
 import os, signal, sys
 import jax, jax.numpy as jnp, numpy as np
