@@ -15,19 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CostTable", "Network"]
+from shardc.partitioner.strategy.solve.eliminate import CostTable
+
+__all__ = ["Network"]
 
 #: Entries of the largest joint table (256 KB): bounds the time of one elimination.
 _LARGEST = 1 << 15
 _Table = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class CostTable:
-    """Costs of ``variables`` together; ``table`` has an axis for each."""
-
-    variables: tuple[int, ...]
-    table: _Table
 
 
 @dataclass(slots=True)

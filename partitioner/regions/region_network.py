@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.partitioner.emit.layout import AxisLayout
-from shardc.partitioner.regions.eliminate_variables import CostTable, Network
+from shardc.partitioner.regions.eliminate_variables import Network
 from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, WireReader
 from shardc.partitioner.reshard.price import Bytes
+from shardc.partitioner.strategy.solve.eliminate import CostTable
 
 __all__ = ["RegionNetwork"]
 

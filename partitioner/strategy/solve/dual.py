@@ -1,0 +1,100 @@
+"""Lower bounds where no table is large enough: messages along pairs and multipliers for rows of memory.
+
+Messages move costs between variables and their pairs (sequential tree-reweighted passing, Kolmogorov 2006); whatever
+they are, the least own costs plus the least pair costs bound every choice from below. A multiplier makes a row's memory
+a cost; it follows what a rounded choice uses. Each round leaves a bound and a choice for the search to start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from shardc.partitioner.strategy.solve.network import CostNetwork
+from shardc.partitioner.strategy.solve.problem import Numbers
+from shardc.partitioner.strategy.solve.rows import MemoryRows
+
+__all__ = ["DualBound"]
+
+
+class DualBound:
+    """Messages and multipliers of a network; ``bound`` is the best bound so far, with ``best`` multipliers."""
+
+    def __init__(self, network: CostNetwork, rows: MemoryRows) -> None:
+        self.network, self.rows = network, rows
+        self.order = list(network.alive)
+        self.multipliers = np.zeros(len(rows.rows))
+        self.best = self.multipliers
+        self.bound = -np.inf
+        self.messages: dict[int, dict[int, Numbers]] = {
+            v: {u: np.zeros(len(network.costs[v])) for u in network.tables[v]} for v in network.alive
+        }
+        self.own: dict[int, Numbers] = {}
+        self.set_multipliers(self.multipliers)
+
+    def set_multipliers(self, multipliers: Numbers) -> None:
+        """Costs with memory at these prices."""
+        self.multipliers = multipliers
+        self.own = {v: self.network.costs[v] for v in self.network.alive}
+        for v, price, amounts in zip(
+            self.rows.variables.tolist(), self.rows.weigh(multipliers).tolist(), self.rows.amounts, strict=True
+        ):
+            if price > 0:
+                self.own[v] = self.own[v] + price * amounts
+
+    def round(self) -> dict[int, int]:
+        """Pass messages forth and back; the choice that the way back makes, variable after variable."""
+        n = self.network
+        place = {v: k for k, v in enumerate(self.order)}
+        found: dict[int, int] = {}
+        for order, back in ((self.order, False), (self.order[::-1], True)):
+            for v in order:
+                incoming = self.messages[v]
+                total = self.own[v] + sum(incoming.values())
+                later = [u for u in n.tables[v] if (place[u] > place[v]) != back]
+                if back:
+                    seen = self.own[v] + sum(
+                        (n.tables[v][u][:, found[u]] if u in found else m for u, m in incoming.items()),
+                        np.zeros(1),
+                    )
+                    found[v] = int(np.argmin(seen))
+                if not later:
+                    continue
+                share = total / max(len(later), len(incoming) - len(later))
+                for u in later:
+                    message = ((share - incoming[u])[:, None] + n.tables[v][u]).min(axis=0)
+                    self.messages[u][v] = message - message.min()
+        self._measure()
+        return found
+
+    def _measure(self) -> None:
+        """The bound that messages and multipliers prove."""
+        n = self.network
+        parts = [n.base, -float(self.multipliers @ self.rows.limits)]
+        for v in self.order:
+            parts.append(float((self.own[v] + sum(self.messages[v].values())).min()))
+            for u, table in n.tables[v].items():
+                if v < u:
+                    rest = table - self.messages[v][u][:, None] - self.messages[u][v][None, :]
+                    parts.append(float(rest.min()))
+        bound = float(np.sum(parts))
+        if bound > self.bound:
+            self.bound, self.best = bound, self.multipliers
+
+    def follow(self, used: Numbers, upper: float, step: float) -> None:
+        """Move multipliers towards what was used too much (Polyak's step, against the cost ``upper``)."""
+        slope = used - self.rows.limits
+        slope[(slope < 0) & (self.multipliers <= 0)] = 0.0
+        length = float(slope @ slope)
+        if length > 0:
+            rise = step * max(upper - self.bound, abs(upper) * 1e-3) / length
+            self.set_multipliers(np.maximum(self.multipliers + rise * slope, 0.0))
+
+    def sweep(self, found: dict[int, int]) -> Iterator[tuple[int, Numbers]]:
+        """What each variable's options cost at these prices, given the others of ``found`` as they are by then."""
+        for v in self.order:
+            total = self.own[v]
+            for u, table in self.network.tables[v].items():
+                total = total + table[:, found[u]]
+            yield v, total

@@ -1,0 +1,162 @@
+"""A network as an integer program for HiGHS: binaries per option, the local polytope of pairs, rows of memory.
+
+Relaxations of such programs are mostly integral. The budget is a number of nodes of the search tree; HiGHS counts no
+other work of an integer program, so that a limit of time stands behind it, which programs of the size given here do
+not come near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.partitioner.strategy.solve.network import CostNetwork
+from shardc.partitioner.strategy.solve.problem import Numbers
+from shardc.partitioner.strategy.solve.rows import MemoryRows
+
+__all__ = ["IntegerResult", "count_columns", "has_highs", "solve_integer"]
+
+Indices = NDArray[np.intp]
+
+#: HiGHS meets rows to this much of their limits.
+_TOLERANCE = 1e-6
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerResult:
+    """Positions of options (None: none was found), a proven lower bound, and whether rows cannot be met at all."""
+
+    positions: dict[int, int] | None
+    bound: float
+    impossible: bool
+
+
+def has_highs() -> bool:
+    """Is HiGHS installed?"""
+    from importlib.util import find_spec
+
+    return find_spec("highspy") is not None
+
+
+def count_columns(network: CostNetwork) -> int:
+    """How large the integer program would be."""
+    pairs = sum(int(np.isfinite(t).sum()) for v in network.alive for u, t in network.tables[v].items() if v < u)
+    return pairs + sum(len(network.costs[v]) for v in network.alive)
+
+
+class _Columns:
+    """Entries of the constraints, gathered row by row."""
+
+    def __init__(self) -> None:
+        self.rows: list[Indices] = []
+        self.columns: list[Indices] = []
+        self.values: list[Numbers] = []
+        self.low: list[Numbers] = []
+        self.high: list[Numbers] = []
+        self.count = 0
+
+    def add(self, rows: Indices, columns: Indices, value: Numbers | float) -> None:
+        self.rows.append(rows)
+        self.columns.append(columns)
+        self.values.append(np.broadcast_to(np.asarray(value, float), rows.shape))
+
+    def close(self, count: int, low: Numbers | float, high: Numbers | float) -> None:
+        self.low.append(np.broadcast_to(np.asarray(low, float), (count,)))
+        self.high.append(np.broadcast_to(np.asarray(high, float), (count,)))
+        self.count += count
+
+
+def solve_integer(
+    network: CostNetwork, rows: MemoryRows, start: Mapping[int, int] | None, nodes: int, gap: float
+) -> IntegerResult:
+    """The cheapest positions of what is left of ``network``, in a tree of at most ``nodes`` nodes, within ``gap``."""
+    import highspy
+
+    first: dict[int, int] = {}
+    costs: list[Numbers] = []
+    size = 0
+    entries = _Columns()
+    for n, v in enumerate(network.alive):
+        count = len(network.costs[v])
+        first[v] = size
+        costs.append(network.costs[v])
+        entries.add(np.full(count, n), np.arange(size, size + count), 1.0)
+        size += count
+    binaries = size
+    entries.close(len(first), 1.0, 1.0)
+    for v in network.alive:
+        for u, table in network.tables[v].items():
+            if v > u:
+                continue
+            i, j = np.nonzero(np.isfinite(table))
+            costs.append(table[i, j])
+            columns = np.arange(size, size + len(i))
+            size += len(i)
+            for at, index, count in ((first[v], i, table.shape[0]), (first[u], j, table.shape[1])):
+                entries.add(entries.count + index, columns, 1.0)
+                entries.add(entries.count + np.arange(count), at + np.arange(count), -1.0)
+                entries.close(count, 0.0, 0.0)
+    for k, v in enumerate(rows.variables.tolist()):
+        amounts = rows.amounts[k]
+        used = np.flatnonzero(amounts)
+        for row in range(rows.starts[k], rows.stops[k]):
+            scale = max(float(rows.limits[row]), 1.0)
+            entries.add(np.full(len(used), entries.count + row), first[v] + used, amounts[used] / scale)
+    entries.close(len(rows.rows), -np.inf, np.where(rows.limits >= 1.0, 1.0, rows.limits))
+    objective = np.concatenate(costs)
+
+    scale = 1e3 / max(float(np.abs(objective).max(initial=0.0)), 1e-300)
+    h: Any = highspy.Highs()
+    for name, value in {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": 0,
+        "time_limit": _SECONDS,
+        "mip_max_nodes": nodes,
+        "mip_rel_gap": gap,
+    }.items():
+        h.setOptionValue(name, value)
+    h.passModel(_model(highspy, entries, objective * scale, network.base * scale, binaries))
+    if start is not None:
+        columns = np.array([first[v] + k for v, k in start.items()], np.int32)
+        chosen = np.zeros(binaries)
+        chosen[columns] = 1.0
+        h.setSolution(binaries, np.arange(binaries, dtype=np.int32), chosen)
+    h.run()
+    status = h.getModelStatus()
+    if status == highspy.HighsModelStatus.kInfeasible:
+        return IntegerResult(None, np.inf, True)
+    info = h.getInfo()
+    bound = float(info.mip_dual_bound) / scale
+    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        return IntegerResult(None, bound, False)
+    values = np.array(h.getSolution().col_value[:binaries])
+    return IntegerResult(
+        {v: int(np.argmax(values[at : at + len(network.costs[v])])) for v, at in first.items()}, bound, False
+    )
+
+
+def _model(highspy: Any, entries: _Columns, objective: Numbers, offset: float, binaries: int) -> Any:
+    """HiGHS's own form of the program, by columns."""
+    rows, columns = np.concatenate(entries.rows), np.concatenate(entries.columns)
+    # A variable may use memory of one row several times: one entry each.
+    places, inverse = np.unique(columns * entries.count + rows, return_inverse=True)
+    values = np.bincount(inverse, np.concatenate(entries.values))
+    columns, rows = np.divmod(places, entries.count)
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(objective), entries.count
+    model.col_cost_, model.offset_ = objective, offset
+    model.col_lower_, model.col_upper_ = np.zeros(len(objective)), np.ones(len(objective))
+    model.row_lower_, model.row_upper_ = np.concatenate(entries.low), np.concatenate(entries.high)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = np.searchsorted(columns, np.arange(len(objective) + 1)).astype(np.int32)
+    model.a_matrix_.index_ = rows.astype(np.int32)
+    model.a_matrix_.value_ = values
+    kinds = [highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger]
+    model.integrality_ = [kinds[k < binaries] for k in range(len(objective))]
+    return model

@@ -1,0 +1,153 @@
+"""The solver against trying everything: random problems with and without rows of memory."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardc.hlo.errors import InputError
+from shardc.partitioner.strategy.solve.problem import ChoiceProblem, MemoryUse, PairCost
+from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
+
+
+def random_problem(seed: int, variables: int, options: int, *, rows: bool) -> ChoiceProblem:
+    """Costs that are whole numbers, so that sums are exact; some tables make one variable follow another."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, options + 1, variables)
+    costs = [rng.integers(0, 20, n).astype(float) for n in sizes]
+    for cost in costs:
+        cost[1:][rng.random(len(cost) - 1) < 0.1] = np.inf
+    pairs = []
+    for _ in range(int(rng.integers(0, 2 * variables + 1))):
+        a, b = (int(x) for x in rng.integers(0, variables, 2))
+        if a == b:
+            continue
+        table = rng.integers(0, 20, (sizes[a], sizes[b])).astype(float)
+        if rng.random() < 0.3:
+            table[:] = np.inf
+            table[np.arange(sizes[a]), rng.integers(0, sizes[b], sizes[a])] = 0
+        else:
+            table[rng.random(table.shape) < 0.2] = np.inf
+        pairs.append(PairCost(a, b, table))
+    if not rows:
+        return ChoiceProblem(tuple(costs), tuple(pairs))
+    times = int(rng.integers(1, 6))
+    uses = []
+    for v in range(variables):
+        for _ in range(int(rng.integers(0, 3))):
+            start, stop = sorted(int(x) for x in rng.integers(0, times + 1, 2))
+            uses.append(MemoryUse(v, start, stop, rng.integers(0, 10, sizes[v]).astype(float)))
+    return ChoiceProblem(tuple(costs), tuple(pairs), rng.integers(5, 30, times).astype(float), tuple(uses))
+
+
+def least(problem: ChoiceProblem) -> float:
+    """The least cost of all choices, each of them tried."""
+    total: np.ndarray = np.zeros([len(c) for c in problem.costs])
+    count = total.ndim
+    for v, cost in enumerate(problem.costs):
+        total = total + cost.reshape([-1 if k == v else 1 for k in range(count)])
+    for p in problem.pairs:
+        table = p.table if p.first < p.second else p.table.T
+        total = total + table.reshape([len(c) if k in (p.first, p.second) else 1 for k, c in enumerate(problem.costs)])
+    for row, limit in enumerate(problem.limits):
+        used: np.ndarray = np.zeros_like(total)
+        for u in problem.uses:
+            if u.start <= row < u.stop:
+                used = used + u.amounts.reshape([-1 if k == u.variable else 1 for k in range(count)])
+        total = np.where(used <= limit, total, np.inf)
+    return float(total.min())
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=st.integers(0, 10**6), variables=st.integers(1, 8), options=st.integers(1, 6), rows=st.booleans())
+def test_the_answer_is_that_of_trying_everything(seed: int, variables: int, options: int, rows: bool) -> None:
+    problem = random_problem(seed, variables, options, rows=rows)
+    expected = least(problem)
+    answer = solve_choice(problem)
+    if np.isinf(expected):
+        assert answer.choice is None or answer.excess is not None or np.isinf(answer.cost)
+        return
+    assert answer.choice is not None
+    assert problem.cost(answer.choice) == answer.cost >= expected
+    assert answer.bound <= expected + 1e-6
+    assert (problem.usage(answer.choice) <= problem.limits).all()
+    if answer.method != "dual and search":
+        assert answer.cost <= expected * (1 + 2e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.booleans())
+def test_the_dual_and_the_search_never_claim_too_much(seed: int, rows: bool) -> None:
+    """Without elimination and integer programs: the bound is below, the choice allowed and no worse than the start."""
+    problem = random_problem(seed, 6, 4, rows=rows)
+    expected = least(problem)
+    start = next(
+        (
+            c
+            for c in itertools.product(*(range(len(c)) for c in problem.costs))
+            if np.isfinite(problem.cost(c)) and (problem.usage(c) <= problem.limits).all()
+        ),
+        None,
+    )
+    answer = solve_choice(problem, start, SolveLimits(table=0, columns=0))
+    assert answer.bound <= expected + 1e-6
+    if start is not None:
+        assert answer.choice is not None and answer.excess is None
+        assert expected <= answer.cost <= problem.cost(start)
+        assert (problem.usage(answer.choice) <= problem.limits).all()
+
+
+def test_equal_problems_have_equal_answers() -> None:
+    for seed in range(20):
+        problem = random_problem(seed, 8, 6, rows=True)
+        assert solve_choice(problem) == solve_choice(problem), seed
+
+
+def test_what_memory_lacks_is_said_with_who_uses_it() -> None:
+    cost = np.array([1.0, 2.0])
+    uses = (MemoryUse(0, 0, 2, np.array([5.0, 4.0])), MemoryUse(1, 1, 3, np.array([9.0, 8.0])))
+    answer = solve_choice(ChoiceProblem((cost, cost), (), np.array([10.0, 10.0, 10.0]), uses))
+    assert answer.excess is not None
+    assert (answer.excess.row, answer.excess.at_least, answer.excess.found) == (1, 2.0, 2.0)
+    assert answer.excess.heaviest == ((1, 8.0), (0, 4.0))
+
+
+def test_variables_that_contradict_each_other_are_named() -> None:
+    table = np.full((2, 2), np.inf)
+    answer = solve_choice(ChoiceProblem((np.zeros(2), np.zeros(2), np.zeros(1)), (PairCost(0, 1, table),)))
+    assert answer.choice is None
+    assert set(answer.conflict) == {0, 1}
+
+
+def test_a_chain_of_many_equal_layers_is_decided_without_a_search() -> None:
+    rng = np.random.default_rng(7)
+    costs = [rng.integers(0, 9, 6).astype(float) for _ in range(5)]
+    tables = [rng.integers(0, 9, (6, 6)).astype(float) for _ in range(5)]
+    count = 2_000
+    problem = ChoiceProblem(
+        tuple(costs[v % 5] for v in range(count)), tuple(PairCost(v, v + 1, tables[v % 5]) for v in range(count - 1))
+    )
+    best = costs[0]
+    for v in range(count - 1):
+        best = costs[(v + 1) % 5] + (best[:, None] + tables[v % 5]).min(axis=0)
+    answer = solve_choice(problem)
+    assert answer.cost == answer.bound == best.min()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"costs": (np.zeros(0),)},
+        {"costs": (np.array([np.nan]),)},
+        {"pairs": (PairCost(0, 0, np.zeros((2, 2))),)},
+        {"uses": (MemoryUse(0, 0, 1, np.zeros(2)),)},
+    ],
+)
+def test_a_problem_whose_parts_do_not_fit_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        solve_choice(replace(ChoiceProblem((np.zeros(2),)), **change))
