@@ -17,17 +17,33 @@ __all__ = ["PLATFORM", "api_capsule", "initialize"]
 PLATFORM = "shardc"
 
 
-def initialize() -> None:
-    """Register the plug-in with JAX, if its setting ``jax_platforms`` names it."""
+def initialize() -> bool:
+    """Register the plug-in with JAX, if its setting ``jax_platforms`` names it. Will there be a client?
+
+    JAX only logs what is raised here, and then says that it does not know the platform. So what is wrong with the
+    environment is raised where it makes the client.
+    """
     from jax._src import config, xla_bridge
 
     if PLATFORM not in (config.jax_platforms.value or "").split(","):
-        return
-    xla_bridge.register_plugin(PLATFORM, c_api=api_capsule(), options=client_options)
+        return False
+    from shardc.hlo.errors import ShardcError
+
+    problem = None
+    try:
+        xla_bridge.register_plugin(PLATFORM, c_api=api_capsule(), options=client_options)
+    except ShardcError as e:
+        problem = e
+        xla_bridge.register_backend_factory(PLATFORM, partial(_refuse, e), fail_quietly=False)
     registered = xla_bridge._backend_factories[PLATFORM]
     registered.factory = partial(_make_client, xla_bridge, registered.factory)
     if hasattr(registered, "experimental"):
         registered.experimental = False
+    return problem is None
+
+
+def _refuse(problem: Exception) -> Any:
+    raise problem
 
 
 def _make_client(xla_bridge: Any, make: Callable[[], Any]) -> Any:

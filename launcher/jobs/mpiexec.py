@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
@@ -75,12 +76,14 @@ def start_job(
     """Run ``command`` on ``ranks`` ranks and return the job's exit code: that of the rank that failed, 130 when
     interrupted, 1 when a rank was killed.
 
-    Raises `EnvironmentProblem` without MPI or launcher, and `InputError` inside of a running job, for more ranks than
-    hosts take, hosts that nobody knows and words that the launcher does not take: nothing is started then.
+    Raises `EnvironmentProblem` without MPI or launcher, and `InputError` for malformed variables of shardc, inside
+    of a running job, for more ranks than hosts take, hosts that nobody knows and words that the launcher does not
+    take: nothing is started then.
     """
     if ranks < 1:
         raise InputError(f"a job of {ranks} ranks", fix="ranks are at least 1")
     check_binding(options.bind)
+    Config.from_environment(environ)  # every rank would say what is wrong there
     running = detect_launcher(environ)
     if running is not None:
         raise InputError(

@@ -11,8 +11,7 @@ def initialize() -> None:
     """Register the plug-in with JAX, which calls this."""
     from shardc.frontends.pjrt import plugin
 
-    plugin.initialize()
-    if os.environ.get("SHARDC_REPORT_TO"):
+    if plugin.initialize() and os.environ.get("SHARDC_REPORT_TO"):
         from shardc.stages.last_compiled import report_programs
 
         report_programs()

@@ -54,6 +54,13 @@ def test_nonsense_is_one_error(line: str, capfd: pytest.CaptureFixture[str], mon
     assert "bug in shardc" not in err and "Traceback" not in err
 
 
+def test_a_malformed_variable_is_one_error(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of every rank's."""
+    monkeypatch.setenv("SHARDC_TIMEOUT", "x")
+    assert main(["mpiexec", "-n", "2", "true"]) == 2
+    assert capfd.readouterr().err.startswith("error: SHARDC_TIMEOUT='x' is not a number")
+
+
 def test_who_reaches_hosts_in_another_way_knows_their_names() -> None:
     hosts = (Host("no-such-host.invalid", 2),)
     check_hosts(hosts, (), {"HYDRA_LAUNCHER_EXEC": "/opt/reach"})

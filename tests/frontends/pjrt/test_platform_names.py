@@ -35,3 +35,17 @@ def test_names(platforms: str, expected: list[str], tmp_path: Path) -> None:
     environment = plugin_environment(platforms, tmp_path)
     done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SHARDC_NUM_DEVICES", "abc"), ("SHARDC_NUM_DEVICES", "0"), ("SHARDC_TIMEOUT", "x")]
+)
+def test_the_last_word_on_a_malformed_variable_is_ours(name: str, value: str, tmp_path: Path) -> None:
+    """JAX logs what a plug-in raises when it is found, and ends with another error."""
+    environment = plugin_environment("shardc", tmp_path, **{name: value, "SHARDC_REPORT_TO": str(tmp_path)})
+    line = [sys.executable, "-c", "import jax; jax.devices()"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    last = done.stderr[done.stderr.rindex("RuntimeError: ") :]
+    assert last.startswith(f"RuntimeError: Unable to initialize backend 'shardc': {name}='{value}' is not a ")
+    assert f"fix: set {name} to a" in last
+    assert "list of known backends" not in done.stderr
