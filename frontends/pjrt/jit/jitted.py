@@ -15,9 +15,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSha
 from shardc.frontends.jax.context import static_kind
 from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
+from shardc.frontends.pjrt.jit.inner_meshes import with_inner_meshes
 from shardc.frontends.pjrt.jit.meshes import mesh_on_devices, shardings_on_devices
 
 __all__ = ["JitOnDevices"]
+
+#: What JAX says of another mesh inside of a function than the one around it, and of devices inside that are others.
+_INNER_MESHES = ("should match the mesh passed to shard_map", " inside jit with device ids")
 
 
 class JitOnDevices:
@@ -175,12 +179,12 @@ class _JittedForMesh:
     def _in_mesh(self, use: Callable[[Any], Any], *, tracing: bool = False, later: bool = False) -> Any:
         """What ``use`` makes of the jitted function, with the mesh around it if the function bears that."""
         if not self.has_own_meshes:
-            named = tracing or (later and self.mesh is None)
+            named = tracing or (self.mesh is None and (later or not by_default()))
             try:
                 with self._inside() if tracing else self._around():
                     return use(self.nested if named else self.jitted)
             except ValueError as e:
-                if self.mesh is None or "should match the mesh passed to shard_map" not in str(e):
+                if self.mesh is None or not any(words in str(e) for words in _INNER_MESHES):
                     raise
             self.has_own_meshes = True
         return use(self.nested)
@@ -197,11 +201,13 @@ class _JittedForMesh:
 
 
 def _naming_devices(function: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callable[..., Any]:
-    """``function`` with results that say which devices they lie on, and not how."""
-    if (mesh is None and by_default()) or (mesh is not None and AxisType.Explicit in mesh.axis_types):
+    """``function`` with results that say which devices they lie on, and not how, if nothing inside does."""
+    if mesh is None and by_default():
         return function
 
     def named(x: Any) -> Any:
+        if mesh is not None and AxisType.Explicit in mesh.axis_types:
+            return x
         if mesh is not None:
             over: Any = NamedSharding(mesh, PartitionSpec(*[PartitionSpec.UNCONSTRAINED] * np.ndim(x)))
         elif jax.sharding.get_abstract_mesh().empty:
@@ -210,8 +216,4 @@ def _naming_devices(function: Callable[..., Any], mesh: jax.sharding.Mesh | None
             return x
         return jax.lax.with_sharding_constraint(x, over)
 
-    @functools.wraps(function, updated=())
-    def naming_devices(*args: Any, **kwargs: Any) -> Any:
-        return jax.tree.map(named, function(*args, **kwargs))
-
-    return naming_devices
+    return with_inner_meshes(function, mesh, named)

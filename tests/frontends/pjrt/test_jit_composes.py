@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as JaxP
+from plugin_environment import plugin_environment
 
 import shardc
 from shardc import Mesh, P
@@ -208,3 +212,11 @@ def test_options_of_jax_are_taken() -> None:
     assert len(step.lower(X, W).compile().input_shardings[0]) == 2
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
         shardc.jit(loss, nonsense=1)(W, X)
+
+
+def test_meshes_of_other_devices_inside_of_a_function(tmp_path: Path) -> None:
+    """A program written for `jax.jit` makes them of the devices that JAX has there: it runs on ours all the same."""
+    program = Path(__file__).parent / "inner_meshes_program.py"
+    environment = plugin_environment("cpu", tmp_path, 4)
+    done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "done\n", done.stderr
