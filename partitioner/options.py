@@ -7,11 +7,15 @@ from typing import Literal, get_args
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["CHOICES", "Choice", "PartitionOptions"]
+__all__ = ["CHOICES", "PLANS", "Choice", "PartitionOptions", "Plan"]
 
 #: Never, where the modelled time on a machine says so, or wherever it can be done.
 Choice = Literal["never", "auto", "always"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
+
+#: Layouts as propagation gives them, or chosen for the whole program at once.
+Plan = Literal["propagated", "global"]
+PLANS: tuple[Plan, ...] = get_args(Plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,9 @@ class PartitionOptions:
     ``decomposed_rings``: permutes that lead in circles become two that do not.
     ``partial_interface``: arguments and results that are said to be unreduced are passed as partial values of the
     devices, otherwise as whole ones.
+    ``plan``: the layouts inside of the program, ``propagated`` ones or, at the cost of partitioning it several times,
+    those of the ``global`` plan that costs least (`shardc.partitioner.plan`), within ``memory`` bytes per device
+    (None: what the propagated ones take).
 
     Raises `InputError` for any other word.
     """
@@ -34,9 +41,15 @@ class PartitionOptions:
     pipelined_loops: Choice = "auto"
     decomposed_rings: bool = False
     partial_interface: bool = False
+    plan: Plan = "propagated"
+    memory: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("windowed_einsum", "pipelined_loops"):
             given = getattr(self, name)
             if given not in CHOICES:
                 raise InputError(f"{name} is {given!r}", fix=f"use one of {', '.join(CHOICES)}")
+        if self.plan not in PLANS:
+            raise InputError(f"plan is {self.plan!r}", fix=f"use one of {', '.join(PLANS)}")
+        if self.memory is not None and not self.memory > 0:
+            raise InputError(f"memory is {self.memory!r}", fix="give bytes per device")

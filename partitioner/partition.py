@@ -31,6 +31,8 @@ from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.plan.choose_plan import choose_plan
+from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.expand_scatters import ExpandScatters
 from shardc.partitioner.prepare.expand_split import ExpandSplit
@@ -53,7 +55,7 @@ from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
-__all__ = ["PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline"]
+__all__ = ["OPENING", "PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline"]
 
 
 def partition(
@@ -63,6 +65,7 @@ def partition(
     machine: Machine | None = None,
     options: PartitionOptions | None = None,
     times: PassTimes | None = None,
+    judge: Judge | None = None,
 ) -> Module:
     """The per-device program of a propagated module.
 
@@ -70,10 +73,18 @@ def partition(
     shapes, collectives with symbolic groups, and ``partitioned`` set; its entry parameters and root keep their global
     shardings, and ``attrs["global_parameters"]`` / ``attrs["global_results"]`` hold the global shapes (parameters
     as they are, results flattened). What moves is chosen for the least modelled time on a ``machine``, else for the
-    fewest bytes. Raises `UnsupportedError` for what cannot be partitioned.
+    fewest bytes. With a global ``plan`` it is the best of some by ``judge`` (`choose_plan`). Raises `UnsupportedError`
+    for what cannot be partitioned.
     """
-    passes = pipeline(machine, options or PartitionOptions())
-    return run_pipeline(module, passes, config or Config(), times=times)
+    options, config = options or PartitionOptions(), config or Config()
+    if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
+        return run_pipeline(module, pipeline(machine, options), config, times=times)
+
+    def finish(laid_out: Module) -> Module:
+        return run_pipeline(laid_out, pipeline(machine, options)[len(OPENING) :], config, times=times)
+
+    opened = run_pipeline(module, OPENING, config, times=times)
+    return choose_plan(opened, machine, finish, memory=options.memory, judge=judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +156,12 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
     return tuple(shardings) if op.shape.is_tuple else shardings[0]
 
 
+#: What a program goes through before its layouts are looked at: calls are opened.
+OPENING: tuple[Pass, ...] = (NestSubAxes(), FillEmpty(), RewriteNamedCalls(), InlineShardedCalls(), ShareEqual())
+
 #: What prepares a propagated program: operations become such that their parts can be computed apart.
 PREPARATION: tuple[Pass, ...] = (
-    NestSubAxes(),
-    FillEmpty(),
-    RewriteNamedCalls(),
-    InlineShardedCalls(),
-    ShareEqual(),
+    *OPENING,
     ExpandScatters(),
     FoldSlices(),
     FoldPads(),

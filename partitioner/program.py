@@ -20,11 +20,12 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
-from shardc.partitioner.options import Choice, PartitionOptions
+from shardc.partitioner.options import Choice, PartitionOptions, Plan
 from shardc.sharding.notations.device_count import device_count
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
+    from shardc.partitioner.plan.judge import Judge
     from shardc.sharding.propagation.export import PropagationOutcome
     from shardc.sharding.provenance.history import Provenance
 
@@ -147,6 +148,8 @@ class SourceProgram:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
+        plan: Plan = "propagated",
+        memory: float | None = None,
     ) -> PartitionedProgram:
         """`propagate`, then `PropagatedProgram.partition`."""
         return self.propagate().partition(
@@ -154,6 +157,8 @@ class SourceProgram:
             windowed_einsum=windowed_einsum,
             pipelined_loops=pipelined_loops,
             decomposed_rings=decomposed_rings,
+            plan=plan,
+            memory=memory,
         )
 
     def as_text(self) -> str:
@@ -212,6 +217,9 @@ class PropagatedProgram:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
+        plan: Plan = "propagated",
+        memory: float | None = None,
+        judge: Judge | None = None,
     ) -> PartitionedProgram:
         """Rewrite into the program that every device runs, with the collectives it needs.
 
@@ -220,7 +228,10 @@ class PropagatedProgram:
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
         ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
-        With ``decomposed_rings`` no permute leads in a circle. Raises `InputError` for unknown machines and words.
+        With ``decomposed_rings`` no permute leads in a circle. With ``plan="global"`` layouts inside of the program
+        are chosen for all of it at once, within ``memory`` bytes per device (default: what propagated ones take), and
+        kept where ``judge`` (default: the models) says that they are better. Raises `InputError` for unknown machines
+        and words.
         """
         from shardc.costs.machines.machine import load_machine
         from shardc.partitioner.partition import partition
@@ -230,15 +241,18 @@ class PropagatedProgram:
         given = is_partitioned(self.module)
         machine = machine or self.program.config.machine or None
         described = None if machine is None else load_machine(machine)
-        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, self.program.strict_interface)
+        partial = self.program.strict_interface
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory)
         module = (
             adopt(self.module)
             if given
-            else partition(self.module, self.program.config, machine=described, options=options)
+            else partition(self.module, self.program.config, machine=described, options=options, judge=judge)
         )
         source = replace(self, program=self.program.scheduled(machine=machine))
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
+        if plan != "propagated":
+            asked |= {"plan": plan, "memory": memory}
         seconds = {**self.seconds, **seconds_since("partition", start)}
         return PartitionedProgram(source, module, seconds, MappingProxyType(asked))
 

@@ -35,9 +35,12 @@ _NOTHING = Instruction("constant", array_shape("pred"))
 
 class DecisionGraph:
     """What a dry run records: nodes, wires, and what they stand for. ``rows`` are the rows that operations went by;
-    ``notes`` borders by operation."""
+    ``borders`` borders by operation. ``free_barriers``: what passes a barrier may do so in any layout."""
 
-    def __init__(self, context: Context, rules: Mapping[str, PartitionRow], module: Module) -> None:
+    def __init__(
+        self, context: Context, rules: Mapping[str, PartitionRow], module: Module, *, free_barriers: bool = False
+    ) -> None:
+        self.free_barriers = free_barriers
         self.context = context
         self.rules = rules
         self.nodes: list[DecisionNode] = []
@@ -123,10 +126,15 @@ def settle(
 
 
 def build_decision_graph(
-    context: Context, rules: Mapping[str, PartitionRow], module: Module, parameters: Sequence[tuple[AxisLayout, ...]]
+    context: Context,
+    rules: Mapping[str, PartitionRow],
+    module: Module,
+    parameters: Sequence[tuple[AxisLayout, ...]],
+    *,
+    free_barriers: bool = False,
 ) -> DecisionGraph:
     """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts."""
-    graph = DecisionGraph(context, rules, module)
+    graph = DecisionGraph(context, rules, module, free_barriers=free_barriers)
     body = DryRun(graph, module.entry, parameters)
     results = context.layouts(module.entry.root)
     for value, layout in zip(body.run(results), results, strict=True):
@@ -383,6 +391,15 @@ def _leave(body: DryRun, nodes: Sequence[DecisionNode], values: Sequence[GlobalV
         body.graph.read(node, v)
 
 
+def _barrier(body: DryRun, op: Instruction) -> Tree:
+    """Each leaf passes in one layout, at first in that in which it lies."""
+    graph, values = body.graph, list(leaves(body.values[op.operands[0]]))
+    layouts = [body.context.table.reduced(v.layout) for v in values]
+    nodes = body.border(op, layouts, (1, 1), free=graph.free_barriers and body.alone)
+    _leave(body, nodes, values)
+    return body.value_from_nodes(op, nodes, [graph.wire_of[v].times for v in values])
+
+
 def _conditional(body: DryRun, op: Instruction) -> Tree:
     """Every branch gives the results in the same layouts; the predicate is whole."""
     body.get(body.value(op.operands[0]), body.context.table.replicated(0), "")
@@ -402,6 +419,7 @@ _BORDERS: Mapping[str, Callable[[DryRun, Instruction], Tree]] = {
     "call": _call,
     "fusion": _call,
     "conditional": _conditional,
+    "optimization-barrier": _barrier,
 }
 
 

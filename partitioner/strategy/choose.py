@@ -26,6 +26,7 @@ __all__ = [
     "common_partial",
     "cost_of",
     "lay_out",
+    "legal",
     "move_away",
     "rank_splits",
     "volume",
@@ -163,7 +164,7 @@ def move_away(
     for a in left:
         if rule.factors[best].size >= table.extent((*chosen[best], a)):
             chosen[best] = (*chosen[best], a)
-    return _legal(table, rule, chosen)
+    return legal(table, rule, chosen)
 
 
 def common_partial(layouts: Sequence[AxisLayout]) -> tuple[Atoms, str]:
@@ -214,7 +215,7 @@ def assign(
                         break
                     used.add(a)
                     chosen[factor] = (*chosen[factor], a)
-    return _legal(table, rule, chosen)
+    return legal(table, rule, chosen)
 
 
 def _distribute(
@@ -236,7 +237,7 @@ def _distribute(
             return
 
 
-def _legal(table: AxisTable, rule: FactorRule, chosen: list[Atoms]) -> tuple[Atoms, ...]:
+def legal(table: AxisTable, rule: FactorRule, chosen: list[Atoms]) -> tuple[Atoms, ...]:
     """In a dimension of several factors, a minor one may be split only below fully split ones, and all evenly."""
     changed = True
     while changed:

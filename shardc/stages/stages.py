@@ -20,13 +20,14 @@ from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled, compile_partitioned, compile_program, job_config
 from shardc.launcher.driver.executables import RemoteCompiler
-from shardc.partitioner.options import Choice
+from shardc.partitioner.options import Choice, Plan
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.partitioner.plan.judge import Judge
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remote_compiler"]
 
@@ -87,6 +88,8 @@ class Program(SourceProgram):
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
+        plan: Plan = "propagated",
+        memory: float | None = None,
     ) -> Partitioned:
         """`propagate`, then `Propagated.partition`."""
         return self.propagate().partition(
@@ -94,6 +97,8 @@ class Program(SourceProgram):
             windowed_einsum=windowed_einsum,
             pipelined_loops=pipelined_loops,
             decomposed_rings=decomposed_rings,
+            plan=plan,
+            memory=memory,
         )
 
     def simulate(
@@ -142,13 +147,27 @@ class Propagated(PropagatedProgram):
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
+        plan: Plan = "propagated",
+        memory: float | None = None,
+        judge: Judge | None = None,
     ) -> Partitioned:
-        """Rewrite into the program that every device runs, see `PropagatedProgram.partition`."""
+        """Rewrite into the program that every device runs, see `PropagatedProgram.partition`.
+
+        Plans for a machine are judged by simulation.
+        """
+        name = machine or self.program.config.machine
+        if plan == "global" and judge is None and name:
+            from shardc.analysis.simulate.judge_by_simulation import judge_by_simulation
+
+            judge = judge_by_simulation(name, self.program.config)
         found = super().partition(
             machine=machine,
             windowed_einsum=windowed_einsum,
             pipelined_loops=pipelined_loops,
             decomposed_rings=decomposed_rings,
+            plan=plan,
+            memory=memory,
+            judge=judge,
         )
         return Partitioned(**_fields(found))
 

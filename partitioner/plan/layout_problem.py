@@ -1,0 +1,182 @@
+"""The whole program as one problem: a variable per cluster, a table of costs per value that goes from one to another.
+
+A value with several readers is brought into one *common form* first, a variable of its own, and from there to each of
+them: what many read is moved once, and what is a part of it costs nothing more. Moves cost their lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
+from shardc.partitioner.plan.tie_nodes import TiedNodes
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire, moved
+from shardc.partitioner.reshard.price import Seconds
+from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.strategy.solve.problem import PairCost
+
+__all__ = ["LayoutProblem", "build_problem"]
+
+_Costs = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class LayoutProblem:
+    """``costs`` per option of each variable, and ``pairs`` of variables.
+
+    The first variables are the clusters, in order; ``common`` has the variables of common forms and their layouts.
+    """
+
+    clusters: list[TiedNodes]
+    members: list[list[MemberOptions]]
+    costs: list[_Costs] = field(default_factory=list)
+    pairs: list[PairCost] = field(default_factory=list)
+    common: dict[Wire, tuple[int, tuple[AxisLayout, ...]]] = field(default_factory=dict)
+
+    def options(self, values: Sequence[int]) -> dict[DecisionNode, NodeOption]:
+        """What each node does."""
+        return {
+            n: m.options[values[k]]
+            for k, (cluster, members) in enumerate(zip(self.clusters, self.members, strict=True))
+            for n, m in zip(cluster.members, members, strict=True)
+        }
+
+
+def build_problem(
+    resharder: Resharder, clusters: list[TiedNodes], options: ClusterOptions, wires: Sequence[Wire]
+) -> LayoutProblem:
+    """The problem of a program whose nodes are in ``clusters``."""
+    return _Builder(resharder, clusters, options).build(wires)
+
+
+class _Builder:
+    def __init__(self, resharder: Resharder, clusters: list[TiedNodes], options: ClusterOptions) -> None:
+        self.resharder = resharder
+        self.collective = options.collective
+        self.problem = LayoutProblem(clusters, [options.of(c) for c in clusters])
+        self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
+        self._moves: dict[object, float] = {}
+        self._tables: dict[object, _Costs] = {}
+        price = resharder.price
+        self.second_per_byte = 1 / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
+        for c, members in zip(clusters, self.problem.members, strict=True):
+            own = [m.own * n.times for n, m in zip(c.members, members, strict=True)]
+            self.problem.costs.append(np.sum(own, axis=0))
+
+    def build(self, wires: Sequence[Wire]) -> LayoutProblem:
+        for wire in wires:
+            if not wire.made:
+                self._add(wire)
+        return self.problem
+
+    def _add(self, wire: Wire) -> None:
+        problem = self.problem
+        source = None if wire.producer is None else self.place[wire.producer]
+        starts = (wire.given,) if source is None else problem.members[source[0]][source[1]].starts(wire.slot)
+        if source is not None:
+            self._read_and_write(wire, source[0], starts)
+        asked: dict[int, dict[tuple[AxisLayout, ...], None]] = {}
+        fixed: dict[AxisLayout, None] = {}
+        for r in wire.readers:
+            if r.node is None:
+                fixed[r.want()] = None
+                continue
+            k, j = self.place[r.node]
+            wants = problem.members[k][j].wants(r.slot)
+            if source is not None and k == source[0]:
+                problem.costs[k] += self._diagonal(wire, starts, wants)
+            else:
+                asked.setdefault(k, {})[wants] = None
+                self._read_and_write(wire, k, wants)
+        if len(asked) + len(fixed) <= 1:
+            self._connect(wire, None if source is None else source[0], starts, asked, fixed)
+        else:
+            self._share(wire, None if source is None else source[0], starts, asked, fixed)
+
+    def _share(
+        self,
+        wire: Wire,
+        source: int | None,
+        starts: tuple[AxisLayout, ...],
+        asked: dict[int, dict[tuple[AxisLayout, ...], None]],
+        fixed: dict[AxisLayout, None],
+    ) -> None:
+        """By way of a common form."""
+        problem = self.problem
+        pool = dict.fromkeys((*starts, *fixed, *(x for sets in asked.values() for wants in sets for x in wants)))
+        forms = tuple(pool)
+        hub = len(problem.costs)
+        problem.costs.append(np.zeros(len(forms)))
+        problem.common[wire] = (hub, forms)
+        if source is None:
+            problem.costs[hub] += self._table(wire, starts, forms)[0]
+        else:
+            problem.pairs.append(PairCost(source, hub, self._table(wire, starts, forms)))
+        self._connect(wire, hub, forms, asked, fixed)
+
+    def _connect(
+        self,
+        wire: Wire,
+        source: int | None,
+        starts: tuple[AxisLayout, ...],
+        asked: dict[int, dict[tuple[AxisLayout, ...], None]],
+        fixed: dict[AxisLayout, None],
+    ) -> None:
+        """From where the wire starts to each reader by itself."""
+        problem = self.problem
+        if source is not None and fixed:
+            problem.costs[source] += self._table(wire, starts, tuple(fixed)).sum(axis=1)
+        for k, sets in asked.items():
+            tables = [self._table(wire, starts, wants) for wants in sets]
+            table = tables[0] if len(tables) == 1 else np.sum(tables, axis=0)
+            if source is None:
+                problem.costs[k] += table[0]
+            else:
+                problem.pairs.append(PairCost(source, k, table))
+
+    # -- tables ----------------------------------------------------------------------------------------------
+
+    def _read_and_write(self, wire: Wire, variable: int, layouts: tuple[AxisLayout, ...]) -> None:
+        """What a cluster that is one kernel reads and writes takes its time."""
+        if not self.second_per_byte or not self.problem.clusters[variable].loop_of:
+            return
+        local, rate = self.resharder.table.local_dims, wire.nbytes * self.second_per_byte * wire.times
+        self.problem.costs[variable] += rate * np.array([math.prod(local(x, wire.dims)) for x in layouts])
+
+    def _diagonal(self, wire: Wire, starts: Sequence[AxisLayout], wants: Sequence[AxisLayout]) -> _Costs:
+        return np.array([self._move(wire, a, b) for a, b in zip(starts, wants, strict=True)])
+
+    def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
+        """The costs of all moves; the same array for equal ones."""
+        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, starts, wants)
+        found = self._tables.get(key)
+        if found is None:
+            rows, row = _kinds(starts)
+            columns, column = _kinds(wants)
+            small = np.array([[self._move(wire, a, b) for b in columns] for a in rows])
+            found = self._tables[key] = small[np.ix_(row, column)]
+        return found
+
+    def _move(self, wire: Wire, start: AxisLayout, want: AxisLayout) -> float:
+        if start is want:
+            return 0.0
+        dims, times = moved(wire, (start, want))
+        key = (dims, wire.nbytes, start, want)
+        found = self._moves.get(key)
+        if found is None:
+            least = self.resharder.at_least(dims, wire.nbytes, start, want)
+            found = self._moves[key] = least + self.collective * (least > 0)
+        return found * times
+
+
+def _kinds(layouts: Sequence[AxisLayout]) -> tuple[list[AxisLayout], list[int]]:
+    """Different layouts, and the number of each one's."""
+    number: dict[AxisLayout, int] = {}
+    index = [number.setdefault(x, len(number)) for x in layouts]
+    return list(number), index

@@ -1,0 +1,156 @@
+"""What lies in a device's memory at the same time: rows of bytes over the options of variables.
+
+Places are nodes in program order. A value takes memory from where it is made to where it is read last, a loop's state
+from before the loop to where it is read behind it; what a cluster computes for itself takes none. A common form takes
+the place of the value that it was brought from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.plan.layout_problem import LayoutProblem
+from shardc.partitioner.regions.region_graph import DecisionNode, Wire
+from shardc.partitioner.strategy.solve.problem import MemoryUse
+
+__all__ = ["MemorySpans"]
+
+_Bytes = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class MemorySpans:
+    """The memory of a problem. ``given``: bytes of arguments, which are there all the time."""
+
+    table: AxisTable
+    problem: LayoutProblem
+    wires: Sequence[Wire]
+    places: int
+    given: float = 0.0
+    #: (first place, last place, variable, bytes by option)
+    spans: list[tuple[int, int, int, _Bytes]] = field(default_factory=list)
+    _ends: dict[DecisionNode, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        place = {n: (k, j) for k, c in enumerate(self.problem.clusters) for j, n in enumerate(c.members)}
+        self._find_loop_ends()
+        for wire in self.wires:
+            if not wire.made:
+                self._add(wire, place)
+
+    def uses(self) -> tuple[MemoryUse, ...]:
+        """The spans as a problem of choice takes them: a row per place."""
+        return tuple(MemoryUse(v, low, high + 1, nbytes) for low, high, v, nbytes in self.spans)
+
+    def peak(self, values: Sequence[int]) -> float:
+        """The most bytes at once."""
+        steps = np.zeros(self.places + 1)
+        for low, high, v, nbytes in self.spans:
+            steps[low] += nbytes[values[v]]
+            steps[high + 1] -= nbytes[values[v]]
+        return self.given + float(np.cumsum(steps).max(initial=0.0))
+
+    # -- spans -----------------------------------------------------------------------------------------------
+
+    def _find_loop_ends(self) -> None:
+        """Where the loop of each carried leaf ends: behind all that its leaves are made from and read by."""
+        ends: dict[object, int] = {}
+        borders = [n for n in self._nodes() if _is_carry(n)]
+        for n in borders:
+            made = [w.producer.index for w in n.operands if w.producer is not None]
+            read = [w.last for w in n.results[:2]]
+            ends[n.op] = max(ends.get(n.op, 0), *made, *read, n.index)
+        self._ends = {n: ends[n.op] for n in borders}
+
+    def _nodes(self) -> list[DecisionNode]:
+        return [n for c in self.problem.clusters for n in c.members]
+
+    def _last(self, wire: Wire) -> int:
+        """Where it is read last: a loop that hands it on unchanged reads it to its end."""
+        last = wire.last
+        for r in wire.readers:
+            n = r.node
+            if n is not None and n in self._ends:
+                again = r.slot == 1
+                if again or _is_still(n):
+                    last = max(last, self._ends[n])
+                if _is_still(n):
+                    last = max(last, *(w.last for w in n.results))
+        return last
+
+    def _add(self, wire: Wire, place: dict[DecisionNode, tuple[int, int]]) -> None:
+        problem, producer = self.problem, wire.producer
+        if producer is None:
+            starts: tuple[AxisLayout, ...] = (wire.given,)
+            self.given += self._bytes(wire, starts)[0]
+            first, variable = 0, -1
+        else:
+            variable, j = place[producer]
+            starts = problem.members[variable][j].starts(wire.slot)
+            first = producer.index
+        inside = producer is not None and bool(problem.clusters[variable].loop_of)
+        outside = [r for r in wire.readers if r.node is None or place[r.node][0] != variable]
+        if not wire.readers or (inside and not outside):
+            return
+        last, common = self._last(wire), problem.common.get(wire)
+        if producer is not None and not self._in_place(wire, producer):
+            carried = producer in self._ends
+            end = max(self._ends[producer], *(w.last for w in producer.results)) if carried else last
+            self.spans.append((first, first if common else max(first, end), variable, self._bytes(wire, starts)))
+        if common is not None:
+            hub, forms = common
+            begin = first if producer is not None else min(r.at for r in wire.readers)
+            nbytes = self._bytes(wire, forms)
+            if producer is None:
+                nbytes[[k for k, x in enumerate(forms) if x is wire.given]] = 0
+            self.spans.append((begin, max(begin, last), hub, nbytes))
+        self._add_operands(wire, outside, starts if common is None else common[1], place)
+
+    def _in_place(self, wire: Wire, producer: DecisionNode) -> bool:
+        """Does it take the memory of what it was made from? The second results of a carry are its first."""
+        if producer in self._ends:
+            before = producer.operands[0]
+            still = _is_still(producer)
+            own = still and (before in self.problem.common or before.producer is None)
+            return wire.slot > 0 or (own and _same(before, producer))
+        return producer.op.opcode == "dynamic-update-slice" and len(producer.operands[0].readers) == 1
+
+    def _add_operands(
+        self,
+        wire: Wire,
+        outside: Sequence[object],
+        forms: Sequence[AxisLayout],
+        place: dict[DecisionNode, tuple[int, int]],
+    ) -> None:
+        """A reader holds what it reads in a form of its own while it runs, as far as that is larger."""
+        least = float(self._bytes(wire, forms).min())
+        for r in wire.readers:
+            if r.node is None or r not in outside or r.node in self._ends:
+                continue
+            k, j = place[r.node]
+            more = np.maximum(self._bytes(wire, self.problem.members[k][j].wants(r.slot)) - least, 0)
+            if more.any():
+                self.spans.append((r.node.index, r.node.index, k, more))
+
+    def _bytes(self, wire: Wire, layouts: Sequence[AxisLayout]) -> _Bytes:
+        local = self.table.local_dims
+        return wire.nbytes * np.array([math.prod(local(x, wire.dims)) for x in layouts], dtype=np.float64)
+
+
+def _is_carry(node: DecisionNode) -> bool:
+    return node.op.opcode == "while" and len(node.operands) == 2
+
+
+def _is_still(node: DecisionNode) -> bool:
+    """Does a loop hand this leaf on as it is?"""
+    return len(node.operands) == 2 and node.operands[1].producer is node
+
+
+def _same(before: Wire, node: DecisionNode) -> bool:
+    return before.dims == node.results[0].dims

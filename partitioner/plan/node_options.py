@@ -1,0 +1,161 @@
+"""The options of clusters: every way to give the mesh's axes to their loops, with what each member does for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.ir.opset import OPS
+from shardc.partitioner.emit.layout import Atoms, AxisLayout
+from shardc.partitioner.plan.axis_blocks import assignments
+from shardc.partitioner.plan.tie_nodes import TiedNodes
+from shardc.partitioner.regions.dry_run import settle
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption
+from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.strategy.choose import SplitChoice, lay_out, legal
+from shardc.sharding.rules.factor_rule import FactorRule
+
+__all__ = ["ClusterOptions", "MemberOptions"]
+
+_Factors = tuple[Atoms, ...]
+
+#: Families whose operations may pass partial values on.
+_MOVING = frozenset(("elementwise", "shape", "indexing"))
+#: What an iteration of a product costs where bytes count and not time: a tie is decided by arithmetic.
+_BYTES_PER_ITERATION = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemberOptions:
+    """What one node does under each option of its cluster: equal nodes share one. ``own`` is its cost by itself, for
+    one run."""
+
+    options: tuple[NodeOption, ...]
+    own: NDArray[np.float64]
+
+    def starts(self, result: int) -> tuple[AxisLayout, ...]:
+        """The layouts that result ``result`` lies in."""
+        return tuple(o.results[result] for o in self.options)
+
+    def wants(self, operand: int) -> tuple[AxisLayout, ...]:
+        """The layouts that operand ``operand`` is read in."""
+        return tuple(o.operands[operand] for o in self.options)
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    """Makes options; axes are given by ``blocks``; ``collective`` is what one weighs besides its cost."""
+
+    context: Context
+    blocks: tuple[Atoms, ...]
+    collective: float
+    _known: dict[object, list[MemberOptions]] = field(default_factory=dict)
+    _members: dict[object, MemberOptions] = field(default_factory=dict)
+    _chosen: dict[object, list[_Factors]] = field(default_factory=dict)
+
+    def of(self, cluster: TiedNodes) -> list[MemberOptions]:
+        """One `MemberOptions` per member, all with as many options."""
+        first = cluster.members[0]
+        if len(cluster.members) == 1 and not cluster.loop_of:
+            return [self._border(first) if first.free else self._alone(first, cluster.carries.get(first, ()))]
+        chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries))
+        return [self._member(n, cluster, chosen) for n in cluster.members]
+
+    # -- borders ---------------------------------------------------------------------------------------------
+
+    def _border(self, node: DecisionNode) -> MemberOptions:
+        """Every layout, the same on all sides."""
+        wire = node.results[0] if node.results else node.operands[0]
+        sides = (len(node.option.operands), len(node.option.results))
+        key = (wire.dims, sides, node.option)
+        found = self._members.get(key)
+        if found is None:
+            layouts = dict.fromkeys((node.option.results[0], *(self._layouts(wire.dims))))
+            options = [node.option, *(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(layouts)[1:])]
+            found = self._members[key] = MemberOptions(tuple(options), np.zeros(len(options)))
+        return found
+
+    def _layouts(self, dims: tuple[int, ...]) -> Iterator[AxisLayout]:
+        table = self.context.table
+        for factors in assignments(self.blocks, len(dims), lambda d, atoms: dims[d] % table.extent(atoms) == 0):
+            yield table.layout(factors)
+
+    # -- operations alone ------------------------------------------------------------------------------------
+
+    def _alone(self, node: DecisionNode, group: tuple[int, ...]) -> MemberOptions:
+        """The present option, then all assignments of axes to factors, by each of its strategies."""
+        key = (node.strategies, node.option, group, *self._shapes(node))
+        found = self._members.get(key)
+        if found is None:
+            options = [node.option, *self._splits(node, group)]
+            options = list({(o.operands, o.results, o.strategy): o for o in reversed(options)}.values())[::-1]
+            found = self._members[key] = self._priced(options, self._price_of_work(node))
+        return found
+
+    def _price_of_work(self, node: DecisionNode) -> float:
+        """Of one iteration of an operation that is no part of another's kernel."""
+        return (node.rate or _BYTES_PER_ITERATION) if node.counts else 0.0
+
+    def _splits(self, node: DecisionNode, group: tuple[int, ...]) -> Iterator[NodeOption]:
+        table = self.context.table
+        for number, strategy in enumerate(node.strategies):
+            rule, usable = strategy.problem.rule, strategy.problem.usable
+            loops = [f for f, factor in enumerate(rule.factors) if f in usable and factor.size > 1]
+            carries = bool(group) and OPS[node.op.opcode].family in _MOVING
+
+            def fits(place: int, atoms: Atoms, rule: FactorRule = rule, loops: Sequence[int] = loops) -> bool:
+                return place == len(loops) or rule.factors[loops[place]].size % table.extent(atoms) == 0
+
+            for chosen in assignments(self.blocks, len(loops) + carries, fits):
+                factors: list[Atoms] = [()] * len(rule.factors)
+                for f, atoms in zip(loops, chosen, strict=False):
+                    factors[f] = atoms
+                if legal(table, rule, factors) != tuple(factors):
+                    continue
+                yield self._option(node, number, tuple(factors), group, chosen[-1] if carries else ())
+
+    # -- members of clusters ---------------------------------------------------------------------------------
+
+    def _assignments(self, loops: tuple[int, ...], carries: bool) -> list[_Factors]:
+        found = self._chosen.get((loops, carries))
+        if found is None:
+            table = self.context.table
+
+            def fits(place: int, atoms: Atoms) -> bool:
+                return place == len(loops) or loops[place] % table.extent(atoms) == 0
+
+            found = self._chosen[loops, carries] = list(assignments(self.blocks, len(loops) + carries, fits))
+        return found
+
+    def _member(self, node: DecisionNode, cluster: TiedNodes, chosen: list[_Factors]) -> MemberOptions:
+        of, group = cluster.loop_of[node], cluster.carries.get(node, ())
+        key = (node.strategies, of, group, tuple(cluster.loops), *self._shapes(node))
+        found = self._members.get(key)
+        if found is None:
+            options = [
+                self._option(node, 0, tuple(c[k] if k >= 0 else () for k in of), group, c[-1] if group else ())
+                for c in chosen
+            ]
+            found = self._members[key] = self._priced(options, 0.0)
+        return found
+
+    # -- both ------------------------------------------------------------------------------------------------
+
+    def _shapes(self, node: DecisionNode) -> tuple[object, ...]:
+        return tuple((w.dims, w.nbytes, w.preferred) for w in node.results), node.rate, node.heavy
+
+    def _option(
+        self, node: DecisionNode, number: int, factors: _Factors, group: tuple[int, ...], carried: Atoms
+    ) -> NodeOption:
+        strategy, preferred = node.strategies[number], tuple(w.preferred for w in node.results)
+        carry = (group if carried else (), tuple(sorted(carried)), "sum")
+        operands, results = lay_out(self.context.table, strategy.problem.rule, factors, carry)
+        choice = SplitChoice(factors, operands, results, carry[1], (0.0, 0))
+        return settle(self.context, strategy, number, choice, preferred)
+
+    def _priced(self, options: Sequence[NodeOption], work: float) -> MemberOptions:
+        own = [o.own[0] + self.collective * o.own[1] + work * o.work for o in options]
+        return MemberOptions(tuple(options), np.array(own))

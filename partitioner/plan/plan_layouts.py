@@ -1,0 +1,101 @@
+"""Choose the layouts of a whole program at once, for the least cost within a memory.
+
+What the user wrote is kept: parameters, results and constraints lie as they are said to, manual computations as they
+are. Every other value may lie in any way that its operations allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardc.costs.machines.machine import Machine
+from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.sharding import Sharding
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.plan.axis_blocks import axis_blocks
+from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
+from shardc.partitioner.plan.memory_spans import MemorySpans
+from shardc.partitioner.plan.node_options import ClusterOptions
+from shardc.partitioner.plan.tie_nodes import tie_nodes
+from shardc.partitioner.plan.write_shardings import write_shardings
+from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
+from shardc.partitioner.reshard.price import Bytes
+from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.rules import RULES
+from shardc.partitioner.strategy.solve.problem import ChoiceProblem
+
+__all__ = ["LayoutQuestion", "pose_question"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutQuestion:
+    """What there is to choose in ``module``: the decisions in ``graph``, their ``problem`` and its ``memory``."""
+
+    module: Module
+    context: Context
+    graph: DecisionGraph
+    problem: LayoutProblem
+    memory: MemorySpans
+
+    def as_choice(self, limit: float) -> ChoiceProblem:
+        """The problem with so many bytes of memory per device (infinite: without rows)."""
+        problem, memory = self.problem, self.memory
+        if limit == np.inf:
+            return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs))
+        limits = np.full(memory.places, limit - memory.given)
+        return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs), limits, memory.uses())
+
+    def answer(self, choice: Sequence[int]) -> Module:
+        """The program with the shardings of a choice."""
+        options = self.problem.options(choice)
+        table, chosen = self.context.table, dict[Instruction, tuple[Sharding, ...]]()
+        for node in self.graph.nodes:
+            if not node.free and node.results:
+                layouts = [self._settled(w, choice, options[node].results[w.slot], options) for w in node.results]
+                chosen[node.op] = tuple(map(table.to_sharding, layouts))
+        for op, nodes in self.graph.borders.items():
+            chosen[op] = tuple(table.to_sharding(options[n].results[0]) for n in nodes)
+        return write_shardings(self.module, chosen)
+
+    def _settled(
+        self, wire: Wire, choice: Sequence[int], start: AxisLayout, options: Mapping[DecisionNode, NodeOption]
+    ) -> AxisLayout:
+        """Where a value lies once it is whole: as it is made, or partial ones as they are read."""
+        if not start.unreduced:
+            return start
+        common = self.problem.common.get(wire)
+        if common is not None and not common[1][choice[common[0]]].unreduced:
+            return common[1][choice[common[0]]]
+        for r in wire.readers:
+            want = r.want() if r.node is None else options[r.node].operands[r.slot]
+            if not want.unreduced:
+                return want
+        return self.context.table.reduced(start)
+
+
+def pose_question(module: Module, machine: Machine | None) -> LayoutQuestion:
+    """The question for a propagated module, its calls opened."""
+    if module.mesh is None:
+        raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
+    context = Context.over(module.mesh, module, machine)
+    parameters = [context.layouts(p) for p in module.entry.parameters]
+    graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True)
+    by_bytes = isinstance(context.resharder.price, Bytes)
+    options = ClusterOptions(
+        context, axis_blocks(context.table, _find_given_layouts(graph)), 1e-3 if by_bytes else 1e-12
+    )
+    problem = build_problem(context.resharder, tie_nodes(graph.nodes), options, graph.wires)
+    memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1)
+    return LayoutQuestion(module, context, graph, problem, memory)
+
+
+def _find_given_layouts(graph: DecisionGraph) -> list[AxisLayout]:
+    """Layouts that the user gave: of arguments, results and constraints."""
+    found = [w.given for w in graph.wires if w.producer is None and not w.made]
+    found += [r.want() for w in graph.wires for r in w.readers if r.node is None]
+    return list(dict.fromkeys(found))
