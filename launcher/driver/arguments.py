@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DType
-from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.buffer_pool import BufferPool
 
@@ -60,8 +60,8 @@ def place(
     """One block per device of this process, and whether they came from ``pool``.
 
     Devices with the same shard share a block. A NumPy array in which every shard lies in one piece is used as it is.
-    An `Array` in another layout is resharded, in a job by all processes together. ``where`` says which argument it is,
-    for errors.
+    An `Array` in another layout is resharded, in a job by all processes together. Of an array of JAX's over several
+    processes the parts that are here are taken. ``where`` says which argument it is, for errors.
     """
     if isinstance(value, ShardedArray):
         blocks = value._live()
@@ -69,6 +69,9 @@ def place(
             return [blocks[d] for d in devices], False
         check_global(value.shape, value.dtype, layout, where)
         return value.blocks_under(layout, devices, pool.take), True
+    if getattr(value, "is_fully_addressable", True) is False:
+        check_global(value.shape, value.dtype, layout, where)
+        return _own_parts(value, layout, devices, pool, where), True
     array = as_global(value, layout.dtype, where)
     check_global(array.shape, array.dtype, layout, where)
     lying = _as_it_lies(array, layout, devices)
@@ -83,6 +86,37 @@ def place(
             layout.fill(made[position], array, position)
         out.append(made[position])
     return out, True
+
+
+def _own_parts(
+    value: Any, layout: ArrayLayout, devices: Sequence[int], pool: BufferPool, where: Callable[[], str]
+) -> list[Block]:
+    """A block for each of ``devices`` out of what this process has of an array of JAX's."""
+    parts = [
+        ([s.indices(n)[:2] for s, n in zip(shard.index, layout.dims, strict=True)], shard.data)
+        for shard in value.addressable_shards
+    ]
+    out = []
+    for device in devices:
+        region = layout.region(layout.positions[device])
+        held = next((part for part in parts if _covers(part[0], region)), None)
+        if held is None:
+            raise InputError(
+                f"this process has no part of the array that device {device} takes",
+                where=where(),
+                fix="pass it with the sharding that the program was called with",
+            )
+        ends, data = held
+        block = pool.take(layout.local_bytes)
+        block[...] = 0
+        here = tuple(slice(r.start - low, r.stop - low) for r, (low, _) in zip(region, ends, strict=True))
+        layout.without_padding(block, layout.positions[device])[...] = np.asarray(data)[here]
+        out.append(block)
+    return out
+
+
+def _covers(ends: Sequence[tuple[int, ...]], region: Region) -> bool:
+    return all(low <= r.start and r.stop <= high for r, (low, high) in zip(region, ends, strict=True))
 
 
 def _as_it_lies(array: NDArray[Any], layout: ArrayLayout, devices: Sequence[int]) -> list[Block] | None:

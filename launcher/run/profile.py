@@ -19,6 +19,7 @@ from shardc.compiler.measured import write_measured
 from shardc.compiler.profile import ProfilePlan, ProfileRecord, ProfileStep
 from shardc.costs.machines.measured_roofline import Roofline, described_roofline, roofline
 from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
 from shardc.launcher.driver.communication import (
     CollectiveEvent,
     Counts,
@@ -271,6 +272,12 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     """Run a program that was compiled for profiling on flat ``arguments``; every rank of a job calls it."""
     driver = compiled.driver
     plan: ProfilePlan = driver.executable.profile
+    expected = len(driver.executable.arguments)
+    if len(arguments) != expected:
+        raise InputError(
+            f"{driver.executable.name} takes {expected} flat arguments, {len(arguments)} were given",
+            fix="pass the leaves of trees: .profile(*jax.tree.leaves((state, batch)))",
+        )
     values = [driver.put(number, a) for number, a in enumerate(arguments)]
     seconds: list[float] = []
     records: list[dict[int, ProfileRecord]] = []

@@ -58,6 +58,39 @@ def test_initialize_finds_the_ranks_of_a_job(tmp_path: Path) -> None:
     assert sorted(out.splitlines()) == ["0 of 2, 2 devices", "1 of 2, 2 devices"]
 
 
+PROFILED = """
+import sys
+import jax, jax.numpy as jnp, numpy as np, shardc
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()), "x")
+state = {"w": np.ones((8, 8), np.float32), "b": np.ones(8, np.float32)}
+state = jax.tree.map(lambda v: jax.device_put(v, NamedSharding(mesh, P("x"))), state)
+x = jax.device_put(np.ones((4, 8), np.float32), NamedSharding(mesh, P("x")))
+
+@jax.jit
+def step(state, x):
+    return jnp.tanh(x @ state["w"] + state["b"]).sum()
+
+step(state, x).block_until_ready()
+compiled = shardc.last_compiled("step")
+profile = compiled.profile(*jax.tree.leaves((state, x)), steps=2)
+told = ""
+try:
+    compiled.profile(state, x)
+except shardc.ShardcError as error:
+    told = str(error).splitlines()[0]
+sys.stdout.write(f"{len(profile.all_steps)} {len(profile.rows) > 0} {told}\\n")
+"""
+
+
+def test_a_program_of_a_job_is_profiled_on_arrays_that_span_it(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    out, err = (job := start(mpiexec(2, "-c", PROFILED), tmp_path)).communicate(timeout=SECONDS)
+    assert job.returncode == 0, err
+    assert out.splitlines() == ["2 True jit_step takes 3 flat arguments, 2 were given"] * 2
+
+
 FAILING = """
 import os, signal, sys
 import jax, jax.numpy as jnp, numpy as np
