@@ -24,6 +24,7 @@ class DualBound:
     def __init__(self, network: CostNetwork, rows: MemoryRows) -> None:
         self.network, self.rows = network, rows
         self.order = list(network.alive)
+        self.users = np.unique(rows.variables).tolist()
         self.multipliers = np.zeros(len(rows.rows))
         self.best = self.multipliers
         self.bound = -np.inf
@@ -36,12 +37,12 @@ class DualBound:
     def set_multipliers(self, multipliers: Numbers) -> None:
         """Costs with memory at these prices."""
         self.multipliers = multipliers
-        self.own = {v: self.network.costs[v] for v in self.network.alive}
-        for v, price, amounts in zip(
-            self.rows.variables.tolist(), self.rows.weigh(multipliers).tolist(), self.rows.amounts, strict=True
-        ):
-            if price > 0:
-                self.own[v] = self.own[v] + price * amounts
+        self.own = dict(zip(self.order, (self.network.costs[v] for v in self.order), strict=True))
+        if multipliers.any():
+            prices = self.rows.price(multipliers)
+            for v in self.users:
+                at = self.rows.offsets[v]
+                self.own[v] = self.own[v] + prices[at : at + len(self.own[v])]
 
     def round(self) -> dict[int, int]:
         """Pass messages forth and back; the choice that the way back makes, variable after variable."""

@@ -7,7 +7,7 @@ not come near.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,9 @@ Indices = NDArray[np.intp]
 #: HiGHS meets rows to this much of their limits.
 _TOLERANCE = 1e-6
 _SECONDS = 60.0
+#: How often rows of memory are added, and how many at a time.
+_ROUNDS = 12
+_NEW_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,44 +75,58 @@ class _Columns:
 
 
 def solve_integer(
-    network: CostNetwork, rows: MemoryRows, start: Mapping[int, int] | None, nodes: int, gap: float
+    network: CostNetwork,
+    rows: MemoryRows,
+    start: Mapping[int, int] | None,
+    hint: Sequence[int],
+    nodes: int,
+    gap: float,
 ) -> IntegerResult:
-    """The cheapest positions of what is left of ``network``, in a tree of at most ``nodes`` nodes, within ``gap``."""
+    """The cheapest positions of what is left of ``network``, in trees of at most ``nodes`` nodes, within ``gap``.
+
+    Rows of memory come in as they are exceeded, those of ``hint`` first: bounds hold without the others too.
+    """
+    active = set(hint)
+    bound, slack = -np.inf, 0.0
+    result = IntegerResult(None, bound, False)
+    for _ in range(_ROUNDS):
+        result = _solve_relaxed(network, rows, sorted(active), slack, start, nodes, gap)
+        if not slack:
+            bound = max(bound, result.bound)
+        if result.positions is None:
+            return IntegerResult(None, bound, result.impossible and not slack)
+        over = rows.used(result.positions) - rows.limits
+        fresh = [k for k in np.argsort(-over, kind="stable").tolist() if over[k] > 0 and k not in active]
+        if not (over > 0).any() or (slack and not fresh):
+            break
+        active.update(fresh[:_NEW_ROWS])
+        if not fresh:
+            slack = 2 * _TOLERANCE
+    return IntegerResult(result.positions, bound, False)
+
+
+def _solve_relaxed(
+    network: CostNetwork,
+    rows: MemoryRows,
+    active: Sequence[int],
+    slack: float,
+    start: Mapping[int, int] | None,
+    nodes: int,
+    gap: float,
+) -> IntegerResult:
+    """The program with the ``active`` rows only, each with ``slack`` of its limit left free."""
     import highspy
 
-    first: dict[int, int] = {}
-    costs: list[Numbers] = []
-    size = 0
     entries = _Columns()
-    for n, v in enumerate(network.alive):
-        count = len(network.costs[v])
-        first[v] = size
-        costs.append(network.costs[v])
-        entries.add(np.full(count, n), np.arange(size, size + count), 1.0)
-        size += count
-    binaries = size
-    entries.close(len(first), 1.0, 1.0)
-    for v in network.alive:
-        for u, table in network.tables[v].items():
-            if v > u:
-                continue
-            i, j = np.nonzero(np.isfinite(table))
-            costs.append(table[i, j])
-            columns = np.arange(size, size + len(i))
-            size += len(i)
-            for at, index, count in ((first[v], i, table.shape[0]), (first[u], j, table.shape[1])):
-                entries.add(entries.count + index, columns, 1.0)
-                entries.add(entries.count + np.arange(count), at + np.arange(count), -1.0)
-                entries.close(count, 0.0, 0.0)
-    for k, v in enumerate(rows.variables.tolist()):
-        amounts = rows.amounts[k]
-        used = np.flatnonzero(amounts)
-        for row in range(rows.starts[k], rows.stops[k]):
-            scale = max(float(rows.limits[row]), 1.0)
-            entries.add(np.full(len(used), entries.count + row), first[v] + used, amounts[used] / scale)
-    entries.close(len(rows.rows), -np.inf, np.where(rows.limits >= 1.0, 1.0, rows.limits))
+    costs = _add_variables(entries, network)
+    binaries = sum(len(c) for c in costs)
+    costs += _add_pairs(entries, network, rows.offsets, binaries)
+    for row in active:
+        slots, amounts = rows.entries(row)
+        scale = max(float(rows.limits[row]), 1.0)
+        entries.add(np.full(len(slots), entries.count), slots, amounts / scale)
+        entries.close(1, -np.inf, float(rows.limits[row]) / scale - slack)
     objective = np.concatenate(costs)
-
     scale = 1e3 / max(float(np.abs(objective).max(initial=0.0)), 1e-300)
     h: Any = highspy.Highs()
     for name, value in {
@@ -123,22 +140,46 @@ def solve_integer(
         h.setOptionValue(name, value)
     h.passModel(_model(highspy, entries, objective * scale, network.base * scale, binaries))
     if start is not None:
-        columns = np.array([first[v] + k for v, k in start.items()], np.int32)
         chosen = np.zeros(binaries)
-        chosen[columns] = 1.0
+        chosen[[rows.offsets[v] + k for v, k in start.items()]] = 1.0
         h.setSolution(binaries, np.arange(binaries, dtype=np.int32), chosen)
     h.run()
-    status = h.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
+    if h.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         return IntegerResult(None, np.inf, True)
     info = h.getInfo()
     bound = float(info.mip_dual_bound) / scale
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return IntegerResult(None, bound, False)
     values = np.array(h.getSolution().col_value[:binaries])
-    return IntegerResult(
-        {v: int(np.argmax(values[at : at + len(network.costs[v])])) for v, at in first.items()}, bound, False
-    )
+    ends = {v: at + len(network.costs[v]) for v, at in rows.offsets.items()}
+    return IntegerResult({v: int(np.argmax(values[at : ends[v]])) for v, at in rows.offsets.items()}, bound, False)
+
+
+def _add_variables(entries: _Columns, network: CostNetwork) -> list[Numbers]:
+    """A binary per option, of which one is chosen; the costs of these columns."""
+    costs = [network.costs[v] for v in network.alive]
+    variables = np.repeat(np.arange(len(costs)), [len(c) for c in costs])
+    entries.add(variables, np.arange(len(variables)), 1.0)
+    entries.close(len(costs), 1.0, 1.0)
+    return costs
+
+
+def _add_pairs(entries: _Columns, network: CostNetwork, first: Mapping[int, int], size: int) -> list[Numbers]:
+    """A column per allowed pair of options, whose sums over either side are the other's binaries."""
+    costs: list[Numbers] = []
+    for v in network.alive:
+        for u, table in network.tables[v].items():
+            if v > u:
+                continue
+            i, j = np.nonzero(np.isfinite(table))
+            costs.append(table[i, j])
+            columns = np.arange(size, size + len(i))
+            size += len(i)
+            for at, index, count in ((first[v], i, table.shape[0]), (first[u], j, table.shape[1])):
+                entries.add(entries.count + index, columns, 1.0)
+                entries.add(entries.count + np.arange(count), at + np.arange(count), -1.0)
+                entries.close(count, 0.0, 0.0)
+    return costs
 
 
 def _model(highspy: Any, entries: _Columns, objective: Numbers, offset: float, binaries: int) -> Any:

@@ -20,8 +20,9 @@ Indices = NDArray[np.intp]
 class MemoryRows:
     """The rows of a network in which something is still to be decided; those within another one are left out.
 
-    ``rows`` are the problem's, ``limits`` what is left in each, and use k is ``amounts[k]`` (per option) of
-    ``variables[k]`` in ``starts[k] <= row < stops[k]``, counted in ``rows``.
+    ``rows`` are the problem's, ``limits`` what is left in each. Use k is of ``variables[k]`` in
+    ``starts[k] <= row < stops[k]``, counted in ``rows``; its amounts lie from ``begins[k]`` in ``amounts``, one per
+    option, and ``slots`` has where each of these options is among all of the network's (``offsets``: per variable).
     """
 
     rows: Indices
@@ -29,7 +30,10 @@ class MemoryRows:
     variables: Indices
     starts: Indices
     stops: Indices
-    amounts: tuple[Numbers, ...]
+    amounts: Numbers
+    begins: Indices
+    slots: Indices
+    offsets: dict[int, int]
 
     @classmethod
     def of(cls, network: CostNetwork) -> MemoryRows:
@@ -41,32 +45,53 @@ class MemoryRows:
         rows = _find_maximal(starts, stops, left)
         at = np.concatenate([[0], np.cumsum(np.isin(np.arange(len(left)), rows))]).astype(np.intp)
         kept = [k for k in range(len(uses)) if at[stops[k]] > at[starts[k]]]
+        offsets: dict[int, int] = {}
+        size = 0
+        for v in network.alive:
+            offsets[v] = size
+            size += len(network.costs[v])
+        sizes = [len(uses[k][3]) for k in kept]
+        begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)[:-1]
+        slots = [np.arange(offsets[uses[k][0]], offsets[uses[k][0]] + len(uses[k][3])) for k in kept]
         return cls(
             rows,
             left[rows],
             np.array([uses[k][0] for k in kept], np.intp),
             at[starts[kept]],
             at[stops[kept]],
-            tuple(uses[k][3] for k in kept),
+            np.concatenate([np.zeros(0), *(uses[k][3] for k in kept)]),
+            begins,
+            np.concatenate([np.zeros(0, np.intp), *slots]),
+            offsets,
         )
 
     def used(self, positions: Mapping[int, int]) -> Numbers:
         """What the options at ``positions`` use in each row."""
-        amounts = [float(a[positions[int(v)]]) for v, a in zip(self.variables, self.amounts, strict=True)]
-        return self.spread(np.array(amounts))
-
-    def spread(self, amounts: Numbers) -> Numbers:
-        """One amount per use, summed in each row."""
-        change = np.zeros(len(self.rows) + 1)
-        np.add.at(change, self.starts, amounts)
-        np.subtract.at(change, self.stops, amounts)
+        if not len(self.variables):
+            return np.zeros(len(self.rows))
+        at = np.zeros(int(self.variables.max()) + 1, np.intp)
+        for v, k in positions.items():
+            if v < len(at):
+                at[v] = k
+        amounts = self.amounts[self.begins + at[self.variables]]
+        count = len(self.rows) + 1
+        change = np.bincount(self.starts, amounts, count) - np.bincount(self.stops, amounts, count)
         return np.cumsum(change)[:-1]
 
-    def weigh(self, multipliers: Numbers) -> Numbers:
-        """The sum of ``multipliers`` over each use's rows."""
+    def price(self, multipliers: Numbers) -> Numbers:
+        """What each of the network's options pays for its memory, as ``offsets`` has them."""
         sums = np.concatenate([[0.0], np.cumsum(multipliers)])
-        weights: Numbers = sums[self.stops] - sums[self.starts]
-        return weights
+        sizes = np.diff(np.append(self.begins, len(self.amounts)))
+        prices = np.repeat(sums[self.stops] - sums[self.starts], sizes)
+        return np.bincount(self.slots, prices * self.amounts)
+
+    def entries(self, row: int) -> tuple[Indices, Numbers]:
+        """The options that use memory in ``row``, and how much each; one may come several times."""
+        live = np.flatnonzero((self.starts <= row) & (row < self.stops))
+        sizes = np.diff(np.append(self.begins, len(self.amounts)))[live]
+        at = np.concatenate([np.arange(b, b + n) for b, n in zip(self.begins[live], sizes, strict=True)])
+        at = at[self.amounts[at] > 0]
+        return self.slots[at], self.amounts[at]
 
 
 def _find_maximal(starts: Indices, stops: Indices, left: Numbers) -> Indices:

@@ -116,8 +116,8 @@ def _descend_within(dual: DualBound, best: Incumbent) -> None:
     rows, found = dual.rows, dict(best.positions)
     used = rows.used(found)
     uses: dict[int, list[int]] = {}
-    for k, v in enumerate(rows.variables.tolist()):
-        uses.setdefault(v, []).append(k)
+    for at, v in enumerate(rows.variables.tolist()):
+        uses.setdefault(v, []).append(at)
     for _ in range(_SWEEPS):
         changed = False
         for v, costs in dual.sweep(found):
@@ -127,7 +127,8 @@ def _descend_within(dual: DualBound, best: Incumbent) -> None:
                     break
                 trial = used.copy() if v in uses else used
                 for at in uses.get(v, ()):
-                    trial[rows.starts[at] : rows.stops[at]] += rows.amounts[at][k] - rows.amounts[at][now]
+                    begin = rows.begins[at]
+                    trial[rows.starts[at] : rows.stops[at]] += rows.amounts[begin + k] - rows.amounts[begin + now]
                 if v not in uses or (trial <= rows.limits).all():
                     found[v], used, changed = k, trial, True
                     break

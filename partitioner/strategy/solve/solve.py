@@ -21,6 +21,9 @@ from shardc.partitioner.strategy.solve.search import improve_with_dual, measure
 
 __all__ = ["SolveLimits", "solve_choice"]
 
+#: Rows of memory with which an integer program begins.
+_HINTS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
@@ -76,7 +79,8 @@ def _approach(
     closed = best.excess <= 0 and best.cost - bound <= limits.gap * abs(best.cost)
     if not closed and has_highs() and count_columns(network) <= limits.columns:
         fits = best.excess <= 0 and np.isfinite(best.cost)
-        result = solve_integer(network, rows, best.positions if fits else None, limits.nodes, limits.gap)
+        hint = [k for k in np.argsort(-dual.best, kind="stable")[:_HINTS].tolist() if dual.best[k] > 0]
+        result = solve_integer(network, rows, best.positions if fits else None, hint, limits.nodes, limits.gap)
         bound, method = max(bound, result.bound), "integer program"
         if result.positions is not None:
             best.offer(result.positions, *measure(network, rows, result.positions))
