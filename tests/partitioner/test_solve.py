@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,3 +155,23 @@ def test_a_chain_of_many_equal_layers_is_decided_without_a_search() -> None:
 def test_a_problem_whose_parts_do_not_fit_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         solve_choice(replace(ChoiceProblem((np.zeros(2),)), **change))
+
+
+def test_a_contest_file_is_read_with_its_rows(tmp_path: Path, repository: Path) -> None:
+    """Two nodes that share times: the cheap options of both do not fit together."""
+    text = {
+        "problem": {
+            "name": "two",
+            "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 4], [2, 9]], "usages": [[6, 2], [7, 1]]},
+            "edges": {"nodes": [[0, 1]], "costs": [[0, 5, 1000000000000000000, 0]]},
+            "usage_limit": 10,
+        }
+    }
+    file = tmp_path / "asplos-2025-iopddl-Z.json.gz"
+    file.write_bytes(gzip.compress(json.dumps(text).encode()))
+    spec = importlib.util.spec_from_file_location("choices", repository / "benchmarks" / "choices.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answer = solve_choice(module.read_instance(file))
+    assert (answer.choice, answer.cost) == ((1, 1), 13.0)

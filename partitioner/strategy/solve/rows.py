@@ -83,7 +83,8 @@ class MemoryRows:
         sums = np.concatenate([[0.0], np.cumsum(multipliers)])
         sizes = np.diff(np.append(self.begins, len(self.amounts)))
         prices = np.repeat(sums[self.stops] - sums[self.starts], sizes)
-        return np.bincount(self.slots, prices * self.amounts)
+        paid: Numbers = np.bincount(self.slots, prices * self.amounts).astype(np.float64)
+        return paid
 
     def entries(self, row: int) -> tuple[Indices, Numbers]:
         """The options that use memory in ``row``, and how much each; one may come several times."""
