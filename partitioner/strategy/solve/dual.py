@@ -1,7 +1,7 @@
 """Lower bounds where no table is large enough: messages along pairs and multipliers for rows of memory.
 
-Messages move costs between variables and their pairs (sequential tree-reweighted passing, Kolmogorov 2006); whatever
-they are, the least own costs plus the least pair costs bound every choice from below. A multiplier makes a row's memory
+Messages move costs between pairs and their variables (sequential reweighted passing, Kolmogorov 2015); whatever they
+are, the least own costs plus the least pair costs bound every choice from below. A multiplier makes a row's memory
 a cost; it follows what a rounded choice uses. Each round leaves a bound and a choice for the search to start from.
 """
 
@@ -51,21 +51,21 @@ class DualBound:
         found: dict[int, int] = {}
         for order, back in ((self.order, False), (self.order[::-1], True)):
             for v in order:
-                incoming = self.messages[v]
-                total = self.own[v] + sum(incoming.values())
-                later = [u for u in n.tables[v] if (place[u] > place[v]) != back]
+                mine = self.messages[v]
+                later = [u for u in mine if (place[u] > place[v]) != back]
+                for u in mine:
+                    if (place[u] > place[v]) == back:
+                        rest = n.tables[v][u] - self.messages[u][v][None, :]
+                        mine[u] = rest.min(axis=1)
                 if back:
-                    seen = self.own[v] + sum(
-                        (n.tables[v][u][:, found[u]] if u in found else m for u, m in incoming.items()),
-                        np.zeros(1),
-                    )
+                    seen = self.own[v]
+                    for u, message in mine.items():
+                        seen = seen + (n.tables[v][u][:, found[u]] if u in found else message)
                     found[v] = int(np.argmin(seen))
-                if not later:
-                    continue
-                share = total / max(len(later), len(incoming) - len(later))
-                for u in later:
-                    message = ((share - incoming[u])[:, None] + n.tables[v][u]).min(axis=0)
-                    self.messages[u][v] = message - message.min()
+                if later:
+                    share = (self.own[v] + sum(mine.values())) / max(len(later), len(mine) - len(later))
+                    for u in later:
+                        mine[u] = mine[u] - share
         self._measure()
         return found
 
