@@ -35,14 +35,22 @@ class MemberOptions:
 
     options: tuple[NodeOption, ...]
     own: NDArray[np.float64]
+    _starts: dict[int, tuple[AxisLayout, ...]] = field(default_factory=dict)
+    _wants: dict[int, tuple[AxisLayout, ...]] = field(default_factory=dict)
 
     def starts(self, result: int) -> tuple[AxisLayout, ...]:
-        """The layouts that result ``result`` lies in."""
-        return tuple(o.results[result] for o in self.options)
+        """The layouts that result ``result`` lies in; the same tuple each time."""
+        found = self._starts.get(result)
+        if found is None:
+            found = self._starts[result] = tuple(o.results[result] for o in self.options)
+        return found
 
     def wants(self, operand: int) -> tuple[AxisLayout, ...]:
-        """The layouts that operand ``operand`` is read in."""
-        return tuple(o.operands[operand] for o in self.options)
+        """The layouts that operand ``operand`` is read in; the same tuple each time."""
+        found = self._wants.get(operand)
+        if found is None:
+            found = self._wants[operand] = tuple(o.operands[operand] for o in self.options)
+        return found
 
 
 @dataclass(slots=True)
