@@ -36,7 +36,10 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
     left = told.collectives[len(shown) :]
     if left:
         rest = sum(c.wire_bytes for c in left)
-        lines += ["", f"and {sum(len(c.names) for c in left)} more, {bytes_text(rest)} together (--top 0 shows all)"]
+        lines += [
+            "",
+            f"and {sum(len(c.names) for c in left)} more, {bytes_text(rest)} together (--top 0, or top=0, shows all)",
+        ]
     if not told.collectives:
         lines.append("no collectives: no data moves between devices")
     for w in told.warnings:
@@ -87,7 +90,7 @@ def _party(party: Party, verbose: bool) -> Iterator[str]:
     if not verbose and len(chain) > 2 * _LINKS + 1:
         for link in chain[:_LINKS]:
             yield "     " + _link(link)
-        yield f"     ... {len(chain) - 2 * _LINKS} steps (-v shows them) ..."
+        yield f"     ... {len(chain) - 2 * _LINKS} steps (-v, or verbose=True, shows them) ..."
         chain = chain[-_LINKS:]
     for link in chain:
         yield "     " + _link(link)
@@ -128,7 +131,7 @@ def _remedy(remedy: Remedy, verbose: bool) -> Iterator[str]:
     for change in changes:
         yield f"     {change.option}   (now {change.before})"
     if len(changes) < len(remedy.changes):
-        yield f"     and {len(remedy.changes) - len(changes)} more (-v shows them)"
+        yield f"     and {len(remedy.changes) - len(changes)} more (-v, or verbose=True, shows them)"
     yield f"     the whole program: {_gain(remedy)}"
     if remedy.costs:
         yield f"     it costs {remedy.costs}"

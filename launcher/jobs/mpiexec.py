@@ -95,6 +95,8 @@ def start_job(
             f"there is no program {command[0]!r}",
             fix="give its path; a script takes python in front",
         )
+    if not options.hosts and _RUNNER in command:
+        _check_python(command[0], environ)
     library = find_library(environ)
     check(None, library)
     assert library is not None
@@ -124,6 +126,20 @@ def start_job(
             code = code or 1
     killed = code in family.signals or code > 125 or code < 0
     return 1 if killed and code != 130 else code
+
+
+def _check_python(python: str, environ: Mapping[str, str]) -> None:
+    """See that a Python that is not this one has shardc, which every rank starts with."""
+    path = shutil.which(python, path=environ.get("PATH")) or python
+    if Path(path).absolute() == Path(sys.executable).absolute():
+        return
+    look = "import importlib.util as u, sys; sys.exit(3 if u.find_spec('shardc') is None else 0)"
+    if subprocess.run([path, "-c", look], env=dict(environ), capture_output=True, check=False).returncode == 3:
+        raise InputError(
+            f"the Python of {python!r} has no shardc",
+            where=path,
+            fix=f"activate the environment that has it, or start ranks by {sys.executable}",
+        )
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,19 @@ def test_a_malformed_variable_is_one_error(capfd: pytest.CaptureFixture[str], mo
     monkeypatch.setenv("SHARDC_TIMEOUT", "x")
     assert main(["mpiexec", "-n", "2", "true"]) == 2
     assert capfd.readouterr().err.startswith("error: SHARDC_TIMEOUT='x' is not a number")
+
+
+def test_a_python_without_shardc_is_told_of(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_library() is None or detect_launcher() is not None:
+        pytest.skip("needs an MPI library, outside of a job")
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert main(["mpiexec", "-n", "2", str(python), "train.py"]) == 2
+    assert "has no shardc" in capfd.readouterr().err
 
 
 def test_who_reaches_hosts_in_another_way_knows_their_names() -> None:
