@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jax.sharding import NamedSharding
 
@@ -76,7 +77,7 @@ class _Replacement:
             case jax.core.ShapedArray():
                 sharding = self.value(value.sharding)
                 return value if sharding is value.sharding else value.update(sharding=sharding)
-            case ClosedJaxpr():
+            case ClosedJaxpr() if value.jaxpr is not value:  # from JAX 0.12 on the two are one class
                 inner = self.value(value.jaxpr)
                 return value if inner is value.jaxpr else value.replace(jaxpr=inner)
             case Jaxpr():
@@ -108,8 +109,11 @@ class _Replacement:
 
     def _variable(self, variable: Any) -> Any:
         aval = self.value(variable.aval)
-        if aval is variable.aval or isinstance(variable, Literal):
+        if aval is variable.aval:
             return variable
+        if isinstance(variable, Literal):
+            value = variable.val
+            return Literal(np.asarray(value) if hasattr(value, "aval") else value, aval)  # it may name the mesh, too
         if variable not in self._variables:
             self._variables[variable] = type(variable)(aval)
         return self._variables[variable]
