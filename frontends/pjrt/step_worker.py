@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -110,11 +111,13 @@ class StepWorker:
 
     def _end(self) -> None:
         """Before the process ends, wait for the steps that were asked for: without limit where other processes wait for
-        them. A step that goes on behind that keeps its code and memory. A child after fork has no steps."""
+        them, not at all where an interrupt ends it. A step that goes on behind that keeps its code and memory. A child
+        after fork has no steps."""
         if os.getpid() != self._process:
             return
         together = any(p.record.asks for p in self._programs.values())
-        end = time.monotonic() + _LAST_SECONDS
+        interrupted = isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
+        end = time.monotonic() + (0 if interrupted else _LAST_SECONDS)
         while not self._is_idle() and (together or time.monotonic() < end):
             time.sleep(_LOOK_SECONDS)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
