@@ -20,7 +20,8 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled
-from shardc.partitioner.options import Choice
+from shardc.partitioner.options import Choice, Plan
+from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.program import schedule_config
 from shardc.service.bounds import LONGEST_LINE
 from shardc.service.client.executables import repeat_warnings
@@ -238,11 +239,17 @@ class RemotePropagated:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
+        plan: Plan = "propagated",
+        memory: float | None = None,
+        judge: Judge | None = None,
     ) -> RemotePartitioned:
-        """As `Propagated.partition`."""
+        """As `Propagated.partition`, with layouts as propagated."""
         from shardc.partitioner.options import PartitionOptions
 
-        PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings)  # words are checked there
+        # Words are checked there.
+        PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
+        if plan != "propagated" or memory is not None or judge is not None:
+            raise UnsupportedError(f"the service makes no {plan} plans", fix="partition here, without the service")
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}

@@ -30,7 +30,7 @@ def with_inner_meshes(
 ) -> Callable[..., Any]:
     """``function`` with all meshes inside over devices of shardc: ``mesh`` for those of its names and sizes.
 
-    ``finish`` is applied to each result where no mesh was replaced. It traces the function once more than JAX does.
+    ``finish`` is applied to each result where no mesh was replaced.
     """
 
     @functools.wraps(function, updated=())
@@ -48,10 +48,10 @@ def with_inner_meshes(
         operands = [leaves[n] for n in dynamic]
         traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*operands)
         replacement = _Replacement(mesh)
-        replaced = replacement.value(traced)
+        results = jaxpr_as_fun(replacement.value(traced))(*operands)
         if not replacement.found:
-            return jax.tree.map(finish, function(*args, **kwargs))
-        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(replaced)(*operands))
+            results = map(finish, results)
+        return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return over_devices
 
