@@ -11,6 +11,7 @@ import atexit
 import ctypes
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Api:
 
 #: Between two looks at calls that should end with the process, and until they are told so again.
 _LOOK_SECONDS, _AGAIN_SECONDS = 0.005, 2.0
+#: When an interrupt comes again after a call of Python that it ended.
+_LATER_SECONDS = 0.001
 
 #: Functions that cannot be had in Python: jaxlib holds Python's lock while another thread calls them.
 _LACKING = {
@@ -131,9 +134,11 @@ def _entry(
         try:
             function(structure.at(at))
         except BaseException as problem:
+            error = library.make_error(problem)
             if isinstance(problem, KeyboardInterrupt):
-                _thread.interrupt_main()  # JAX raises the error; Python the interrupt, as soon as it can
-            return library.make_error(problem)
+                # JAX raises the error; Python the interrupt, once this call is over: ctypes would drop it here.
+                threading.Timer(_LATER_SECONDS, _thread.interrupt_main).start()
+            return error
         finally:
             if outermost:
                 threads.discard(thread)
