@@ -26,6 +26,7 @@ from shardc.sharding.notations.device_count import device_count
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
     from shardc.partitioner.plan.judge import Judge
+    from shardc.partitioner.plan.plan_reasons import PlanReasons
     from shardc.sharding.propagation.export import PropagationOutcome
     from shardc.sharding.provenance.history import Provenance
 
@@ -296,12 +297,14 @@ class PropagatedProgram:
 
 @dataclass(frozen=True)
 class PartitionedProgram:
-    """The per-device program; ``options`` are those of `PropagatedProgram.partition`."""
+    """The per-device program; ``options`` are those of `PropagatedProgram.partition`, ``plan`` says what was planned
+    and why (None: layouts are as propagated, nothing else was looked for)."""
 
     propagated: PropagatedProgram
     module: Module
     seconds: Mapping[str, float]
     options: Mapping[str, Any] = field(default_factory=dict)
+    plan: PlanReasons | None = None
 
     @property
     def program(self) -> SourceProgram:
@@ -327,7 +330,7 @@ class PartitionedProgram:
     def _report(self) -> dict[str, Any]:
         from shardc.partitioner.report import build_report
 
-        return build_report(self.module, seconds=dict(self.seconds))
+        return build_report(self.module, seconds=dict(self.seconds), plan=self.plan)
 
     def report(self) -> dict[str, Any]:
         """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""

@@ -14,19 +14,25 @@ from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.partitioner.plan.plan_reasons import PlanReasons
 
 __all__ = ["build_report"]
 
 
 def build_report(
-    module: Module, *, seconds: Mapping[str, float] | None = None, peak_bytes: int | None = None
+    module: Module,
+    *,
+    seconds: Mapping[str, float] | None = None,
+    peak_bytes: int | None = None,
+    plan: PlanReasons | None = None,
 ) -> dict[str, Any]:
     """Everything that DESIGN.md's report has, for a partitioned module.
 
     In ``collectives``, ``payload_bytes`` are the bytes of one execution's local result and ``wire_bytes`` what one
     device sends in all ``count`` executions, so that they add up to the report's ``wire_bytes``. A collective under
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
-    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``).
+    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``). ``plan`` is what
+    `PlanReasons.to_dict` says, None without a plan.
     """
     runs, devices = count_executions(module), module.num_partitions
     collectives = [_collective(i, times, unsure, devices) for i, times, unsure in _executed(module, runs) if _moves(i)]
@@ -42,6 +48,7 @@ def build_report(
         "flops": flops,
         "peak_bytes": estimate_peak(module) if peak_bytes is None else peak_bytes,
         "peak_bytes_estimated": peak_bytes is None,
+        "plan": None if plan is None else plan.to_dict(),
         "seconds": dict(seconds or {}),
     }
 

@@ -1,0 +1,44 @@
+"""What a plan says of itself, as data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from shardc.hlo.codec import plain
+from shardc.partitioner.plan.plan_reasons import PlanReasons
+from tests.partitioner.example_plan import example_plan
+
+
+def test_decisions_say_what_they_differ_in_and_take() -> None:
+    plan = example_plan()
+    assert [d.names[0] for d in plan.moved] == ["carry.7", "dot.12", "tanh.1"]
+    carry = plan.decisions[1]
+    assert (carry.local_bytes, carry.bytes_in(carry.wanted)) == (2048 * 4096 * 2 // 4, 2048 * 4096 * 2 // 8)
+
+
+def test_gap_is_what_is_not_proven() -> None:
+    plan = example_plan()
+    assert plan.gap == pytest.approx(0.01 / 1.41)
+    assert replace(plan, bound=2.0).gap == 0.0
+    assert replace(plan, cost=0.0, bound=0.0).gap == 0.0
+
+
+def test_plain_data_is_json_with_every_decision() -> None:
+    plan = example_plan()
+    told = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
+    assert told["mesh"] == {"data": 4, "model": 2} and told["gap"] == pytest.approx(plan.gap)
+    assert told["judged"] == {"cost": 1.45, "peak_bytes": 31.4e9}
+    assert [d["names"] for d in told["decisions"]] == [list(d.names) for d in plan.decisions]
+    moved = told["decisions"][1]
+    assert (moved["wanted"], moved["chosen"]) == ("[{}, {data, model}]", "[{data}, {}]")
+    assert moved["shape"] == "bf16[2048,4096]" and moved["wanted_local_bytes"] == 2 * moved["local_bytes"] / 4
+    assert told["decisions"][3]["next_best"] == "" and told["decisions"][3]["next_more"] is None
+    assert told["rows"][0]["at"] == "dot.12" and told["rows"][0]["heaviest"][0] == ["params['w1']", 12e9]
+
+
+def test_a_plan_goes_through_text_and_back() -> None:
+    plan = example_plan()
+    assert plain.from_json(PlanReasons, plain.to_json(plan)) == plan
