@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
-from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_models
+from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.strategy.solve.solve import solve_choice
@@ -37,10 +37,11 @@ def choose_plan(
 
     ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one.
     ``memory``: bytes per device that it may take (None: as many as without a plan). ``judge`` says what a per-device
-    program costs (default: `judge_by_models`).
+    program costs (default: bytes, on a machine what models say).
     """
     question = pose_question(module, machine)
-    judge = judge or judge_by_models(question.context, machine)
+    if judge is None:
+        judge = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
     best = finish(module)
     least = before = judge(best)
     room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory

@@ -1,4 +1,4 @@
-"""What a per-device program costs, by the models that partitioning goes by: seconds on a machine, else bytes."""
+"""What a per-device program costs: bytes that it sends, or seconds by the models that partitioning goes by."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.trips import count_executions
 from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.machine import Machine
+from shardc.costs.network.wire_bytes import wire_bytes
 from shardc.costs.ops.table import OP_COSTS, instruction_flops
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.rewrite.context import Context
-from shardc.partitioner.rewrite.local_cost import collectives_cost
+from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
 
-__all__ = ["Judge", "Judgement", "judge_by_models"]
+__all__ = ["Judge", "Judgement", "judge_by_bytes", "judge_by_models"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +34,37 @@ class Judgement:
 Judge = Callable[[Module], Judgement]
 
 
-def judge_by_models(context: Context, machine: Machine | None) -> Judge:
-    """Collectives one after the other, on a machine with what is computed between them; without one, computing may not
-    become more. ``context`` is one of the program before it was partitioned."""
+def judge_by_bytes(peak: Callable[[Module], float] = estimate_peak) -> Judge:
+    """What one device sends in a step, as reports count it, then how often; ``peak`` says how much memory it needs."""
+
+    def judge(module: Module) -> Judgement:
+        runs = count_executions(module)
+        sent = count = computed = 0.0
+        for computation, times in runs.count.items():
+            weight = times * (SOME_TRIPS if computation in runs.unknown else 1)
+            for i in computation:
+                computed += weight * instruction_flops(i)
+                if i.opcode in COLLECTIVES:
+                    sent += weight * wire_bytes(i, module.num_partitions)
+                    count += weight
+        return Judgement((sent, count), float(peak(module)), computed)
+
+    return judge
+
+
+def judge_by_models(context: Context, machine: Machine) -> Judge:
+    """Modelled seconds: collectives one after the other, and what is computed between them; ``context`` is one of the
+    program before it was partitioned."""
 
     def judge(module: Module) -> Judgement:
         sent, count = collectives_cost(context, module.entry)
         computed = 0.0
         for computation, times in count_executions(module).count.items():
             for i in computation:
-                if machine is None:
-                    computed += times * instruction_flops(i)
-                elif not (OP_COSTS[i.opcode].free or i.opcode in COLLECTIVES or i.shape.is_tuple):
+                if not (OP_COSTS[i.opcode].free or i.opcode in COLLECTIVES or i.shape.is_tuple):
                     new = i.operands[1] if i.opcode == "dynamic-update-slice" else None
                     work = instruction_work(i, instruction_traffic(i, new))
                     computed += times * busy_seconds(machine.device, work)
-        peak = float(estimate_peak(module))
-        if machine is None:
-            return Judgement((sent, count), peak, computed)
-        return Judgement((sent + computed, count), peak)
+        return Judgement((sent + computed, count), float(estimate_peak(module)))
 
     return judge

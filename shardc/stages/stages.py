@@ -153,13 +153,10 @@ class Propagated(PropagatedProgram):
     ) -> Partitioned:
         """Rewrite into the program that every device runs, see `PropagatedProgram.partition`.
 
-        Plans for a machine are judged by simulation.
+        Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
         """
-        name = machine or self.program.config.machine
-        if plan == "global" and judge is None and name:
-            from shardc.analysis.simulate.judge_by_simulation import judge_by_simulation
-
-            judge = judge_by_simulation(name, self.program.config)
+        if plan == "global" and judge is None:
+            judge = judge_of(machine or self.program.config.machine, self.program.config)
         found = super().partition(
             machine=machine,
             windowed_einsum=windowed_einsum,
@@ -306,6 +303,17 @@ def remote_compiler(
     from shardc.service.client.compile_remotely import RemoteCompilation
 
     return RemoteCompilation.of(config, program, target, **stages)
+
+
+def judge_of(machine: str | Path, config: Config) -> Judge:
+    """What plans are judged by: a simulated step on ``machine``, or without one (empty) what the compiler says."""
+    if machine:
+        from shardc.analysis.simulate.judge_by_simulation import judge_by_simulation
+
+        return judge_by_simulation(machine, config)
+    from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
+
+    return judge_by_lowering(config)
 
 
 def _fields(record: SourceProgram | PropagatedProgram | PartitionedProgram) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from shardc.partitioner.equivalence import agree, gather_results
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import OPENING, partition
 from shardc.partitioner.plan.axis_blocks import assignments, axis_blocks
-from shardc.partitioner.plan.judge import Judgement, judge_by_models
+from shardc.partitioner.plan.judge import Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.write_shardings import write_shardings
 from shardc.partitioner.rewrite.context import Context
@@ -39,6 +39,8 @@ GLOBAL = PartitionOptions(plan="global")
 
 def judged(module: Module, local: Module, machine: Machine | None) -> Judgement:
     assert module.mesh is not None
+    if machine is None:
+        return judge_by_bytes()(local)
     return judge_by_models(Context.over(module.mesh, module, machine), machine)(local)
 
 

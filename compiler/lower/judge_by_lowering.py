@@ -1,0 +1,15 @@
+"""What a per-device program costs for choosing among plans: the bytes that it sends, the buffers that it is given."""
+
+from __future__ import annotations
+
+from shardc.compiler.lower.lowered import memory_analysis
+from shardc.compiler.lower.pipeline import lower
+from shardc.hlo.config import Config
+from shardc.partitioner.plan.judge import Judge, judge_by_bytes
+
+__all__ = ["judge_by_lowering"]
+
+
+def judge_by_lowering(config: Config) -> Judge:
+    """Bytes on the wire and collectives of a step, arithmetic, and the peak memory that ``compile("cpu")`` says."""
+    return judge_by_bytes(lambda module: float(memory_analysis(lower(module, config))["peak_bytes"]))
