@@ -63,6 +63,7 @@ class _Explainer:
             self.comparer.totals(partitioned),
             reasons,
             self._warnings(groups),
+            partitioned.plan,
         )
 
     def _warnings(self, groups: Sequence[CollectiveGroup]) -> tuple[Diagnostic, ...]:

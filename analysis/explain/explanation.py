@@ -12,6 +12,7 @@ from typing import Any
 
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, file_name, line, shortened, table
+from shardc.partitioner.plan.plan_reasons import PlanReasons
 
 __all__ = [
     "Alternative",
@@ -219,7 +220,8 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything about a partitioned program's collectives, the most costly first, and its warnings."""
+    """Everything about a partitioned program's collectives, the most costly first, its warnings, and its plan of
+    layouts, where there is one."""
 
     program: str
     devices: int
@@ -228,6 +230,7 @@ class Explanation:
     totals: ProgramTotals
     collectives: tuple[CollectiveReason, ...]
     warnings: tuple[Diagnostic, ...]
+    plan: PlanReasons | None = None
 
     def of(self, name: str) -> CollectiveReason:
         """The reason of a collective by its name in the partitioned module."""
@@ -241,6 +244,7 @@ class Explanation:
             "totals": asdict(self.totals),
             "collectives": [c.to_dict() for c in self.collectives],
             "warnings": [w.to_dict() for w in self.warnings],
+            "plan": None if self.plan is None else self.plan.to_dict(),
         }
 
     def _repr_html_(self) -> str:

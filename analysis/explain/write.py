@@ -15,6 +15,7 @@ from shardc.analysis.explain.explanation import (
     ProgramTotals,
     Remedy,
 )
+from shardc.analysis.explain.plan_text import plan_text
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 __all__ = ["difference_text", "explanation_text"]
@@ -30,6 +31,8 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
     """See `Explanation.as_text`."""
     mesh = ", ".join(f"{k}={v}" for k, v in told.mesh.items())
     lines = [f"{told.program} on {told.devices} devices ({mesh}): {_totals(told.totals)}"]
+    if told.plan is not None:
+        lines += ["", *plan_text(told.plan, top=top, verbose=verbose)]
     shown = told.collectives if top <= 0 else told.collectives[:top]
     for number, c in enumerate(shown, 1):
         lines += ["", *_collective(c, number, told, verbose)]

@@ -24,7 +24,17 @@ from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.notations.names import near_names
 
-__all__ = ["Cut", "DimensionPart", "Panel", "Picture", "PictureLimits", "ShardCell", "layouts", "make_picture"]
+__all__ = [
+    "Cut",
+    "DimensionPart",
+    "Panel",
+    "Picture",
+    "PictureLimits",
+    "ShardCell",
+    "layouts",
+    "make_picture",
+    "shown_dimensions",
+]
 
 T = TypeVar("T")
 
@@ -146,7 +156,7 @@ def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLim
     Example: ``make_picture("w1", array_shape("f32", 128, 512), Sharding.of(mesh, None, "model"))``.
     """
     counts = sharding.num_shards()
-    shown = _shown_dimensions(shape.dims, counts)
+    shown = shown_dimensions(shape.dims, counts)
     cuts = [_cut(d, shape.dims[d], sharding, limits.parts) for d in range(shape.rank)]
     rows, columns = (cuts[d] if d is not None else None for d in shown)
     stacked = [d for d in range(shape.rank) if counts[d] > 1 and d not in shown]
@@ -160,7 +170,7 @@ def make_picture(name: str, shape: Shape, sharding: Sharding, limits: PictureLim
     return Picture(f"{name}: {shape} over {over}", facts, rows, columns, tuple(panels))
 
 
-def _shown_dimensions(dims: Sequence[int], counts: Sequence[int]) -> tuple[int | None, int | None]:
+def shown_dimensions(dims: Sequence[int], counts: Sequence[int]) -> tuple[int | None, int | None]:
     """The dimensions that are rows and columns; vectors are one row."""
     ranked = sorted(range(len(dims)), key=lambda d: (-counts[d], -dims[d], d))
     chosen = sorted(ranked[:2])

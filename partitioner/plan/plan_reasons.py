@@ -12,8 +12,9 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.partitioner.plan.judge import Judgement
+from shardc.sharding.notations.partition_spec import dims_text
 
-__all__ = ["DecidedRole", "LayoutDecision", "MemoryRow", "PlanReasons"]
+__all__ = ["DecidedRole", "LayoutDecision", "MemoryRow", "PlanReasons", "layout_words"]
 
 #: What a decided value is: what a loop carries has one layout before, in and behind the loop.
 DecidedRole = Literal["argument", "result", "loop", "value"]
@@ -48,7 +49,7 @@ class LayoutDecision:
     @property
     def moved(self) -> bool:
         """Does it lie otherwise than propagation wants?"""
-        return self.chosen != self.wanted
+        return self.chosen.as_layout != self.wanted.as_layout
 
     @property
     def local_bytes(self) -> int:
@@ -124,6 +125,16 @@ class PlanReasons:
         """Decisions that differ from what propagation wants."""
         return tuple(d for d in self.decisions if d.moved)
 
+    def most_telling(self, most: int) -> tuple[LayoutDecision, ...]:
+        """So many decisions at most, in program order: first those that differ from what was wanted, by what that
+        saves, then those whose next best costs most, then the largest."""
+
+        def rank(n: int) -> tuple[float, ...]:
+            d = self.decisions[n]
+            return (-d.moved, -(d.wanted_more or 0.0), -(d.next_more or 0.0), -d.local_bytes * len(d.names), n)
+
+        return tuple(self.decisions[n] for n in sorted(sorted(range(len(self.decisions)), key=rank)[:most]))
+
     @property
     def cost_text(self) -> Callable[[float], str]:
         """Writes a cost with its unit."""
@@ -137,3 +148,11 @@ class PlanReasons:
             told[name] = {"cost": judged.cost[0] if judged.cost else 0.0, "peak_bytes": judged.peak}
         told["decisions"] = [d.to_dict() for d in self.decisions]
         return {**told, "mesh": self.mesh.shape, "gap": self.gap, "rows": [r.to_dict() for r in self.rows]}
+
+
+def layout_words(sharding: Sharding) -> str:
+    """``data,None``, as annotations say it; ``whole`` for a value that every device has; partial values besides."""
+    text = dims_text(sharding.dims) if any(d.axes for d in sharding.dims) else "whole"
+    if sharding.unreduced:
+        text += f", partial {sharding.reduction} over {'+'.join(map(str, sharding.unreduced))}"
+    return text

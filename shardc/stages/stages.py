@@ -239,6 +239,21 @@ class Partitioned(PartitionedProgram, Reported):
 
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
+    def draw_plan(self, path: str | Path) -> None:
+        """Write a picture (SVG) of the plan of layouts: what was propagated, what was chosen, what else would cost,
+        and memory over the program. Raises `InputError` where nothing was planned, and for files that cannot be written.
+
+        Example: ``program.propagate().partition(plan="global").draw_plan("plan.svg")``.
+        """
+        from shardc.launcher.drawings.draw_plan import plan_svg
+        from shardc.launcher.run.output_files import check_writable, write_text
+
+        target = Path(path)
+        check_writable(target)
+        if self.plan is None:
+            raise InputError("there is no plan to draw: layouts are as propagated", fix='partition with plan="global"')
+        write_text(target, plan_svg(self.module.name, self.plan))
+
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
 

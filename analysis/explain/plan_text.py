@@ -1,0 +1,62 @@
+"""What a plan says of itself, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardc.hlo.units import bytes_text
+from shardc.partitioner.plan.plan_reasons import LayoutDecision, MemoryRow, PlanReasons
+
+__all__ = ["plan_text"]
+
+
+def plan_text(plan: PlanReasons, *, top: int = 10, verbose: bool = False) -> Iterator[str]:
+    """Lines: what the plan comes to, the ``top`` decisions that tell most (0, or ``verbose``: all), and where memory
+    is full."""
+    text = plan.cost_text
+    yield f"plan: {_taken(plan)}"
+    proven = f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
+    yield f"   {proven}; no plan is below {text(plan.bound)} (gap {plan.gap:.2%}, {plan.method})"
+    shown = plan.decisions if verbose or top <= 0 else plan.most_telling(top)
+    for d in shown:
+        yield from _decision(plan, d)
+    left = len(plan.decisions) - len(shown)
+    if left:
+        yield f"   and {left} more decisions (-v, or verbose=True, shows them)"
+    for row in plan.rows:
+        yield from _row(plan, row)
+
+
+def _taken(plan: PlanReasons) -> str:
+    if not plan.taken:
+        return f"the propagated layouts stay: {plan.why}"
+    after, before = plan.judged, plan.judged_wanted
+    told = f"{len(plan.moved)} of {len(plan.decisions)} decided values lie otherwise than propagated"
+    told += f"; memory {bytes_text(after.peak)} instead of {bytes_text(before.peak)}"
+    return told + (f", at most {bytes_text(plan.limit)}" if plan.limit is not None else "")
+
+
+def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
+    many = f" and {len(d.names) - 1} alike" if len(d.names) > 1 else ""
+    what = d.opcode if d.role == "value" else f"{d.role} array {d.leaf}" if d.role == "loop" else d.role
+    where = f" ({d.source})" if d.source else ""
+    instead = f" instead of {d.wanted}" if d.moved else " as propagated"
+    yield f"   - {what} {d.names[0]}{many} {d.shape}{where}: {d.chosen}{instead}"
+    others = []
+    if d.moved and d.wanted_more is not None:
+        others.append(f"as propagated it costs {plan.cost_text(d.wanted_more)} more")
+    if d.next_best is not None and d.next_more is not None:
+        others.append(f"next best {d.next_best}, {plan.cost_text(d.next_more)} more")
+    if d.binds:
+        full = ", ".join(f"%{plan.rows[n].at}" for n in d.binds)
+        others.append(f"{bytes_text(d.local_bytes)} of a device where memory is full, at {full}")
+    if others:
+        yield f"     {'; '.join(others)}"
+
+
+def _row(plan: PlanReasons, row: MemoryRow) -> Iterator[str]:
+    where = f" ({row.source})" if row.source else ""
+    used = f"{bytes_text(row.usage)} of {bytes_text(row.limit)}"
+    yield f"   memory is full at %{row.at}{where}: {used}; a GiB more saves {plan.cost_text(row.saves * 2**30)}"
+    if row.heaviest:
+        yield "     most of it: " + ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest)

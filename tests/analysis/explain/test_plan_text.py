@@ -1,0 +1,64 @@
+"""A plan in words: in `explain`, and in the report's data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import shardc
+from shardc.analysis.explain.explanation import Explanation
+from shardc.analysis.explain.plan_text import plan_text
+from shardc.hlo.codec import plain
+from shardc.stages.stages import Partitioned
+from tests.partitioner.example_plan import example_plan
+
+DEMO = Path(shardc.__file__).parent / "demo" / "step.hlo"
+
+
+@pytest.fixture(scope="module")
+def planned() -> Partitioned:
+    """The demo's program, with the plan of another."""
+    return replace(shardc.load(DEMO).propagate().partition(), plan=example_plan())
+
+
+def test_each_decision_says_wanted_chosen_next_best_and_the_row() -> None:
+    told = "\n".join(plan_text(example_plan()))
+    assert "plan: 3 of 5 decided values lie otherwise than propagated; memory 29.2 GiB instead of 41.3 GiB" in told
+    assert "no plan is below 1.4 s (gap 0.71%, integer program)" in told
+    carry = told[told.index("- loop array 2 carry.7") :]
+    assert carry.startswith(
+        "- loop array 2 carry.7 bf16[2048,4096] (/home/me/train.py:31): [{data}, {}] instead of [{}, {data, model}]\n"
+        "     as propagated it costs 13.9 s more; next best [{data}, {model}], 210 ms more; "
+        "4.0 MiB of a device where memory is full, at %dot.12\n"
+    )
+    assert "memory is full at %dot.12 (/home/me/train.py:34): 29.2 GiB of 29.8 GiB; a GiB more saves 268 ms" in told
+
+
+def test_the_most_telling_decisions_are_shown_and_the_others_counted() -> None:
+    plan = example_plan()
+    few = list(plan_text(plan, top=2))
+    assert [line.split()[1:4:2] for line in few if line.startswith("   - ")] == [["loop", "2"], ["dot", "and"]]
+    assert "   and 3 more decisions (-v, or verbose=True, shows them)" in few
+    everything = list(plan_text(plan, top=2, verbose=True))
+    assert sum(line.startswith("   - ") for line in everything) == len(plan.decisions)
+
+
+def test_a_plan_that_was_not_taken_says_why() -> None:
+    told = next(plan_text(replace(example_plan(), taken=False, why="nothing is cheaper")))
+    assert told == "plan: the propagated layouts stay: nothing is cheaper"
+
+
+def test_explanation_and_report_have_the_plan(planned: Partitioned) -> None:
+    explanation = planned.explanation()
+    assert explanation.plan == example_plan()
+    assert "- loop array 2 carry.7" in explanation.as_text()
+    assert explanation.to_dict()["plan"] == planned.report()["plan"] == example_plan().to_dict()
+    assert plain.from_json(Explanation, plain.to_json(explanation)) == explanation
+
+
+def test_without_a_plan_nothing_is_said_of_one(planned: Partitioned) -> None:
+    explanation = replace(planned, plan=None).explanation()
+    assert explanation.plan is None and explanation.to_dict()["plan"] is None
+    assert "plan:" not in explanation.as_text()
