@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.leaves import Around, Leaf, leaves_of_module, leaves_of_simulation, loops_of_module
+from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
@@ -38,6 +39,7 @@ def report_data(
     strings = _Strings()
     timeline = simulation.memory if simulation is not None else memory
     tensors, drawings, left_out = tensor_rows(partitioned.propagated.module)
+    plan = None if partitioned.plan is None else _plain(plan_data(partitioned.plan, strings, drawings))
     return {
         "version": 1,
         "program": str(facts["name"]),
@@ -48,6 +50,7 @@ def report_data(
         "notes": _notes(facts, simulation, timeline),
         "warnings": [] if explanation is None else [w.to_dict() for w in explanation.warnings],
         "collectives": _joined(_collectives(facts, simulation), explanation, strings),
+        "plan": plan,
         "reasons": [] if explanation is None else [_trimmed(c.to_dict()) for c in explanation.collectives],
         "tree": _tree(partitioned, simulation, strings),
         "timeline": None if simulation is None else _timeline(simulation, strings),

@@ -125,6 +125,7 @@ function memoryAxis() {
 const sections = [
   ['structure', 'Structure', true, () => treeView(readTree(data.tree, strings), timed, openCollective)],
   ['collectives', 'Collectives', true, collectivesSection],
+  ['plan', 'Plan', data.plan !== null, () => planView(data.plan, data.drawings, strings)],
   ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],
   ['memory', 'Memory', data.memory !== null, () => memoryView(data.memory, memoryAxis())],
   ['traffic', 'Traffic', data.traffic !== null, () => trafficView(data.traffic, data.totals.links)],

@@ -24,6 +24,7 @@ SCRIPTS = (
     "memory.js",
     "traffic.js",
     "reasons.js",
+    "plan.js",
     "page.js",
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.progress import stage
 from shardc.hlo.transforms.known_custom_calls import require_new
@@ -240,8 +241,8 @@ class Partitioned(PartitionedProgram, Reported):
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
     def draw_plan(self, path: str | Path) -> None:
-        """Write a picture (SVG) of the plan of layouts: what was propagated, what was chosen, what else would cost,
-        and memory over the program. Raises `InputError` where nothing was planned, and for files that cannot be written.
+        """Write a picture (SVG) of the plan of layouts: what was propagated, chosen, what else would cost, and memory
+        over the program. Raises `InputError` where nothing was planned, and for files that cannot be written.
 
         Example: ``program.propagate().partition(plan="global").draw_plan("plan.svg")``.
         """

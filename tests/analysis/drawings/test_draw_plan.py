@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import shardc
+from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
@@ -98,3 +101,12 @@ def test_memory_of_a_long_program_keeps_its_peak() -> None:
 def test_a_plan_that_was_not_taken_says_why() -> None:
     told = texts(plan_svg("f", replace(example_plan(), taken=False, why="it takes more memory than there is")))
     assert "the propagated layouts stay: it takes more memory than there is" in told
+
+
+def test_a_partitioned_program_draws_its_plan(tmp_path: Path) -> None:
+    demo = Path(shardc.__file__).parent / "demo" / "step.hlo"
+    partitioned = shardc.load(demo).propagate().partition()
+    with pytest.raises(InputError, match="no plan to draw"):
+        partitioned.draw_plan(tmp_path / "plan.svg")
+    replace(partitioned, plan=example_plan()).draw_plan(tmp_path / "plan.svg")
+    assert "carry.7" in texts((tmp_path / "plan.svg").read_text())

@@ -19,6 +19,7 @@ from shardc.analysis.simulate.simulation import Simulation
 from shardc.stages.stages import Partitioned
 from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
 from tests.analysis.simulate.fake_simulation import fake_simulation
+from tests.partitioner.example_plan import example_plan
 
 DEMO = Path(shardc.__file__).parent / "demo" / "step.hlo"
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -224,6 +225,37 @@ def test_page_without_a_machine(browser: Browser, partitioned: Partitioned, tmp_
     assert tab.eval("document.getElementById('timeline')") is None
     assert "no machine was named" in tab.eval("document.querySelector('.warnings').innerText")
     assert tab.problems() == []
+
+
+def test_the_plan_is_shown_value_by_value(browser: Browser, partitioned: Partitioned, tmp_path: Path) -> None:
+    plan = example_plan()
+    first, carry, *others = plan.decisions
+    plan = dataclasses.replace(plan, decisions=(first, dataclasses.replace(carry, names=(EVIL,)), *others))
+    dataclasses.replace(partitioned, plan=plan).write_report(tmp_path / "page.html")
+    tab = browser.open(tmp_path / "page.html")
+    show(tab, "plan", "tbody tr")
+    said = tab.eval("document.getElementById('plan').innerText")
+    assert "1.45 s, as propagated 15.4 s" in said and "a gap of 0.709% (integer program)" in said
+    assert "Memory is full at dot.12 train.py:34: 29.2 GiB of 29.8 GiB; a GiB more would save 268 ms." in said
+    assert column(tab, "plan", 2) == [EVIL, "dot.12 and 1 alike", "params['w1'] and 1 alike", "tanh.1", "grads"]
+    assert column(tab, "plan", 5)[:3] == ["None,data+model", "None,data+model", "the same"]
+    assert column(tab, "plan", 8)[:2] == ["+13.9 s", "+6.5 s"]
+    boxes = "[...document.querySelectorAll('#plan .glyph.planned i')].map((e) => [e.clientWidth, e.clientHeight])"
+    assert tab.eval(boxes)[0] == [74, 9]  # a quarter of the rows of 74 x 36 pixels
+    tab.click("#plan tbody tr.clickable td:nth-child(3)")
+    detail = tab.eval("document.querySelector('#plan .detail').innerText")
+    assert "13.9 s more" in detail and "data,model: 210 ms more" in detail and "as propagated" in detail
+    assert tab.eval("document.querySelectorAll('#plan .detail .grid').length") == 2
+    assert tab.problems() == [] and tab.eval("document.querySelectorAll('img').length") == 0
+    for dark in (False, True):
+        tab.dark(dark)
+        light = "getComputedStyle(document.querySelector('#plan .glyph.planned')).backgroundColor"
+        assert tab.eval(light) != tab.eval(light.replace(".planned')", ".planned i')"))
+    tab.close()
+
+
+def test_without_a_plan_there_is_no_section(tab: Tab) -> None:
+    assert tab.eval("document.getElementById('plan')") is None
 
 
 def big(simulation: Simulation) -> Simulation:
