@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,9 @@ def initialize() -> bool:
     except ShardcError as e:
         problem = e
         xla_bridge.register_backend_factory(PLATFORM, partial(_refuse, e), fail_quietly=False)
+    else:
+        xla_bridge._backend_factories[PLATFORM].factory = partial(_make_client, xla_bridge)
     registered = xla_bridge._backend_factories[PLATFORM]
-    registered.factory = partial(_make_client, xla_bridge, registered.factory)
     if hasattr(registered, "experimental"):
         registered.experimental = False
     return problem is None
@@ -46,20 +47,32 @@ def _refuse(problem: Exception) -> Any:
     raise problem
 
 
-def _make_client(xla_bridge: Any, make: Callable[[], Any]) -> Any:
+def _make_client(xla_bridge: Any) -> Any:
     """The client; where JAX opens no other backend for processors, this is what it calls ``cpu``, which its callbacks
-    put their arguments on."""
-    client = make()
+    put their arguments on.
+
+    It is made as JAX makes those of plug-ins, but without the client of ``jax.distributed``, as that for processors:
+    jaxlib would watch the job in a thread that goes on when JAX has shut the job down, and may end the process by a
+    segmentation fault.
+    """
+    from jax._src import distributed
+    from jax._src.lib import xla_client
+
+    options = {**client_options(), **xla_bridge._options_from_jax_configs(PLATFORM)}
+    job = distributed.global_state
+    if job.client is not None:
+        options = {"node_id": job.process_id, "num_nodes": job.num_processes, **options}
+    client = xla_client.make_c_api_client(PLATFORM, options, None)
     xla_bridge._backends.setdefault("cpu", client)
-    os.register_at_fork(after_in_child=partial(_keep_clients, xla_bridge._backends))
+    os.register_at_fork(after_in_child=partial(_keep_clients, xla_bridge))
     return client
 
 
-def _keep_clients(clients: Mapping[str, Any]) -> None:
+def _keep_clients(xla_bridge: Any) -> None:
     """Never end the clients in a child after fork: jaxlib would wait for threads that are not there."""
     import ctypes
 
-    for client in clients.values():
+    for client in xla_bridge._backends.values():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 

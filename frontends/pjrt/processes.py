@@ -15,8 +15,7 @@ from itertools import accumulate
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.compiler.load.step import step_drive
-from shardc.frontends.pjrt.abi.clients import ClientCreateArgs
-from shardc.frontends.pjrt.key_values import ClientKeyValues
+from shardc.frontends.pjrt.key_values import JaxKeyValues
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.launcher.driver.executables import ProgramCompilation
@@ -90,12 +89,10 @@ class Processes:
         return {tuple(range(self.count)): self.transport}
 
 
-def find_processes(
-    options: Mapping[str, object], args: ClientCreateArgs, config: Config, num_devices: int
-) -> Processes:
+def find_processes(options: Mapping[str, object], config: Config, num_devices: int) -> Processes:
     """The job of this process, which has ``num_devices``; all processes of the job call this together.
 
-    ``options`` and ``args`` are what Client_Create was given. Raises `EnvironmentProblem` where ``jax.distributed`` and
+    ``options`` are those of Client_Create. Raises `EnvironmentProblem` where ``jax.distributed`` and
     MPI say different things, and for processes of several machines that MPI does not connect.
     """
     told = options.get("node_id"), options.get("num_nodes")
@@ -111,10 +108,13 @@ def find_processes(
     elif told in ((None, None), (0, 1)):
         return Processes(0, (num_devices,), (), local_transport(config), config)
     else:
+        from jax._src import distributed
+
         from shardc.launcher.transports.among_processes import key_value_transport  # as `job_transport` does
 
         index, count = (int(str(n)) for n in told)
-        transport, threads = key_value_transport(config, CodeCache(config), ClientKeyValues(args), index, count)
+        store = JaxKeyValues(distributed.global_state.client)
+        transport, threads = key_value_transport(config, CodeCache(config), store, index, count)
     start_watchdog(transport, config.timeout, step_drive(config), config.dump_to)
     everybody = transport.exchange_objects((num_devices, host_target()), doing="making the client")
     counts, targets = (tuple(part) for part in zip(*everybody, strict=True))
