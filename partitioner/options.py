@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shardc.hlo.errors import InputError
+from shardc.partitioner.free_interface import FreeInterface
 
 __all__ = ["CHOICES", "PLANS", "Choice", "PartitionOptions", "Plan"]
 
@@ -32,7 +33,7 @@ class PartitionOptions:
     devices, otherwise as whole ones.
     ``plan``: the layouts inside of the program, ``propagated`` ones or, at the cost of partitioning it several times,
     those of the ``global`` plan that costs least (`shardc.partitioner.plan`), within ``memory`` bytes per device
-    (None: what the propagated ones take).
+    (None: what the propagated ones take). With an ``interface`` the plan lays out its arguments and results, too.
 
     Raises `InputError` for any other word.
     """
@@ -43,6 +44,7 @@ class PartitionOptions:
     partial_interface: bool = False
     plan: Plan = "propagated"
     memory: float | None = None
+    interface: FreeInterface | None = None
 
     def __post_init__(self) -> None:
         for name in ("windowed_einsum", "pipelined_loops"):

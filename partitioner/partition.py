@@ -84,7 +84,7 @@ def partition(
         return run_pipeline(laid_out, pipeline(machine, options)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
-    return choose_plan(opened, machine, finish, memory=options.memory, judge=judge)
+    return choose_plan(opened, machine, finish, memory=options.memory, judge=judge, interface=options.interface)
 
 
 @dataclass(frozen=True, slots=True)

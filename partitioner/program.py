@@ -25,6 +25,7 @@ from shardc.sharding.notations.device_count import device_count
 
 if TYPE_CHECKING:
     from shardc.hlo.stablehlo.writer import FunctionVersion
+    from shardc.partitioner.free_interface import FreeInterface
     from shardc.partitioner.plan.judge import Judge
     from shardc.partitioner.plan.plan_reasons import PlanReasons
     from shardc.sharding.propagation.export import PropagationOutcome
@@ -221,6 +222,7 @@ class PropagatedProgram:
         plan: Plan = "propagated",
         memory: float | None = None,
         judge: Judge | None = None,
+        interface: FreeInterface | None = None,
     ) -> PartitionedProgram:
         """Rewrite into the program that every device runs, with the collectives it needs.
 
@@ -231,8 +233,9 @@ class PropagatedProgram:
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
         With ``decomposed_rings`` no permute leads in a circle. With ``plan="global"`` layouts inside of the program
         are chosen for all of it at once, within ``memory`` bytes per device (default: what propagated ones take), and
-        kept where ``judge`` (default: the models) says that they are better. Raises `InputError` for unknown machines
-        and words.
+        kept where ``judge`` (default: the models) says that they are better; so are those of the arguments and results
+        of an ``interface``, such as `find_free_interface(self.program.module)`. Raises `InputError` for unknown
+        machines and words.
         """
         from shardc.costs.machines.machine import load_machine
         from shardc.partitioner.partition import partition
@@ -243,7 +246,7 @@ class PropagatedProgram:
         machine = machine or self.program.config.machine or None
         described = None if machine is None else load_machine(machine)
         partial = self.program.strict_interface
-        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory)
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory, interface)
         module = (
             adopt(self.module)
             if given
@@ -254,6 +257,8 @@ class PropagatedProgram:
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
         if plan != "propagated":
             asked |= {"plan": plan, "memory": memory}
+        if interface is not None:
+            asked["interface"] = interface
         seconds = {**self.seconds, **seconds_since("partition", start)}
         return PartitionedProgram(source, module, seconds, MappingProxyType(asked))
 

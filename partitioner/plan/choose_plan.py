@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
+from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
@@ -32,14 +33,15 @@ def choose_plan(
     *,
     memory: float | None = None,
     judge: Judge | None = None,
+    interface: FreeInterface | None = None,
 ) -> Module:
     """The per-device program that costs least.
 
     ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one.
     ``memory``: bytes per device that it may take (None: as many as without a plan). ``judge`` says what a per-device
-    program costs (default: bytes, on a machine what models say).
+    program costs (default: bytes, on a machine what models say). Leaves of ``interface`` may lie in any layout.
     """
-    question = pose_question(module, machine)
+    question = pose_question(module, machine, interface)
     if judge is None:
         judge = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
     best = finish(module)

@@ -7,7 +7,7 @@ them: what many read is moved once, and what is a part of it costs nothing more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,15 +49,29 @@ class LayoutProblem:
 
 
 def build_problem(
-    resharder: Resharder, clusters: list[TiedNodes], options: ClusterOptions, wires: Sequence[Wire]
+    resharder: Resharder,
+    clusters: list[TiedNodes],
+    options: ClusterOptions,
+    wires: Sequence[Wire],
+    arguments: Set[DecisionNode] = frozenset(),
 ) -> LayoutProblem:
-    """The problem of a program whose nodes are in ``clusters``."""
-    return _Builder(resharder, clusters, options).build(wires)
+    """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments.
+
+    The forms that are common to the readers of such an argument are told twice: copies of it, then it itself.
+    """
+    return _Builder(resharder, clusters, options, arguments).build(wires)
 
 
 class _Builder:
-    def __init__(self, resharder: Resharder, clusters: list[TiedNodes], options: ClusterOptions) -> None:
+    def __init__(
+        self,
+        resharder: Resharder,
+        clusters: list[TiedNodes],
+        options: ClusterOptions,
+        arguments: Set[DecisionNode],
+    ) -> None:
         self.resharder = resharder
+        self.arguments = arguments
         self.collective = options.collective
         self.problem = LayoutProblem(clusters, [options.of(c) for c in clusters])
         self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
@@ -111,13 +125,17 @@ class _Builder:
         problem = self.problem
         pool = dict.fromkeys((*starts, *fixed, *(x for sets in asked.values() for wants in sets for x in wants)))
         forms = tuple(pool)
-        hub = len(problem.costs)
+        hub, table = len(problem.costs), self._table(wire, starts, forms)
+        if wire.producer in self.arguments:
+            # The argument itself, or a copy beside it, which takes memory.
+            itself = [[0.0 if a is b else math.inf for b in forms] for a in starts]
+            forms, table = (*forms, *forms), np.hstack([table, itself])
         problem.costs.append(np.zeros(len(forms)))
         problem.common[wire] = (hub, forms)
         if source is None:
-            problem.costs[hub] += self._table(wire, starts, forms)[0]
+            problem.costs[hub] += table[0]
         else:
-            problem.pairs.append(PairCost(source, hub, self._table(wire, starts, forms)))
+            problem.pairs.append(PairCost(source, hub, table))
         self._connect(wire, hub, forms, asked, fixed)
 
     def _connect(

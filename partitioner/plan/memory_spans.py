@@ -8,7 +8,7 @@ the place of the value that it was brought from.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,12 +26,14 @@ _Bytes = NDArray[np.float64]
 
 @dataclass(slots=True)
 class MemorySpans:
-    """The memory of a problem. ``given``: bytes of arguments, which are there all the time."""
+    """The memory of a problem. ``arguments`` are the borders of free arguments, ``given`` the bytes of all others:
+    both are there all the time."""
 
     table: AxisTable
     problem: LayoutProblem
     wires: Sequence[Wire]
     places: int
+    arguments: Set[DecisionNode] = frozenset()
     given: float = 0.0
     #: (first place, last place, variable, bytes by option)
     spans: list[tuple[int, int, int, _Bytes]] = field(default_factory=list)
@@ -94,20 +96,25 @@ class MemorySpans:
             variable, j = place[producer]
             starts = problem.members[variable][j].starts(wire.slot)
             first = producer.index
+            if producer in self.arguments:
+                self.spans.append((0, self.places - 1, variable, self._bytes(wire, starts)))
         inside = producer is not None and bool(problem.clusters[variable].loop_of)
         outside = [r for r in wire.readers if r.node is None or place[r.node][0] != variable]
         if not wire.readers or (inside and not outside):
             return
         last, common = self._last(wire), problem.common.get(wire)
-        if producer is not None and not self._in_place(wire, producer):
+        if producer is not None and producer not in self.arguments and not self._in_place(wire, producer):
             carried = producer in self._ends
             end = max(self._ends[producer], *(w.last for w in producer.results)) if carried else last
             self.spans.append((first, first if common else max(first, end), variable, self._bytes(wire, starts)))
         if common is not None:
             hub, forms = common
-            begin = first if producer is not None else min(r.at for r in wire.readers)
+            given = producer is None or producer in self.arguments
+            begin = min(r.at for r in wire.readers) if given else first
             nbytes = self._bytes(wire, forms)
-            if producer is None:
+            if producer in self.arguments:
+                nbytes[len(forms) // 2 :] = 0
+            elif producer is None:
                 nbytes[[k for k, x in enumerate(forms) if x is wire.given]] = 0
             self.spans.append((begin, max(begin, last), hub, nbytes))
         self._add_operands(wire, outside, starts if common is None else common[1], place)

@@ -81,7 +81,8 @@ class ClusterOptions:
         key = (wire.dims, sides, node.option)
         found = self._members.get(key)
         if found is None:
-            layouts = dict.fromkeys((node.option.results[0], *(self._layouts(wire.dims))))
+            present = (node.option.results or node.option.operands)[0]
+            layouts = dict.fromkeys((present, *(self._layouts(wire.dims))))
             options = [node.option, *(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(layouts)[1:])]
             found = self._members[key] = MemberOptions(tuple(options), np.zeros(len(options)))
         return found

@@ -1,7 +1,7 @@
 """Choose the layouts of a whole program at once, for the least cost within a memory.
 
 What the user wrote is kept: parameters, results and constraints lie as they are said to, manual computations as they
-are. Every other value may lie in any way that its operations allow.
+are. Every other value may lie in any way that its operations allow; so may arguments and results of a free interface.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
 from shardc.partitioner.plan.memory_spans import MemorySpans
@@ -37,6 +38,7 @@ class LayoutQuestion:
     """What there is to choose in ``module``: the decisions in ``graph``, their ``problem`` and its ``memory``."""
 
     module: Module
+    interface: FreeInterface
     context: Context
     graph: DecisionGraph
     problem: LayoutProblem
@@ -60,7 +62,29 @@ class LayoutQuestion:
                 chosen[node.op] = tuple(map(table.to_sharding, layouts))
         for op, nodes in self.graph.borders.items():
             chosen[op] = tuple(table.to_sharding(options[n].results[0]) for n in nodes)
+        chosen.update(self._interface(options))
         return write_shardings(self.module, chosen)
+
+    def _interface(self, options: Mapping[DecisionNode, NodeOption]) -> dict[Instruction, tuple[Sharding, ...]]:
+        """The shardings of arguments and results: as they were, but for leaves that are free."""
+        graph, free, table = self.graph, self.interface, self.context.table
+        chosen: dict[Instruction, tuple[Sharding, ...]] = {}
+        first = 0
+        for p in self.module.parameters:
+            found = list(p.leaf_shardings())
+            for k in range(len(found)):
+                if first + k in free.arguments:
+                    node = graph.arguments.get(first + k)
+                    found[k] = table.to_sharding(graph.given[first + k] if node is None else options[node].results[0])
+            first += len(found)
+            chosen[p] = tuple(found)
+        root = self.module.entry.root
+        found = list(root.leaf_shardings())
+        for n in free.results:
+            node = graph.results.get(n)
+            found[n] = table.to_sharding(graph.wanted[n] if node is None else options[node].operands[0])
+        chosen[root] = tuple(found)
+        return chosen
 
     def _settled(
         self, wire: Wire, choice: Sequence[int], start: AxisLayout, options: Mapping[DecisionNode, NodeOption]
@@ -78,20 +102,23 @@ class LayoutQuestion:
         return self.context.table.reduced(start)
 
 
-def pose_question(module: Module, machine: Machine | None) -> LayoutQuestion:
-    """The question for a propagated module, its calls opened."""
+def pose_question(module: Module, machine: Machine | None, interface: FreeInterface | None = None) -> LayoutQuestion:
+    """The question for a propagated module, its calls opened; leaves of ``interface`` may lie in any layout, all other
+    arguments and results lie as propagated."""
+    interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
     context = Context.over(module.mesh, module, machine)
     parameters = [context.layouts(p) for p in module.entry.parameters]
-    graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True)
+    graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)
     by_bytes = isinstance(context.resharder.price, Bytes)
     options = ClusterOptions(
         context, axis_blocks(context.table, _find_given_layouts(graph)), 1e-3 if by_bytes else 1e-12
     )
-    problem = build_problem(context.resharder, tie_nodes(graph.nodes), options, graph.wires)
-    memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1)
-    return LayoutQuestion(module, context, graph, problem, memory)
+    arguments = frozenset(graph.arguments.values())
+    problem = build_problem(context.resharder, tie_nodes(graph.nodes), options, graph.wires, arguments)
+    memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
+    return LayoutQuestion(module, interface, context, graph, problem, memory)
 
 
 def _find_given_layouts(graph: DecisionGraph) -> list[AxisLayout]:

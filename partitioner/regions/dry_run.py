@@ -6,7 +6,9 @@ with its readers. Loop carries, arguments and results of computations that are c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from shardc.costs.kernels.trips import carried_element, count_executions
 from shardc.costs.ops.op_cost import MOVES
@@ -16,6 +18,7 @@ from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
+from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Wire, WireReader
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.context import CalleeSignature, Context
@@ -35,12 +38,26 @@ _NOTHING = Instruction("constant", array_shape("pred"))
 
 class DecisionGraph:
     """What a dry run records: nodes, wires, and what they stand for. ``rows`` are the rows that operations went by;
-    ``borders`` borders by operation. ``free_barriers``: what passes a barrier may do so in any layout."""
+    ``borders`` borders by operation. ``free_barriers``: what passes a barrier may do so in any layout. ``arguments``
+    and ``results`` are the borders of leaves of the program's ``interface``, ``given`` and ``wanted`` its layouts at
+    present."""
 
     def __init__(
-        self, context: Context, rules: Mapping[str, PartitionRow], module: Module, *, free_barriers: bool = False
+        self,
+        context: Context,
+        rules: Mapping[str, PartitionRow],
+        module: Module,
+        *,
+        free_barriers: bool = False,
+        interface: FreeInterface | None = None,
     ) -> None:
         self.free_barriers = free_barriers
+        self.interface = interface or FreeInterface()
+        self.arguments: dict[int, DecisionNode] = {}
+        self.results: dict[int, DecisionNode] = {}
+        self.given: Sequence[AxisLayout] = ()
+        self.wanted: Sequence[AxisLayout] = ()
+        self.root = module.entry.root
         self.context = context
         self.rules = rules
         self.nodes: list[DecisionNode] = []
@@ -132,13 +149,24 @@ def build_decision_graph(
     parameters: Sequence[tuple[AxisLayout, ...]],
     *,
     free_barriers: bool = False,
+    interface: FreeInterface | None = None,
 ) -> DecisionGraph:
-    """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts."""
-    graph = DecisionGraph(context, rules, module, free_barriers=free_barriers)
-    body = DryRun(graph, module.entry, parameters)
-    results = context.layouts(module.entry.root)
-    for value, layout in zip(body.run(results), results, strict=True):
-        body.get(value, layout, "")
+    """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts, but for the
+    leaves of a free ``interface``, which may lie in any."""
+    root, given = module.entry.root, [x for p in parameters for x in p]
+    interface = interface or FreeInterface()
+    if root.opcode in _BORDERS:
+        interface = replace(interface, results=frozenset())
+    if root.opcode == "parameter":
+        first = sum(map(len, parameters[: root.attrs["index"]]))
+        ties = tuple((first + n, n) for n in range(len(parameters[root.attrs["index"]])))
+        interface = replace(interface, ties=ties)
+    interface, given, results = interface.settle(given, context.layouts(root))
+    graph = DecisionGraph(context, rules, module, free_barriers=free_barriers, interface=interface)
+    graph.given, graph.wanted, leaf = given, results, iter(given)
+    body = DryRun(graph, module.entry, [tuple(itertools.islice(leaf, len(p))) for p in parameters])
+    for n, (value, layout) in enumerate(zip(body.run(results), results, strict=True)):
+        body.leave(n, value, layout)
     return graph
 
 
@@ -268,6 +296,36 @@ class DryRun(Body):
 
     # -- borders ---------------------------------------------------------------------------------------------
 
+    def enter(self, op: Instruction) -> list[DecisionNode]:
+        """Nodes for the leaves of an argument of the program; none where all lie as they are given."""
+        graph, interface = self.graph, self.graph.interface
+        number = op.attrs["index"]
+        layouts, first = self.parameter_layouts[number], sum(map(len, self.parameter_layouts[:number]))
+        leaf = range(first, first + len(layouts))
+        if interface.arguments.isdisjoint(leaf):
+            return []
+        nodes: list[DecisionNode] = []
+        for n, x in zip(leaf, layouts, strict=True):
+            sides = (sum(a == n for a, _ in interface.ties), 1)
+            free = n in interface.arguments and len(x.dims) > 0
+            nodes.append(graph.node(op, graph.border(x, sides), key=graph.key(sides), free=free))
+        graph.arguments.update(zip(leaf, nodes, strict=True))
+        return nodes
+
+    def leave(self, number: int, value: GlobalValue, layout: AxisLayout) -> None:
+        """``value`` is result ``number`` of the program: in ``layout``, where it is not free."""
+        graph = self.graph
+        if number not in graph.interface.results:
+            self.get(value, layout, "")
+            return
+        node = next((graph.arguments.get(a) for a, r in graph.interface.ties if r == number), None)
+        if node is None:
+            sides = (1, 0)
+            option, free = graph.border(layout, sides), len(layout.dims) > 0
+            node = graph.node(graph.root, option, key=graph.key(sides), free=free)
+        graph.read(node, value)
+        graph.results[number] = node
+
     def border(
         self, op: Instruction, layouts: Sequence[AxisLayout], sides: tuple[int, int], *, free: bool
     ) -> list[DecisionNode]:
@@ -326,7 +384,11 @@ class DryRun(Body):
 def _parameter(body: DryRun, op: Instruction) -> Tree:
     """Given by the nodes at the border, or from outside as it is."""
     number = op.attrs["index"]
-    if body.incoming is not None:
+    if body.incoming is None:
+        nodes = body.enter(op)
+        if nodes:
+            return body.value_from_nodes(op, nodes, [1.0] * len(nodes))
+    else:
         nodes, still = body.incoming[number], body.still
         first = [node.operands[0].times for node in nodes]
         times = [t if still is None or n in still else body.times for n, t in enumerate(first)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.partitioner.free_interface import FreeInterface
     from shardc.partitioner.plan.judge import Judge
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remote_compiler"]
@@ -151,6 +152,7 @@ class Propagated(PropagatedProgram):
         plan: Plan = "propagated",
         memory: float | None = None,
         judge: Judge | None = None,
+        interface: FreeInterface | None = None,
     ) -> Partitioned:
         """Rewrite into the program that every device runs, see `PropagatedProgram.partition`.
 
@@ -166,6 +168,7 @@ class Propagated(PropagatedProgram):
             plan=plan,
             memory=memory,
             judge=judge,
+            interface=interface,
         )
         return Partitioned(**_fields(found))
 
