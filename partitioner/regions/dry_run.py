@@ -385,9 +385,9 @@ def _parameter(body: DryRun, op: Instruction) -> Tree:
     """Given by the nodes at the border, or from outside as it is."""
     number = op.attrs["index"]
     if body.incoming is None:
-        nodes = body.enter(op)
-        if nodes:
-            return body.value_from_nodes(op, nodes, [1.0] * len(nodes))
+        borders = body.enter(op)
+        if borders:
+            return body.value_from_nodes(op, borders, [1.0] * len(borders))
     else:
         nodes, still = body.incoming[number], body.still
         first = [node.operands[0].times for node in nodes]
