@@ -8,7 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["MachineOption", "OverlapOption", "PipelinedOption", "ProfileInOption", "Scheduling", "WindowedOption"]
+from shardc.cli.options import parse_bytes
+from shardc.hlo.errors import InputError
+
+__all__ = [
+    "MachineOption",
+    "OverlapOption",
+    "PipelinedOption",
+    "PlanMemoryOption",
+    "PlanOption",
+    "ProfileInOption",
+    "Scheduling",
+    "WindowedOption",
+    "plan_terms",
+]
 
 _CHOICES = "never|auto|always"
 
@@ -43,6 +56,27 @@ ProfileInOption = Annotated[
     Path | None,
     typer.Option("--profile-in", metavar="FILE", help="Schedule by these measured times (bench --profile-out)."),
 ]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        metavar="propagated|global",
+        help="Layouts inside of the program as propagated, or chosen for all of it at once.",
+    ),
+]
+PlanMemoryOption = Annotated[
+    str,
+    typer.Option("--memory", metavar="SIZE", help="What a global plan may take on a device, such as 40GiB."),
+]
+
+
+def plan_terms(plan: str, memory: str) -> dict[str, Any]:
+    """What `partition` is asked for by these two options; nothing where they say nothing. Raises `InputError`."""
+    if not plan:
+        if memory:
+            raise InputError("memory is for a plan", where="--memory", fix="--plan global")
+        return {}
+    return {"plan": plan, "memory": parse_bytes(memory, "--memory")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +88,8 @@ class Scheduling:
     measured: Path | None = None
     windowed_einsum: str = "auto"
     pipelined_loops: str = "auto"
+    plan: str = ""
+    memory: str = ""
 
     def partitioned(self, program: Any) -> Any:
         """``program`` partitioned, to be compiled, by these settings."""
@@ -62,4 +98,5 @@ class Scheduling:
             machine=self.machine or None,
             windowed_einsum=self.windowed_einsum,
             pipelined_loops=self.pipelined_loops,
+            **plan_terms(self.plan, self.memory),
         )

@@ -281,6 +281,15 @@ def test_explain_data_remedies_and_seconds(mlp: str, capsys: pytest.CaptureFixtu
     assert "use one of memory, wire, padding, work" in capsys.readouterr().err
 
 
+def test_explain_draws_a_plan(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "plan.svg"
+    assert main(["explain", mlp, "--picture", str(picture)]) == 2
+    assert "--plan global" in capsys.readouterr().err and not picture.exists()
+    for wrong in (["--plan", "best"], ["--memory", "1GiB"], ["--plan", "global", "--memory", "much"]):
+        assert main(["explain", mlp, *wrong]) == 2, wrong
+        assert capsys.readouterr().err.startswith("error: "), wrong
+
+
 def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.toml"
     other.write_text('[annotate]\nx = "None,None"\n')

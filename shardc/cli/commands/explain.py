@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
+from shardc.cli.schedule_options import PlanMemoryOption, PlanOption, plan_terms
 from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
@@ -67,27 +68,42 @@ def explain(
         tuple[str, str] | None,
         typer.Option("--diff", metavar="A B", help="Compare two annotation files; - is the program as it is."),
     ] = None,
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw the global plan here.")
+    ] = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Why each collective is there and what would remove it; with --value, where the sharding of a value comes from.
+    """Why each collective is there and what would remove it; with --value, where the sharding of a value comes from;
+    with --plan global, what was chosen for each value and what else would cost.
 
     Example: shardc explain step.hlo --machine h100-dgx
     """
+    from shardc.launcher.run.output_files import check_writable
+
     view = View(json, verbose, quiet)
     if min(top, remedies, tries) < 0 or not seconds >= 0:
         raise InputError("--top, --remedies, --tries and --seconds count from 0", fix="give 0 for none")
+    check_writable(picture)
+    planned = plan_terms(plan, memory)
+    if picture is not None and plan != "global":
+        raise InputError("there is no plan to draw", where="--picture", fix="--plan global")
     with source(view, server) as here:
         if diff is not None:
-            _compare(view, here, (file, mesh, annotate, annotations), diff, machine)
+            _compare(view, here, (file, mesh, annotate, annotations), diff, machine, planned)
             return
         propagated = here.open(file, mesh, annotate, annotations).propagate()
         if value:
             stories = propagated.stories(value)
             view.result(stories, lambda: view.text("\n".join(line for s in stories.values() for line in s)))
             return
-        partitioned = propagated.partition(machine=machine or None)
+        partitioned = propagated.partition(machine=machine or None, **planned)
+        if picture is not None:
+            partitioned.draw_plan(picture)
+            view.log(f"wrote {picture}")
         # A service is asked once, for everything.
         if remedies and tries and (here.client is not None or partitioned.report()["collectives"]):
             view.log(
@@ -113,12 +129,17 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
 
 
 def _compare(
-    view: View, here: ProgramOpener, program: tuple[Path, str, Any, Any], sides: tuple[str, str], machine: str
+    view: View,
+    here: ProgramOpener,
+    program: tuple[Path, str, Any, Any],
+    sides: tuple[str, str],
+    machine: str,
+    planned: Mapping[str, Any],
 ) -> None:
     file, mesh, annotate, annotations = program
     made = []
     for side in sides:
         chosen = annotations if side == _AS_IT_IS else Path(side)
-        made.append(here.open(file, mesh, annotate, chosen).partition(machine=machine or None))
+        made.append(here.open(file, mesh, annotate, chosen).partition(machine=machine or None, **planned))
     found = made[0].difference(made[1], machine or None)
     view.result(found.to_dict(), lambda: view.text(found.as_text()))

@@ -16,7 +16,15 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
-from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.schedule_options import (
+    OverlapOption,
+    PipelinedOption,
+    PlanMemoryOption,
+    PlanOption,
+    ProfileInOption,
+    Scheduling,
+    WindowedOption,
+)
 from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View
 
@@ -47,11 +55,13 @@ def report(
     profile_in: ProfileInOption = None,
     windowed_einsum: WindowedOption = "auto",
     pipelined_loops: PipelinedOption = "auto",
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """One page that works from disk: structure, collectives and why they are there, timeline, memory, traffic, tensors.
+    """One page that works from disk: structure, collectives and why, plan, timeline, memory, traffic, tensors.
 
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
@@ -62,7 +72,7 @@ def report(
     check_writable(output)
     if remedies < 0 or not seconds >= 0:
         raise InputError("--remedies and --seconds count from 0", fix="give 0 for none")
-    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     with source(view, server) as here:
         partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))
         if remedies:
