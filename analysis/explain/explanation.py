@@ -10,6 +10,7 @@ import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from shardc.analysis.explain.plan_text import plan_html
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, file_name, line, shortened, table
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -263,7 +264,8 @@ class Explanation:
         facts = [count_text(self.devices, "device"), f"{bytes_text(self.totals.wire_bytes)} sent by each"]
         facts += [self.machine] if self.machine else []
         shown = table(columns, rows, COLLECTIVES) if rows else line("no collectives: nothing is sent")
-        return block("Explanation", self.program, facts, "".join(line(w, _WARNED) for w in warned) + shown)
+        planned = "" if self.plan is None else plan_html(self.plan)
+        return block("Explanation", self.program, facts, "".join(line(w, _WARNED) for w in warned) + planned + shown)
 
     def as_text(self, *, top: int = 10, verbose: bool = False) -> str:
         """For a terminal: the ``top`` most costly collectives (0: all); whole chains when ``verbose``."""

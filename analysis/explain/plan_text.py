@@ -1,22 +1,21 @@
-"""What a plan says of itself, as text for a terminal."""
+"""What a plan says of itself, as text for a terminal, and as a table for notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from shardc.hlo.units import bytes_text
+from shardc.launcher.drawings.fragments import ROWS, file_name, line, table
 from shardc.partitioner.plan.plan_reasons import LayoutDecision, MemoryRow, PlanReasons
 
-__all__ = ["plan_text"]
+__all__ = ["plan_html", "plan_text"]
 
 
 def plan_text(plan: PlanReasons, *, top: int = 10, verbose: bool = False) -> Iterator[str]:
     """Lines: what the plan comes to, the ``top`` decisions that tell most (0, or ``verbose``: all), and where memory
     is full."""
-    text = plan.cost_text
     yield f"plan: {_taken(plan)}"
-    proven = f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
-    yield f"   {proven}; no plan is below {text(plan.bound)} (gap {plan.gap:.2%}, {plan.method})"
+    yield f"   {_proven(plan)}"
     shown = plan.decisions if verbose or top <= 0 else plan.most_telling(top)
     for d in shown:
         yield from _decision(plan, d)
@@ -25,6 +24,30 @@ def plan_text(plan: PlanReasons, *, top: int = 10, verbose: bool = False) -> Ite
         yield f"   and {left} more decisions (-v, or verbose=True, shows them)"
     for row in plan.rows:
         yield from _row(plan, row)
+
+
+def plan_html(plan: PlanReasons) -> str:
+    """The decisions that tell most, as a table."""
+
+    def more(cost: float | None) -> str:
+        return "" if cost is None else f"+{plan.cost_text(cost)}"
+
+    rows = [
+        (
+            d.names[0] + (f" and {len(d.names) - 1} alike" if len(d.names) > 1 else ""), str(d.shape), str(d.wanted),
+            str(d.chosen) if d.moved else "the same", more(d.wanted_more) if d.moved else "",
+            "" if d.next_best is None else f"{d.next_best} {more(d.next_more)}", file_name(d.source),
+        )
+        for d in plan.most_telling(ROWS)
+    ]  # fmt: skip
+    columns = ("decided value", "shape", "propagated", "planned", "propagated costs", "next best", "source")
+    return line(f"Plan: {_taken(plan)}") + line(_proven(plan)) + table(columns, rows, ROWS)
+
+
+def _proven(plan: PlanReasons) -> str:
+    text = plan.cost_text
+    proven = f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
+    return f"{proven}; no plan is below {text(plan.bound)} (gap {plan.gap:.2%}, {plan.method})"
 
 
 def _taken(plan: PlanReasons) -> str:

@@ -58,6 +58,12 @@ def test_explanation_and_report_have_the_plan(planned: Partitioned) -> None:
     assert plain.from_json(Explanation, plain.to_json(explanation)) == explanation
 
 
+def test_notebooks_show_the_plan(planned: Partitioned) -> None:
+    shown = planned.explanation()._repr_html_()
+    assert "no plan is below 1.4 s (gap 0.71%, integer program)" in shown
+    assert "params[&#x27;w1&#x27;] and 1 alike" in shown and "+13.9 s" in shown and "[{data}, {model}] +210 ms" in shown
+
+
 def test_without_a_plan_nothing_is_said_of_one(planned: Partitioned) -> None:
     explanation = replace(planned, plan=None).explanation()
     assert explanation.plan is None and explanation.to_dict()["plan"] is None
