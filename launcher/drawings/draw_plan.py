@@ -9,15 +9,18 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from shardc.hlo.errors import InputError
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
 from shardc.launcher.drawings.draw_layout import svg_text
 from shardc.launcher.drawings.fragments import file_name, shortened
 from shardc.launcher.drawings.layout_picture import shown_dimensions
+from shardc.launcher.run.output_files import check_writable, write_text
 from shardc.partitioner.plan.plan_reasons import LayoutDecision, PlanReasons, layout_words
 
-__all__ = ["plan_svg"]
+__all__ = ["plan_svg", "write_plan_svg"]
 
 _LEGEND = (
     "each rectangle is a whole value, cut into the parts that devices hold; filled: the part of the first device; "
@@ -65,6 +68,15 @@ def plan_svg(program: str, plan: PlanReasons, rows: int = _ROWS) -> str:
         f'<line x1="0" y1="0" x2="0" y2="6" stroke="{_PLANNED}" stroke-width="5"/></pattern></defs>'
     )
     return "\n".join([head, hatch, f'<rect width="{width}" height="{height}" fill="white"/>', *body, "</svg>"]) + "\n"
+
+
+def write_plan_svg(program: str, plan: PlanReasons | None, path: str | Path) -> None:
+    """Write `plan_svg` into a file. Raises `InputError` without a plan, and for files that cannot be written."""
+    target = Path(path)
+    check_writable(target)
+    if plan is None:
+        raise InputError("there is no plan to draw: layouts are as propagated", fix='partition with plan="global"')
+    write_text(target, plan_svg(program, plan))
 
 
 # -- words ---------------------------------------------------------------------------------------------------

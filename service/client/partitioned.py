@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
     from shardc.hlo.ir.ir import Module
     from shardc.native.llvm.target import Target
+    from shardc.partitioner.plan.plan_reasons import PlanReasons
     from shardc.partitioner.program import PartitionedProgram
     from shardc.service.client.program import RemoteProgram, RemotePropagated
 
@@ -84,6 +85,17 @@ class RemotePartitioned(Reported):
     def compiled_module(self) -> Module:
         """As `Partitioned.compiled_module`, made here."""
         return self.here.compiled_module
+
+    @property
+    def plan(self) -> PlanReasons | None:
+        """As `Partitioned.plan`, made here."""
+        return self.here.plan
+
+    def draw_plan(self, path: str | Path) -> None:
+        """As `Partitioned.draw_plan`, made here."""
+        from shardc.launcher.drawings.draw_plan import write_plan_svg
+
+        write_plan_svg(self.program.name, self.plan, path)
 
     @property
     def num_devices(self) -> int:

@@ -20,6 +20,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled
+from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.options import Choice, Plan
 from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.program import schedule_config
@@ -242,13 +243,14 @@ class RemotePropagated:
         plan: Plan = "propagated",
         memory: float | None = None,
         judge: Judge | None = None,
+        interface: FreeInterface | None = None,
     ) -> RemotePartitioned:
         """As `Propagated.partition`, with layouts as propagated."""
         from shardc.partitioner.options import PartitionOptions
 
         # Words are checked there.
         PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
-        if plan != "propagated" or memory is not None or judge is not None:
+        if plan != "propagated" or memory is not None or judge is not None or interface is not None:
             raise UnsupportedError(f"the service makes no {plan} plans", fix="partition here, without the service")
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.progress import stage
 from shardc.hlo.transforms.known_custom_calls import require_new
@@ -249,14 +248,9 @@ class Partitioned(PartitionedProgram, Reported):
 
         Example: ``program.propagate().partition(plan="global").draw_plan("plan.svg")``.
         """
-        from shardc.launcher.drawings.draw_plan import plan_svg
-        from shardc.launcher.run.output_files import check_writable, write_text
+        from shardc.launcher.drawings.draw_plan import write_plan_svg
 
-        target = Path(path)
-        check_writable(target)
-        if self.plan is None:
-            raise InputError("there is no plan to draw: layouts are as propagated", fix='partition with plan="global"')
-        write_text(target, plan_svg(self.module.name, self.plan))
+        write_plan_svg(self.module.name, self.plan, path)
 
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
