@@ -50,13 +50,17 @@ class MemorySpans:
         """The spans as a problem of choice takes them: a row per place."""
         return tuple(MemoryUse(v, low, high + 1, nbytes) for low, high, v, nbytes in self.spans)
 
-    def peak(self, values: Sequence[int]) -> float:
-        """The most bytes at once."""
+    def usage(self, values: Sequence[int]) -> _Bytes:
+        """The bytes at each place."""
         steps = np.zeros(self.places + 1)
         for low, high, v, nbytes in self.spans:
             steps[low] += nbytes[values[v]]
             steps[high + 1] -= nbytes[values[v]]
-        return self.given + float(np.cumsum(steps).max(initial=0.0))
+        return self.given + np.cumsum(steps)[:-1]
+
+    def peak(self, values: Sequence[int]) -> float:
+        """The most bytes at once."""
+        return float(self.usage(values).max(initial=self.given))
 
     # -- spans -----------------------------------------------------------------------------------------------
 
