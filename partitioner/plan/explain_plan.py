@@ -46,7 +46,7 @@ def explain_plan(
     machine = price.machine.name if isinstance(price, Seconds) else ""
     wanted = _wanted(question)
     rows = [] if why else list(_rows(question, answer, limit))
-    decisions = [] if why else _Telling(question, answer.choice, limit, [place for place, _ in rows]).decisions()
+    decisions = [] if why else _PlanTelling(question, answer.choice, limit, [place for place, _ in rows]).decisions()
     return PlanReasons(
         question.context.table.mesh,
         machine,
@@ -68,7 +68,7 @@ def explain_plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _DecidedValue:
     """The value that a variable is told by: leaf ``leaf`` of ``op``, called ``name``; it is that of ``node``, number
     ``member`` of its cluster."""
 
@@ -85,7 +85,7 @@ class _Value:
         return list(self.op.shape.leaves())[self.leaf]
 
 
-def _values(question: LayoutQuestion) -> list[_Value | None]:
+def _values(question: LayoutQuestion) -> list[_DecidedValue | None]:
     """The value of each cluster: the largest that others read; None for scalars, and for what nobody reads."""
     borders = _borders(question)
     return [_value(question, k, borders) for k in range(len(question.problem.clusters))]
@@ -114,7 +114,7 @@ def _borders(question: LayoutQuestion) -> dict[DecisionNode, tuple[str, DecidedR
 
 def _value(
     question: LayoutQuestion, k: int, borders: dict[DecisionNode, tuple[str, DecidedRole, Instruction, int]]
-) -> _Value | None:
+) -> _DecidedValue | None:
     cluster = question.problem.clusters[k]
     own, best, most = set(cluster.members), None, 0
     for j, n in enumerate(cluster.members):
@@ -123,17 +123,17 @@ def _value(
             size = int(np.prod(wire.dims)) * wire.nbytes if wire.dims and outside else 0
             if size > most:
                 name, role, op, leaf = borders.get(n, (n.op.name, "value", n.op, slot))
-                best, most = _Value(name, role, op, leaf, wire, n, j), size
+                best, most = _DecidedValue(name, role, op, leaf, wire, n, j), size
     return best
 
 
 @dataclass(slots=True)
-class _Telling:
+class _PlanTelling:
     question: LayoutQuestion
     choice: Sequence[int]
     limit: float
     places: Sequence[int]
-    values: list[_Value | None] = field(init=False)
+    values: list[_DecidedValue | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.values = _values(self.question)
@@ -150,7 +150,7 @@ class _Telling:
         for ks in classes.values():
             yield self._decision(ks, merged.classes[ks[0]], others)
 
-    def _layouts(self, k: int, value: _Value) -> list[AxisLayout]:
+    def _layouts(self, k: int, value: _DecidedValue) -> list[AxisLayout]:
         """Where the value lies under each option."""
         options = self.question.problem.members[k][value.member].options
         return [(o.results or o.operands)[_slot(value)] for o in options]
@@ -191,11 +191,11 @@ class _Telling:
         )
 
 
-def _slot(value: _Value) -> int:
+def _slot(value: _DecidedValue) -> int:
     return value.wire.slot if value.wire.producer is value.node else 0
 
 
-def _wanted_layout(value: _Value) -> AxisLayout:
+def _wanted_layout(value: _DecidedValue) -> AxisLayout:
     """As propagated: borders begin so."""
     node = value.node
     return (node.option.results or node.option.operands)[0] if node.free else value.wire.preferred
