@@ -55,7 +55,7 @@ from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
-__all__ = ["OPENING", "PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline"]
+__all__ = ["OPENING", "PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline", "write_program"]
 
 
 def partition(
@@ -104,19 +104,25 @@ class Rewrite:
         context = Context.over(module.mesh, module, self.machine)
         partial = self.partial_interface
         parameters = [context.layouts(p, partial=partial) for p in module.entry.parameters]
-        results = context.layouts(module.entry.root, partial=partial)
         context = context.following(make_plan(context, RULES, module, parameters))
-        entry = partition_computation(context, RULES, module.entry, parameters, results)
-        _stamp(context, entry, parameters, results)
-        entry = reorder_devices(entry, module.attrs.get(DEVICE_ORDERS, {}))
-        return module.with_(
-            computations=reachable_computations(entry),
-            entry=entry,
-            partitioned=True,
-            num_partitions=module.mesh.size,
-            aliases=_aliases(module, entry),
-            attrs=_attrs(module),
-        )
+        return write_program(module, context, partial_interface=partial)
+
+
+def write_program(module: Module, context: Context, *, partial_interface: bool = False) -> Module:
+    """The per-device program, its operations split as the plan of ``context`` says."""
+    parameters = [context.layouts(p, partial=partial_interface) for p in module.entry.parameters]
+    results = context.layouts(module.entry.root, partial=partial_interface)
+    entry = partition_computation(context, RULES, module.entry, parameters, results)
+    _stamp(context, entry, parameters, results)
+    entry = reorder_devices(entry, module.attrs.get(DEVICE_ORDERS, {}))
+    return module.with_(
+        computations=reachable_computations(entry),
+        entry=entry,
+        partitioned=True,
+        num_partitions=context.table.mesh.size,
+        aliases=_aliases(module, entry),
+        attrs=_attrs(module),
+    )
 
 
 def _aliases(module: Module, entry: Computation) -> tuple[Alias, ...]:

@@ -1,0 +1,109 @@
+"""Random plans of a program, and how well one figure of theirs ranks another.
+
+A plan is a choice of the posed problem: the cheapest one found, with a random share of its decisions drawn anew.
+Equal decisions are drawn together, as they are decided.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import shardc
+from shardc.costs.machines.machine import Machine, load_machine
+from shardc.hlo.config import Config
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.passes import run_pipeline
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.partition import PREPARATION, optimisation, partition, write_program
+from shardc.partitioner.plan.merge_equal import merge_equal
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
+from shardc.partitioner.regions.region_graph import Wire
+from shardc.partitioner.strategy.decisions import LayoutPlan, PlannedSplit
+from shardc.partitioner.strategy.solve.solve import solve_choice
+from shardc.stages.stages import Partitioned
+
+__all__ = ["RandomPlan", "random_plans", "rank_correlation"]
+
+
+@dataclass(frozen=True)
+class RandomPlan:
+    """``cost`` is what the posed problem says of it: seconds on a machine, else bytes; ``share`` what was drawn.
+
+    ``chosen`` does as the choice says, operation by operation. For ``written`` its layouts were written onto the
+    program, and the partitioner then decided anew around what is moved.
+    """
+
+    chosen: Partitioned
+    written: Partitioned
+    cost: float
+    share: float
+
+
+def random_plans(program: shardc.Program, machine: str | None, count: int, seed: int = 0) -> Iterator[RandomPlan]:
+    """The cheapest choice first, then ``count`` - 1 random ones, different from each other; fewer where there are
+    fewer. Costs are those of ``machine`` (None: bytes)."""
+    r = random.Random(seed)
+    described = None if machine is None else load_machine(machine)
+    propagated = program.propagate()
+    prepared = run_pipeline(propagated.module, PREPARATION, Config())
+    question = pose_question(prepared, described)
+    merged = merge_equal(question.as_choice(math.inf))
+    problem = merged.problem
+    best = solve_choice(problem).choice
+    assert best is not None
+    known: set[tuple[int, ...]] = set()
+    for n in range(4 * count):
+        share = n and r.random()
+        drawn = tuple(
+            r.randrange(len(c)) if r.random() < share else k for k, c in zip(best, problem.costs, strict=True)
+        )
+        if drawn in known or not math.isfinite(problem.cost(drawn)):
+            continue
+        known.add(drawn)
+        choice = merged.expand(drawn)
+        chosen = as_chosen(question, choice, described)
+        written = partition(question.answer(choice), machine=described)
+        yield RandomPlan(
+            Partitioned(propagated, chosen, {}), Partitioned(propagated, written, {}), problem.cost(drawn), share
+        )
+        if len(known) == count:
+            return
+
+
+def as_chosen(question: LayoutQuestion, choice: Sequence[int], machine: Machine | None) -> Module:
+    """The per-device program that does as ``choice`` says: nothing is decided again."""
+    module, graph, options = question.module, question.graph, question.problem.options(choice)
+
+    def start(wire: Wire) -> AxisLayout:
+        return wire.given if wire.producer is None else options[wire.producer].results[wire.slot]
+
+    decisions: dict[Instruction, PlannedSplit] = {}
+    for node, row in graph.rows.items():
+        option = options[node]
+        if node.strategies and option.choice is not None:
+            strategy = node.strategies[option.strategy]
+            sources = tuple(map(start, node.operands))
+            decisions[node.op] = PlannedSplit(row, sources, strategy.local, strategy.problem.rule, option.choice)
+    layouts = {op: tuple(options[n].operands[0] for n in nodes) for op, nodes in graph.borders.items()}
+    context = question.context.following(LayoutPlan(decisions, layouts, {}))
+    return run_pipeline(write_program(module, context), optimisation(machine, PartitionOptions()), Config())
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's: 1 where both put things in the same order, 0 where one says nothing about the other."""
+    if min(len(set(a)), len(set(b))) < 2:
+        return math.nan
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> Any:
+    """Places in order; equal values have the middle of their places."""
+    _, inverse, counts = np.unique(np.array(values), return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
