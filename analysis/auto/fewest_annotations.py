@@ -1,9 +1,10 @@
 """The fewest annotations from which propagation finds given layouts.
 
-A greedy cover, then a reduction. Arguments come first: those that lie otherwise than wanted are annotated. While
-propagation still leaves values in other layouts, the operations are tried whose results are the first to differ, and
-that annotation stays by which most bytes come right. At last every annotation is taken away again without which the
-outcome is no worse. What one line of the source makes in equal layers is annotated together: it is one line to write.
+A greedy cover, then a reduction. Arguments come first, then operations, in program order: of those that lie otherwise
+than wanted some are tried, and that annotation stays by which most bytes come right. Little is left at last that lies
+otherwise (`tolerance`), or nothing that an annotation makes right. Then every annotation is taken away again without
+which the outcome is no worse. What one place of the source makes in equal layers is annotated together: it is one line
+to write. What derivation makes of a line (`transpose(...)`) is not: nobody wrote it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.graph import PropagationGraph
 
-__all__ = ["AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
+__all__ = ["DERIVED", "AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
 
-#: Groups of operations that are tried in a round: those whose results are the first to differ.
+#: What JAX calls operations that derivation made of others, in their names.
+DERIVED = "transpose("
+
+#: Groups that are tried in a round: the largest arguments, operations whose results are the first to differ.
 _TRIES = 6
 
 
@@ -39,7 +43,8 @@ class AnnotationGroup:
 
 @dataclass(frozen=True, slots=True)
 class NeededAnnotations:
-    """``groups`` are the annotations, arguments first; ``follow`` has for each what lies otherwise without it.
+    """``groups`` are the annotations, arguments first, and those by which most comes right; ``follow`` has for each
+    what lies otherwise without it.
 
     ``different`` are the values that lie otherwise than wanted all the same, since propagation does not leave them so.
     """
@@ -50,15 +55,20 @@ class NeededAnnotations:
 
 
 def fewest_annotations(
-    outcome: PropagationOutcome, wanted: Sequence[Sharding], weights: Sequence[float], names: Mapping[int, str]
+    outcome: PropagationOutcome,
+    wanted: Sequence[Sharding],
+    weights: Sequence[float],
+    names: Mapping[int, str],
+    tolerance: float = 0.0,
 ) -> NeededAnnotations:
     """Annotations that make propagation of ``outcome``'s program give each value v the layout ``wanted[v]``.
 
     What the program says already stays. ``weights[v]`` says how much a value counts, such as its bytes times its
-    executions; 0 for one whose layout is all the same. ``names`` has those values that can be annotated. The result
-    is small but need not be the smallest: that problem is as hard as covering a set.
+    executions; 0 for one whose layout is all the same. ``names`` has those values that can be annotated. A share of
+    the weights, the ``tolerance``, may lie otherwise at last. The result is small but need not be the smallest: that
+    problem is as hard as covering a set.
     """
-    return _Cover(outcome.graph, outcome, wanted, weights, names).run()
+    return _Cover(outcome.graph, outcome, wanted, weights, names, tolerance * math.fsum(weights)).run()
 
 
 @dataclass(slots=True)
@@ -68,45 +78,70 @@ class _Cover:
     wanted: Sequence[Sharding]
     weights: Sequence[float]
     names: Mapping[int, str]
+    allowed: float
     taken: list[AnnotationGroup] = field(default_factory=list)
     last: Engine | None = None
 
     def run(self) -> NeededAnnotations:
         groups = self.groups()
         different = self.different(())
-        for g in groups:
-            if g.is_argument and not different.isdisjoint(g.values):
-                self.taken.append(g)
+        for arguments in (True, False):
+            different = self.take([g for g in groups if g.is_argument is arguments], different)
+        self.reduce(self.weight(different))
         different = self.different(self.taken)
-        while different:
+        follow = (self.different([g for g in self.taken if g is not left]) - different for left in self.taken)
+        return NeededAnnotations(tuple(self.taken), tuple(follow), different)
+
+    def take(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> frozenset[int]:
+        """Annotate of ``groups`` what makes most right, one after the other; returns what differs then."""
+        while self.weight(different) > self.allowed:
             found = self.best(groups, different)
             if found is None:
                 break
             group, different = found
             self.taken.append(group)
-        self.reduce(self.weight(different))
-        place = {g: n for n, g in enumerate(groups)}
-        self.taken.sort(key=place.__getitem__)
-        different = self.different(self.taken)
-        follow = (self.different([g for g in self.taken if g is not left]) - different for left in self.taken)
-        return NeededAnnotations(tuple(self.taken), tuple(follow), different)
+        return different
 
     def groups(self) -> list[AnnotationGroup]:
-        """What can be annotated: arguments first, those that most operations read, then all else in program order."""
+        """What can be annotated: arguments, the heaviest first, then all else in program order."""
         found: dict[object, list[int]] = {}
         for v in self.names:
             if not self.graph.annotated[v] and self.graph.dims[v]:
-                found.setdefault((self.key(v), self.graph.dims[v], self.wanted[v]), []).append(v)
-        made = [AnnotationGroup(tuple(g), _closed(self.wanted[g[0]]), self.is_argument(g[0])) for g in found.values()]
-        uses = self.graph.uses
-        return sorted(made, key=lambda g: (-uses[g.values[0]] if g.is_argument else 1, g.values))
+                found.setdefault(self.key(v), []).append(v)
+        made: list[AnnotationGroup] = []
+        for values in found.values():
+            alike: dict[object, list[int]] = {}
+            for v in values:
+                alike.setdefault((self.graph.dims[v], _axes(self.wanted[v])), []).append(v)
+            border = self.is_border(values[0])
+            if len(alike) == 1 or border:
+                argument = self.is_argument(values[0])
+                made += [AnnotationGroup(tuple(g), _closed(self.wanted[g[0]]), argument) for g in alike.values()]
+        return sorted(made, key=self.place)
+
+    def place(self, group: AnnotationGroup) -> tuple[float, int, tuple[int, ...]]:
+        """Where it is tried: heavy arguments that many operations read first."""
+        if not group.is_argument:
+            return 1.0, 0, group.values
+        return -self.weight(frozenset(group.values)), -self.graph.uses[group.values[0]], group.values
 
     def key(self, value: int) -> object:
-        """Equal for what one line says: arguments by their names but for numbers, others by line and operation."""
+        """Equal for what one line says: arguments and results by their names but for numbers, others by place in the
+        source and operation."""
         instruction = self.graph.origin[value][0]
-        if self.is_argument(value):
+        if self.is_border(value):
             return pattern_of(self.names[value])
-        return (str(instruction.source), instruction.opcode) if instruction.source else value
+        metadata = instruction.metadata
+        if metadata is None or not metadata.places:
+            return self.outcome.copies.get(instruction, instruction)
+        return (metadata.places[0], instruction.opcode, DERIVED in metadata.op_name)
+
+    def is_border(self, value: int) -> bool:
+        """Is it an argument or a result?"""
+        instruction = self.graph.origin[value][0]
+        return instruction in self.parameters or (
+            instruction is self.outcome.prepared.entry.root and instruction.shape.is_tuple
+        )
 
     def is_argument(self, value: int) -> bool:
         return self.graph.origin[value][0] in self.parameters
