@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.hlo.version import VERSION
 
 if TYPE_CHECKING:
+    from shardc.analysis.auto.auto import auto as auto
     from shardc.analysis.sweep.run import sweep as sweep
     from shardc.frontends.numpy.annotated import shard as shard
     from shardc.frontends.numpy.trace import ShapeDtype as ShapeDtype
@@ -58,6 +59,7 @@ _MODULES = {
     "Propagated": "stages.stages",
     "ShapeDtype": "frontends.numpy.trace",
     "ShardcError": "hlo.errors",
+    "auto": "analysis.auto.auto",
     "array": "launcher.arrays.make_arrays",
     "array_from_callback": "launcher.arrays.make_arrays",
     "array_from_process_local_data": "launcher.arrays.make_arrays",

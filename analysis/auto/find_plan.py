@@ -6,17 +6,19 @@ other. Where that takes more memory than there is, the next plan is made for as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shardc.analysis.auto.opened_program import OpenedProgram, open_program
-from shardc.analysis.auto.write_plan import write_plan
-from shardc.analysis.auto.written_plan import WrittenPlan
+from shardc.analysis.auto.release import Released, release
+from shardc.analysis.auto.write_plan import own_plan, write_plan
+from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.progress import detail
+from shardc.hlo.units import seconds_text
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
@@ -27,34 +29,40 @@ __all__ = ["AnnotatedProgram", "PlanSearch"]
 
 #: How many plans for less and less memory are carried out.
 _ROUNDS = 3
+#: Annotations are left out as long as a step takes no longer than by this factor.
+_LONGER = 1.01
+#: So many programs with fewer annotations are tried.
+_SHORTER = 10
 
 
 @dataclass(frozen=True)
 class AnnotatedProgram:
-    """A program with annotations, ``written`` ones where it has a plan's, and the simulated step that it has."""
+    """A program with the annotations of a plan, and the simulated step that it has."""
 
     program: SourceProgram
     partitioned: PartitionedProgram
     simulation: Simulation
-    written: WrittenPlan | None = None
+    written: WrittenPlan
 
     def fits(self, memory: float) -> bool:
         return self.simulation.peak_bytes <= memory
 
     def is_better(self, other: AnnotatedProgram, memory: float) -> bool:
         """Within the memory, and faster than what is within it, too; else with less memory."""
-        if not (self.fits(memory) and other.fits(memory)):
-            return self.fits(memory) or (
-                not other.fits(memory) and self.simulation.peak_bytes < other.simulation.peak_bytes
-            )
-        return self.simulation.step_seconds < other.simulation.step_seconds
+        if self.fits(memory) != other.fits(memory):
+            return self.fits(memory)
+        if self.fits(memory):
+            return self.simulation.step_seconds < other.simulation.step_seconds
+        return self.simulation.peak_bytes < other.simulation.peak_bytes
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PlanSearch:
-    """The search over the mesh of ``program``, whose annotations stay; within ``memory`` bytes per device."""
+    """The search over the mesh of ``program``, some annotations of which are ``released``; within ``memory`` bytes per
+    device. ``best`` is the cheapest choice for the ``question``, as models know it."""
 
     program: SourceProgram
+    released: Released
     machine: str
     memory: float
     propagated: PropagatedProgram
@@ -63,55 +71,82 @@ class PlanSearch:
     best: ChosenOptions
 
     @staticmethod
-    def begin(program: SourceProgram, machine: str, memory: float) -> PlanSearch:
-        """Pose the question and choose within the memory, as models know it."""
-        propagated = program.propagate()
+    def begin(program: SourceProgram, machine: str, memory: float, keep: Sequence[str] | None = None) -> PlanSearch:
+        """Pose the question, and choose within the memory. Raises `UnsupportedError` for a partitioned program."""
+        released = release(program, keep)
+        propagated = released.program.propagate()
         outcome = propagated.outcome
         if outcome is None:
-            raise UnsupportedError(
-                "the program is partitioned already: there is nothing to choose",
-                fix="give the program as it was before",
-            )
+            fix = "give the program as it was before"
+            raise UnsupportedError("the program is partitioned already: there is nothing to choose", fix=fix)
         opened = open_program(propagated, outcome)
         question = pose_question(opened.module, load_machine(machine))
-        return PlanSearch(program, machine, memory, propagated, opened, question, _solve(question, memory, None))
+        best = _solve(question, memory, None)
+        return PlanSearch(program, released, machine, memory, propagated, opened, question, best)
 
-    def found(self) -> AnnotatedProgram | None:
-        """The best plan; None where nothing is allowed."""
-        best: AnnotatedProgram | None = None
+    def found(self) -> AnnotatedProgram:
+        """The program with the fewest annotations of the best plan, or as it is where no plan is better."""
+        best = self.as_given()
         answer, limit = self.best, self.memory
         for _ in range(_ROUNDS):
             if answer.choice is None:
                 break
             made = self.carry_out(answer.choice)
-            if best is None or made.is_better(best, self.memory):
+            if made.is_better(best, self.memory):
                 best = made
             if made.fits(self.memory):
                 break
             limit = min(limit, self.question.memory.peak(answer.choice)) * self.memory / made.simulation.peak_bytes
             answer = _solve(self.question, limit, answer.choice)
-        return best
+        return self.shorten(best)
 
     def carry_out(self, choice: Sequence[int]) -> AnnotatedProgram:
-        """The program with the fewest annotations that lead to the layouts of ``choice``."""
+        """The program with the annotations that lead to the layouts of ``choice``."""
         wanted = self.opened.layouts(self.question.answer(choice))
-        written = write_plan(self.propagated, wanted)
-        detail("%d annotations over %s", len(written.specs), written.mesh)
-        return annotated(self.program, self.machine, written.annotations(), written)
+        return self.annotated(write_plan(self.propagated, wanted, self.released.names))
 
     def as_given(self) -> AnnotatedProgram:
         """The program with its own annotations only."""
-        return annotated(self.program, self.machine, {})
+        given = self.propagated if self.released.program is self.program else self.program.propagate()
+        return self.annotated(own_plan(given))
+
+    def annotated(self, written: WrittenPlan) -> AnnotatedProgram:
+        """The program with ``written`` annotations, partitioned and simulated."""
+        program = self.program.annotate(written.annotations()) if written.specs else self.program
+        partitioned = program.partition(machine=self.machine)
+        simulation = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
+        detail("%d annotations: %s", len(written.specs), seconds_text(simulation.step_seconds))
+        return AnnotatedProgram(program, partitioned, simulation, written)
+
+    def shorten(self, best: AnnotatedProgram) -> AnnotatedProgram:
+        """The program with as few of its annotations as a step hardly takes longer with: without the last ones, which
+        make least right, then without single ones."""
+        most, tries = best.simulation.step_seconds * _LONGER, _SHORTER
+
+        def attempt(specs: Sequence[PlanSpec]) -> bool:
+            nonlocal best, tries
+            tries -= 1
+            made = self.annotated(replace(best.written, specs=tuple(specs)))
+            if made.simulation.step_seconds > most or not (made.fits(self.memory) or not best.fits(self.memory)):
+                return False
+            best = made
+            return True
+
+        low = 0
+        while low < _dispensable(best.written.specs) and tries:
+            specs = best.written.specs
+            middle = (low + _dispensable(specs)) // 2
+            if not attempt((*specs[:middle], *specs[_dispensable(specs) :])):
+                low = middle + 1
+        for spec in reversed(best.written.specs[: _dispensable(best.written.specs)]):
+            if tries and len(best.written.specs) > 1:
+                attempt([s for s in best.written.specs if s is not spec])
+        return best
 
 
-def annotated(
-    program: SourceProgram, machine: str, specs: Mapping[str, str], written: WrittenPlan | None = None
-) -> AnnotatedProgram:
-    """``program`` with ``specs``, partitioned for ``machine`` and simulated on it."""
-    program = program.annotate(specs) if specs else program
-    partitioned = program.partition(machine=machine)
-    simulation = simulate_partitioned(partitioned, machine, ignore_memory=True)
-    return AnnotatedProgram(program, partitioned, simulation, written)
+def _dispensable(specs: Sequence[PlanSpec]) -> int:
+    """How many specs can be left out: all but those at the end that replace an annotation."""
+    return sum(not s.replaces for s in specs)
 
 
 def _solve(question: LayoutQuestion, limit: float, start: Sequence[int] | None) -> ChosenOptions:

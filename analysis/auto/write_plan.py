@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shardc.analysis.auto.fewest_annotations import DERIVED, AnnotationGroup, NeededAnnotations, fewest_annotations
 from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
@@ -12,9 +13,10 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PropagatedProgram
+from shardc.sharding.notations.names import pattern_of
 from shardc.sharding.propagation.export import PropagationOutcome
 
-__all__ = ["write_plan"]
+__all__ = ["own_plan", "write_plan"]
 
 #: Values that cost nothing to have in any layout.
 _MADE_ANYWHERE = frozenset(("constant", "iota", "broadcast", "partition-id", "rng-get-and-update-state"))
@@ -22,31 +24,40 @@ _MADE_ANYWHERE = frozenset(("constant", "iota", "broadcast", "partition-id", "rn
 _TOLERANCE = 0.01
 
 
-def write_plan(propagated: PropagatedProgram, wanted: Sequence[Sharding | None]) -> WrittenPlan:
+def write_plan(
+    propagated: PropagatedProgram, wanted: Sequence[Sharding | None], released: Collection[str] = ()
+) -> WrittenPlan:
     """The fewest specs for the program of ``propagated`` that make propagation give its values the layouts ``wanted``,
     one per value of its propagation graph; None: in any layout.
 
-    Raises `ValueError` for a program that was partitioned already.
+    Arguments and results with ``released`` names get a spec each: they had annotations. Raises `ValueError` for a
+    program that was partitioned already.
     """
-    outcome, history = propagated.outcome, propagated.provenance
-    if outcome is None or history is None:
-        raise ValueError("a program that is partitioned already has no plan to write")
-    names = AnnotatableNames(history, propagated.program.module)
-    named = {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
+    writer = _Writer.of(propagated)
+    outcome = writer.outcome
     weights = [0.0 if s is None else w for s, w in zip(wanted, _weights(outcome), strict=True)]
     layouts = [s or found for s, found in zip(wanted, outcome.shardings, strict=True)]
-    named = {
-        v: n
-        for v, n in named.items()
-        if wanted[v] is not None and _has_words(layouts[v]) and not _is_derived(outcome, v)
-    }
-    needed = fewest_annotations(outcome, layouts, weights, named, _TOLERANCE)
-    specs = [_spec(outcome, names, named, group) for group in needed.groups]
-    reasons = _reasons(needed, weights)
-    module = propagated.program.module
-    made = [PlanSpec(*spec, reason=reason) for spec, reason in zip(specs, reasons, strict=True)]
+    named = {v: n for v, n in writer.named.items() if _has_words(layouts[v]) and not _is_derived(outcome, v)}
+    can = {v: n for v, n in named.items() if wanted[v] is not None}
+    needed = fewest_annotations(outcome, layouts, weights, can, _TOLERANCE)
+    specs = [writer.spec(g, reason) for g, reason in zip(needed.groups, _reasons(needed, weights), strict=True)]
+    said = {v for g in needed.groups for v in g.values}
+    instead = {v: layouts[v] for v, n in named.items() if n in released and v not in said and writer.kind(v) != "value"}
+    specs += [replace(s, replaces=True) for s in writer.alike(instead, "in place of its annotation")]
+    return replace(own_plan(propagated), specs=specs)
+
+
+def own_plan(propagated: PropagatedProgram) -> WrittenPlan:
+    """What the program says of its arguments and results by itself."""
+    writer, module = _Writer.of(propagated), propagated.module
     assert module.mesh is not None
-    return WrittenPlan(module.mesh, made, propagated.program.arg_names)
+    graph = writer.outcome.graph
+    own = {
+        v: replace(graph.initial[v], replicated=())
+        for v in writer.named
+        if graph.annotated[v] and graph.dims[v] and writer.kind(v) != "value" and _has_words(graph.initial[v])
+    }
+    return WrittenPlan(module.mesh, (), propagated.program.arg_names, writer.alike(own, "as given"))
 
 
 def _has_words(sharding: Sharding) -> bool:
@@ -72,14 +83,50 @@ def _weights(outcome: PropagationOutcome) -> list[float]:
     return [weight(i, leaf) for i, leaf in outcome.graph.origin]
 
 
-def _spec(
-    outcome: PropagationOutcome, names: AnnotatableNames, named: dict[int, str], group: AnnotationGroup
-) -> tuple[str, tuple[str, ...], Sharding, str]:
-    text = spec_text(group.sharding.dims)
-    short = tuple(n for n, _ in names.short([(named[v], text) for v in group.values]))
-    origin = outcome.graph.origin[group.values[0]][0]
-    kind = "argument" if group.is_argument else "result" if origin is outcome.prepared.entry.root else "value"
-    return kind, short, group.sharding, str(origin.source) if kind == "value" and origin.source else ""
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes annotations by the names that values have."""
+
+    outcome: PropagationOutcome
+    names: AnnotatableNames
+    named: Mapping[int, str]
+
+    @staticmethod
+    def of(propagated: PropagatedProgram) -> _Writer:
+        outcome, history = propagated.outcome, propagated.provenance
+        if outcome is None or history is None:
+            raise ValueError("a program that is partitioned already has no plan to write")
+        names = AnnotatableNames(history, propagated.program.module)
+        return _Writer(
+            outcome, names, {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
+        )
+
+    def spec(self, group: AnnotationGroup, reason: str) -> PlanSpec:
+        text = spec_text(group.sharding.dims)
+        spelled = dict.fromkeys((self.named[v], text) for v in group.values)
+        short = tuple(n for n, _ in self.names.short(list(spelled)))
+        kind = "argument" if group.is_argument else self.kind(group.values[0])
+        i = self.outcome.graph.origin[group.values[0]][0]
+        places = i.metadata.places if i.metadata is not None else ()
+        inside = kind == "value"
+        what = f"{i.shape.plain} {i.opcode}" if inside else ""
+        return PlanSpec(kind, short, group.sharding, places[0] if inside and places else "", what, reason)
+
+    def kind(self, value: int) -> str:
+        origin, prepared = self.outcome.graph.origin[value][0], self.outcome.prepared
+        if origin in prepared.parameters:
+            return "argument"
+        return "result" if origin is prepared.entry.root else "value"
+
+    def alike(self, layouts: Mapping[int, Sharding], reason: str) -> list[PlanSpec]:
+        """Specs of arguments and results, one for all that are called alike but for numbers, and lie alike."""
+        found: dict[tuple[str, Sharding], list[int]] = {}
+        for v, s in layouts.items():
+            found.setdefault((pattern_of(self.named[v]), s), []).append(v)
+        return [
+            self.spec(AnnotationGroup(tuple(values), s, self.kind(values[0]) == "argument"), reason)
+            for (_, s), values in found.items()
+        ]
 
 
 def _reasons(needed: NeededAnnotations, weights: Sequence[float]) -> list[str]:

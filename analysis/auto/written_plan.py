@@ -18,15 +18,17 @@ __all__ = ["PlanSpec", "WrittenPlan"]
 class PlanSpec:
     """One spec of a plan: ``names`` are what it annotates, with globs, ``sharding`` how.
 
-    ``kind`` is ``argument``, ``result`` or ``value``; ``source`` the line of a value inside the program, ``reason`` why
-    the plan has it.
+    ``kind`` is ``argument``, ``result`` or ``value``; ``place`` where a value inside the program is made and ``what``
+    makes it, ``reason`` why the plan has it. One that ``replaces`` an annotation of the program cannot be left out.
     """
 
     kind: str
     names: tuple[str, ...]
     sharding: Sharding
-    source: str = ""
+    place: str = ""
+    what: str = ""
     reason: str = ""
+    replaces: bool = False
 
     @property
     def partition_spec(self) -> str:
@@ -35,6 +37,11 @@ class PlanSpec:
         while entries and entries[-1] == "None":
             entries.pop()
         return f"P({', '.join(entries)})"
+
+    @property
+    def target(self) -> str:
+        """What it annotates, for people."""
+        return f"{self.place} ({self.what})" if self.place else ", ".join(self.names)
 
 
 def _entry(dim: DimSharding) -> str:
@@ -46,52 +53,74 @@ def _entry(dim: DimSharding) -> str:
     return f"({', '.join(axes)})"
 
 
-_ARGUMENTS = Template('''\
+_HEAD = Template('''\
 import fnmatch
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
-mesh = jax.make_mesh($sizes, $axes)
+mesh = jax.make_mesh($sizes, $axes, axis_types=(AxisType.Auto,) * $count)
 
-#: How arguments lie, by name; other leaves are left to the compiler.
+#: How $said lie, by name; other leaves are left to the compiler.
 SPECS = {
 $specs}
 
 
-def in_shardings(**arguments):
-    """One tree of shardings per argument, for jax.jit: in_shardings($example)."""
-
+def _shardings(name, tree):
     def one(path, _):
-        name = path[0].key + jax.tree_util.keystr(path[1:])
-        found = (s for glob, s in SPECS.items() if fnmatch.fnmatchcase(name, glob.replace("[", "[[]")))
+        leaf = name + jax.tree_util.keystr(path)
+        found = (s for glob, s in SPECS.items() if fnmatch.fnmatchcase(leaf, glob.replace("[", "[[]")))
         spec = next(found, None)
         return None if spec is None else NamedSharding(mesh, spec)
 
-    found = jax.tree_util.tree_map_with_path(one, arguments)
-    return tuple(found[name] for name in arguments)
+    return jax.tree_util.tree_map_with_path(one, tree)
+
+
+def in_shardings(**arguments):
+    """One tree of shardings per argument, for jax.jit: in_shardings($example)."""
+    return tuple(_shardings(name, tree) for name, tree in arguments.items())
+''')
+
+_RESULTS = Template('''
+
+def out_shardings(function, *arguments):
+    """The tree of shardings of what the function returns, for jax.jit: out_shardings(function, $arguments)."""
+    return _shardings("result", jax.eval_shape(function, *arguments))
 ''')
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenPlan:
-    """The specs of a plan over ``mesh``, arguments first. ``arguments`` are the names of the program's arguments."""
+    """The ``specs`` of a plan over ``mesh``, arguments first, and ``given`` ones, which the program has already.
+
+    ``arguments`` are the names of the program's arguments.
+    """
 
     mesh: Mesh
     specs: Sequence[PlanSpec]
     arguments: Sequence[str]
+    given: Sequence[PlanSpec] = ()
 
     def as_jax(self) -> str:
-        """Python code: a function that gives the shardings of arguments, and a line per constraint inside."""
+        """Python code: functions that give the shardings of arguments and results, and a line per constraint inside."""
         sizes, names = (
             f"({', '.join(map(json.dumps, x))},)" for x in zip(*[(n, a) for a, n in self.mesh.axes], strict=True)
         )
-        own = [s for s in self.specs if s.kind == "argument"]
+        own = [s for s in (*self.specs, *self.given) if s.kind != "value"]
+        results = any(s.kind == "result" for s in own)
         specs = "".join(f"    {json.dumps(n)}: {s.partition_spec},\n" for s in own for n in s.names)
-        roots = dict.fromkeys(n.partition("[")[0].partition(".")[0] for n in self.arguments)
-        example = ", ".join(f"{r}={r}" for r in roots)
-        code = _ARGUMENTS.substitute(sizes=sizes, axes=names, specs=specs, example=example)
-        return code + "".join(_constraint(s) for s in self.specs if s.kind != "argument")
+        roots = list(dict.fromkeys(n.partition("[")[0].partition(".")[0] for n in self.arguments))
+        code = _HEAD.substitute(
+            sizes=sizes,
+            axes=names,
+            count=len(self.mesh.axes),
+            said="arguments and results" if results else "arguments",
+            specs=specs,
+            example=", ".join(f"{r}={r}" for r in roots),
+        )
+        code += _RESULTS.substitute(arguments=", ".join(roots)) if results else ""
+        inside = [s for s in self.specs if s.kind == "value"]
+        return code + ("\n" if inside else "") + "".join(map(_constraint, inside))
 
     def as_toml(self) -> str:
         """A file for ``--annotations``: the mesh, and each spec by name."""
@@ -106,17 +135,12 @@ class WrittenPlan:
 
     def as_table(self) -> list[tuple[str, str, str]]:
         """Rows (what, spec, reason)."""
-        return [
-            (", ".join(s.names) + (f" ({s.source})" if s.source else ""), s.partition_spec, s.reason)
-            for s in self.specs
-        ]
+        return [(s.target, s.partition_spec, s.reason) for s in self.specs]
 
 
 def _constraint(spec: PlanSpec) -> str:
-    if spec.kind == "result":
-        return f"\n# result {', '.join(spec.names)}: out_shardings=NamedSharding(mesh, {spec.partition_spec})\n"
     call = f"jax.lax.with_sharding_constraint(x, NamedSharding(mesh, {spec.partition_spec}))"
-    return f"\n# {spec.source or ', '.join(spec.names)}: x is what this line makes\n# x = {call}\n"
+    return f"\n# {spec.target}: x is what this makes\n# x = {call}\n"
 
 
 def _key(name: str) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from shardc.cli.commands import (
     ahead,
+    auto,
     bench,
     calibrate,
     demo,
@@ -71,6 +72,7 @@ app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_
 app.command()(bench.bench)
 app.command()(simulate.simulate)
 app.command()(sweep.sweep)
+app.command()(auto.auto)
 app.command()(calibrate.calibrate)
 app.command()(explain.explain)
 app.command()(report.report)

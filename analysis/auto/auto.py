@@ -1,0 +1,188 @@
+"""`shardc.auto`: finds the annotations with which a program's step is shortest on a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shardc.analysis.auto.find_plan import AnnotatedProgram, PlanSearch
+from shardc.analysis.auto.found_plan import FoundPlan, TriedMesh
+from shardc.analysis.sweep.meshes import MeshSearch, Sizes, factorisations
+from shardc.analysis.sweep.workers import over_a_mesh
+from shardc.costs.machines.machine import load_machine
+from shardc.frontends.load import load_program, read_file
+from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.progress import detail
+from shardc.hlo.units import bytes_text, seconds_text
+from shardc.launcher.arrays.meshes import as_mesh
+from shardc.partitioner.program import SourceProgram
+from shardc.sharding.notations.resize_mesh import manual_border
+
+__all__ = ["auto"]
+
+#: The axes of meshes for programs that name none.
+AXES = ("data", "model")
+#: Plans over so many meshes are carried out: those that models like best.
+_CARRIED_OUT = 3
+#: So many meshes are weighed at most.
+_MESHES = 16
+
+
+def auto(
+    program: Any,
+    *,
+    machine: str | Path,
+    devices: int | None = None,
+    mesh: Any = None,
+    memory: float | None = None,
+    keep: str | Iterable[str] | None = None,
+) -> FoundPlan:
+    """Find annotations for ``program`` (a `Program`, or the path of a file) with which its step is shortest.
+
+    What the program says of its arguments, results and values stays; with ``keep`` of arguments and results only what
+    has one of these names (globs as everywhere). ``machine`` is a name such as ``"h100-dgx"`` or a description's path.
+    The mesh is given, or all meshes of so many ``devices`` over the program's axes (``data`` and ``model`` where it
+    has none) are weighed by models, and the best are carried out; default: the program's own mesh. ``memory`` are the
+    bytes per device that the step may take, default: the machine's.
+
+    What is told is what the annotations come to: the annotated program was partitioned for the machine and simulated.
+    Raises `InputError` for unknown machines, meshes and names, and where no plan is within the memory. Example::
+
+        plan = shardc.auto(program, machine="h100-dgx", devices=64)
+        print(plan, plan.as_jax())
+    """
+    name, described = str(machine), load_machine(str(machine))
+    room = float(described.device.memory_bytes if memory is None else memory)
+    if not room > 0:
+        raise InputError(f"memory={memory!r}", fix="give bytes per device")
+    names = None if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
+    source = _source(program)
+    axes, meshes = _meshes(source, devices, None if mesh is None else as_mesh(mesh))
+    return _MeshChoice(source, name, room, names, axes).run(meshes)
+
+
+@dataclass(slots=True)
+class _MeshChoice:
+    """Weighs meshes over ``axes`` by models, and carries out plans over the best of them."""
+
+    program: SourceProgram
+    machine: str
+    memory: float
+    keep: tuple[str, ...] | None
+    axes: Sequence[str]
+    searches: list[PlanSearch] = field(default_factory=list)
+    tried: dict[Sizes, TriedMesh] = field(default_factory=dict)
+    problem: ShardcError | None = None
+
+    def run(self, meshes: MeshSearch) -> FoundPlan:
+        while new := self.next(meshes):
+            for sizes in new:
+                self.weigh(sizes)
+        best: AnnotatedProgram | None = None
+        for search in self.searches:
+            made = search.found()
+            simulation, sizes = made.simulation, _sizes(made)
+            self.tried[sizes] = replace(
+                self.tried[sizes],
+                step_seconds=simulation.step_seconds,
+                peak_bytes=simulation.peak_bytes,
+                annotations=len(made.written.specs),
+            )
+            if best is None or made.is_better(best, self.memory):
+                best, given = made, search.as_given()
+        if best is None:
+            assert self.problem is not None
+            raise self.problem
+        if not best.fits(self.memory):
+            raise self.too_large(best)
+        written = best.written
+        return FoundPlan(
+            best.program, best.partitioned, best.simulation, written, given.simulation, self.ranked(), self.memory
+        )
+
+    def next(self, meshes: MeshSearch) -> list[Sizes]:
+        if not self.tried:
+            return meshes.first()
+        return meshes.following({m: math.inf if t.reason else t.modelled for m, t in self.tried.items()})
+
+    def weigh(self, sizes: Sizes) -> None:
+        """What models say of a mesh; its search is kept where few are better."""
+        shape = dict(zip(self.axes, sizes, strict=True))
+        try:
+            program = self.program if Mesh(shape) == self.program.mesh else self.program.annotate({}, Mesh(shape))
+            search = PlanSearch.begin(program, self.machine, self.memory, self.keep)
+        except ShardcError as error:
+            self.problem = self.problem or error
+            self.tried[sizes] = TriedMesh(shape, reason=error.what)
+            return
+        answer = search.best
+        self.tried[sizes] = TriedMesh(shape, answer.cost, answer.bound)
+        detail("%s: %s modelled", shape, seconds_text(answer.cost))
+        self.searches = sorted([*self.searches, search], key=_promise)[:_CARRIED_OUT]
+
+    def ranked(self) -> tuple[TriedMesh, ...]:
+        """The meshes, those first that were carried out, by step."""
+        return tuple(
+            sorted(self.tried.values(), key=lambda t: (t.step_seconds or math.inf, bool(t.reason), t.modelled))
+        )
+
+    def too_large(self, best: AnnotatedProgram) -> InputError:
+        peak = best.simulation.peak_bytes
+        return InputError(
+            f"no plan was found within {bytes_text(self.memory)} per device: the smallest takes {bytes_text(peak)}, "
+            f"{bytes_text(peak - self.memory)} too much",
+            where=str(best.program.mesh),
+            fix="more devices, fewer annotations to keep, or compute again what is kept for gradients (jax.checkpoint)",
+        )
+
+
+def _promise(search: PlanSearch) -> tuple[bool, float]:
+    """By which searches are ranked: within the memory first, then by modelled cost."""
+    return search.best.excess is not None, search.best.cost
+
+
+def _sizes(made: AnnotatedProgram) -> Sizes:
+    mesh = made.program.mesh
+    assert mesh is not None
+    return tuple(size for _, size in mesh.axes)
+
+
+def _source(program: Any) -> SourceProgram:
+    """The program, over the mesh that its shardings tell, if they do."""
+    if isinstance(program, str | Path):
+        program = load_program(read_file(program), str(program))
+    if not isinstance(program, SourceProgram):
+        raise InputError(f"a {type(program).__name__} is not a program", fix="shardc.load, from_jax or trace make one")
+    return over_a_mesh(program, None)
+
+
+def _meshes(program: SourceProgram, devices: int | None, mesh: Mesh | None) -> tuple[Sequence[str], MeshSearch]:
+    """The axes, and their sizes to try."""
+    if devices is not None and mesh is not None:
+        raise InputError("devices and mesh together", fix="give one of them")
+    if mesh is not None and program.mesh is not None:
+        mesh = program.annotate({}, mesh).mesh
+    if devices is None:
+        own = mesh or program.mesh
+        if own is None:
+            fix = 'give devices=8 or mesh=Mesh({"data": 2, "model": 4}); --devices or --mesh on the command line'
+            raise InputError("the program has no mesh, and no number of devices is given", fix=fix)
+        return own.axis_names, MeshSearch((tuple(n for _, n in own.axes),), 1)
+    if type(devices) is not int or devices < 1:
+        raise InputError(f"devices={devices!r}", fix="give a number of devices from 1 on")
+    axes = AXES if program.mesh is None else program.mesh.axis_names
+    manual = manual_border(program.module)
+    if manual is not None:
+        raise UnsupportedError(
+            f"the program has manual computations (shard_map), whose shapes are for its mesh {program.mesh}",
+            where=manual.place,
+            fix="leave out the number of devices, or give the program as it is for that mesh",
+        )
+    found = factorisations(devices, axes, {})
+    if program.mesh is None:  # which of two axes is a mesh's only one makes no difference
+        found = [sizes for sizes in found if sizes[0] > 1 or devices == 1]
+    return axes, MeshSearch(tuple(found), _MESHES)

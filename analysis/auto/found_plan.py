@@ -1,0 +1,140 @@
+"""What `shardc.auto` found: annotations, what a step takes with them, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shardc.analysis.auto.written_plan import WrittenPlan
+from shardc.analysis.simulate.simulation import Simulation
+from shardc.hlo.errors import InputError
+from shardc.hlo.units import bytes_text, seconds_text
+from shardc.launcher.run.output_files import write_text
+from shardc.partitioner.program import PartitionedProgram, SourceProgram
+
+__all__ = ["MESH_COLUMNS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh"]
+
+SPEC_COLUMNS = ("what", "spec", "why")
+MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations")
+
+
+@dataclass(frozen=True, slots=True)
+class TriedMesh:
+    """A mesh that was tried: ``modelled`` seconds of its best choice of layouts, and ``bound``, below which none is.
+
+    ``step_seconds`` and ``peak_bytes`` are simulated, with so many ``annotations``; None where the models spoke
+    against the mesh already. ``reason``: why there is no plan over it.
+    """
+
+    mesh: Mapping[str, int]
+    modelled: float = 0.0
+    bound: float = 0.0
+    step_seconds: float | None = None
+    peak_bytes: int | None = None
+    annotations: int | None = None
+    reason: str = ""
+
+    def row(self) -> tuple[str, ...]:
+        text = ",".join(f"{a}={n}" for a, n in self.mesh.items())
+        if self.reason:
+            return (text, "", "", "", "", self.reason)
+        step = "" if self.step_seconds is None else seconds_text(self.step_seconds)
+        peak = "" if self.peak_bytes is None else bytes_text(self.peak_bytes)
+        count = "" if self.annotations is None else str(self.annotations)
+        return (text, seconds_text(self.modelled), seconds_text(self.bound), step, peak, count)
+
+
+@dataclass(frozen=True)
+class FoundPlan:
+    """``program`` has the ``written`` annotations, ``partitioned`` is made of it, ``simulation`` a step of that.
+
+    ``given`` is a step with the program's own annotations only, on the same mesh. ``meshes`` are those that were tried,
+    the best first. ``memory`` is what a device has.
+    """
+
+    program: SourceProgram
+    partitioned: PartitionedProgram
+    simulation: Simulation
+    written: WrittenPlan
+    given: Simulation
+    meshes: Sequence[TriedMesh]
+    memory: float
+
+    @property
+    def mesh(self) -> Mapping[str, int]:
+        return self.written.mesh.shape
+
+    @property
+    def specs(self) -> Mapping[str, str]:
+        """The annotations by name, as `Program.annotate` takes them."""
+        return self.written.annotations()
+
+    def as_jax(self) -> str:
+        """Python code to paste into the JAX program."""
+        return self.written.as_jax()
+
+    def as_toml(self) -> str:
+        """A file for ``--annotations``."""
+        return self.written.as_toml()
+
+    def save(self, path: str | Path) -> None:
+        """Write `as_jax` to a ``.py`` file, `as_toml` to a ``.toml`` file. Raises `InputError` for other suffixes and
+        for files that cannot be written."""
+        makers = {".py": self.as_jax, ".toml": self.as_toml}
+        maker = makers.get(Path(path).suffix)
+        if maker is None:
+            raise InputError("a plan is JAX code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
+        write_text(Path(path), maker())
+
+    @property
+    def summary(self) -> str:
+        """A step with the plan, beside the program as it was given."""
+        found, given = self.simulation, self.given
+        mesh = ",".join(f"{a}={n}" for a, n in self.mesh.items())
+        return (
+            f"{found.program} on {found.devices} devices of {found.machine} ({mesh}): "
+            f"step {seconds_text(found.step_seconds)}, {bytes_text(found.peak_bytes)} of {bytes_text(self.memory)} "
+            f"per device; as given {seconds_text(given.step_seconds)}, {bytes_text(given.peak_bytes)}"
+        )
+
+    def as_text(self) -> str:
+        """What the command line shows."""
+        rows = [SPEC_COLUMNS, *self.written.as_table()]
+        widths = [max(len(r[k]) for r in rows) for k in range(len(SPEC_COLUMNS))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        return "\n".join([self.summary, "", *lines, ""])
+
+    def __str__(self) -> str:
+        return self.as_text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data for JSON."""
+        found = self.simulation
+        return {
+            "program": found.program,
+            "machine": found.machine,
+            "devices": found.devices,
+            "mesh": dict(self.mesh),
+            "memory_bytes": self.memory,
+            "step_seconds": found.step_seconds,
+            "peak_bytes": found.peak_bytes,
+            "wire_bytes": self.partitioned.report()["wire_bytes"],
+            "given": {"step_seconds": self.given.step_seconds, "peak_bytes": self.given.peak_bytes},
+            "specs": [
+                {
+                    "kind": s.kind,
+                    "names": list(s.names),
+                    "spec": s.partition_spec,
+                    "annotation": self.specs[s.names[0]],
+                    "place": s.place,
+                    "what": s.what,
+                    "reason": s.reason,
+                }
+                for s in self.written.specs
+            ],
+            "meshes": [asdict(m) for m in self.meshes],
+            "jax": self.as_jax(),
+            "toml": self.as_toml(),
+        }
