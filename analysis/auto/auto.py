@@ -82,27 +82,37 @@ class _MeshChoice:
         while new := self.next(meshes):
             for sizes in new:
                 self.weigh(sizes)
-        best: AnnotatedProgram | None = None
-        for search in self.searches:
-            made = search.found()
-            simulation, sizes = made.simulation, _sizes(made)
-            self.tried[sizes] = replace(
-                self.tried[sizes],
-                step_seconds=simulation.step_seconds,
-                peak_bytes=simulation.peak_bytes,
-                annotations=len(made.written.specs),
-            )
-            if best is None or made.is_better(best, self.memory):
-                best, given = made, search.as_given()
-        if best is None:
+        if not self.searches:
             assert self.problem is not None
             raise self.problem
+        carried = [(search, made) for search in self.searches if (made := search.found()) is not None]
+        search, best = self.best(carried)
+        given = search.as_given()
+        if best is None or given.is_better(best, self.memory):
+            best = given
+        best = search.shorten(best)
+        self.tell(best)
         if not best.fits(self.memory):
             raise self.too_large(best)
-        written = best.written
-        return FoundPlan(
-            best.program, best.partitioned, best.simulation, written, given.simulation, self.ranked(), self.memory
-        )
+        written, tried = best.written, self.ranked()
+        return FoundPlan(best.program, best.partitioned, best.simulation, written, given.simulation, tried, self.memory)
+
+    def best(
+        self, carried: Sequence[tuple[PlanSearch, AnnotatedProgram]]
+    ) -> tuple[PlanSearch, AnnotatedProgram | None]:
+        """The search whose plan is best, and its program."""
+        found: tuple[PlanSearch, AnnotatedProgram | None] = (self.searches[0], None)
+        for search, made in carried:
+            self.tell(made)
+            if found[1] is None or made.is_better(found[1], self.memory):
+                found = (search, made)
+        return found
+
+    def tell(self, made: AnnotatedProgram) -> None:
+        """What a plan that was carried out came to."""
+        step, peak, count = made.simulation.step_seconds, made.simulation.peak_bytes, len(made.written.specs)
+        sizes = _sizes(made)
+        self.tried[sizes] = replace(self.tried[sizes], step_seconds=step, peak_bytes=peak, annotations=count)
 
     def next(self, meshes: MeshSearch) -> list[Sizes]:
         if not self.tried:

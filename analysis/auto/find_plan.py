@@ -84,21 +84,21 @@ class PlanSearch:
         best = _solve(question, memory, None)
         return PlanSearch(program, released, machine, memory, propagated, opened, question, best)
 
-    def found(self) -> AnnotatedProgram:
-        """The program with the fewest annotations of the best plan, or as it is where no plan is better."""
-        best = self.as_given()
+    def found(self) -> AnnotatedProgram | None:
+        """The program with the annotations of the best plan; None where no choice is allowed."""
+        best: AnnotatedProgram | None = None
         answer, limit = self.best, self.memory
         for _ in range(_ROUNDS):
             if answer.choice is None:
                 break
             made = self.carry_out(answer.choice)
-            if made.is_better(best, self.memory):
+            if best is None or made.is_better(best, self.memory):
                 best = made
             if made.fits(self.memory):
                 break
             limit = min(limit, self.question.memory.peak(answer.choice)) * self.memory / made.simulation.peak_bytes
             answer = _solve(self.question, limit, answer.choice)
-        return self.shorten(best)
+        return best
 
     def carry_out(self, choice: Sequence[int]) -> AnnotatedProgram:
         """The program with the annotations that lead to the layouts of ``choice``."""
