@@ -39,6 +39,7 @@ def _try(name: str, option: Any, word: str, folder: Path, capfd: pytest.CaptureF
         "compile": str(folder / "out"),
         "sweep": "2",
         "simulate": "h100-dgx:2",
+        "auto": "h100-dgx",
         "visualize": "x",
     }
     for p in COMMANDS[name].params:

@@ -121,5 +121,5 @@ def test_constraints_stand_at_their_lines() -> None:
     inside = [s for s in plan.specs if s.kind == "value"]
     code = plan.as_jax()
     for s in inside:
-        assert Path(__file__).name in s.source
-        assert f"# {s.source}: x is what this line makes\n" in code
+        assert Path(__file__).name in s.place
+        assert f"# {s.place} ({s.what}): x is what this makes\n" in code
