@@ -31,7 +31,7 @@ class OpenedProgram:
     def layouts(self, planned: Module) -> list[Sharding | None]:
         """For each value of the propagation graph its layout in ``planned``, a form of ``module`` with other shardings;
         None where the value is not in it, because an equal one stands for it."""
-        return _Finder(self, planned).all()
+        return _LayoutFinder(self, planned).all()
 
 
 def open_program(propagated: PropagatedProgram, outcome: PropagationOutcome) -> OpenedProgram:
@@ -50,7 +50,7 @@ def open_program(propagated: PropagatedProgram, outcome: PropagationOutcome) -> 
     return OpenedProgram(outcome, run_pipeline(module, OPENING, propagated.program.config), names)
 
 
-class _Finder:
+class _LayoutFinder:
     """Finds the planned layouts of values; what opening calls took away lies as what it handed on."""
 
     def __init__(self, opened: OpenedProgram, planned: Module) -> None:

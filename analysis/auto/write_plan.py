@@ -33,7 +33,7 @@ def write_plan(
     Arguments and results with ``released`` names get a spec each: they had annotations. Raises `ValueError` for a
     program that was partitioned already.
     """
-    writer = _Writer.of(propagated)
+    writer = _SpecWriter.of(propagated)
     outcome = writer.outcome
     weights = [0.0 if s is None else w for s, w in zip(wanted, _weights(outcome), strict=True)]
     layouts = [s or found for s, found in zip(wanted, outcome.shardings, strict=True)]
@@ -49,7 +49,7 @@ def write_plan(
 
 def own_plan(propagated: PropagatedProgram) -> WrittenPlan:
     """What the program says of its arguments and results by itself."""
-    writer, module = _Writer.of(propagated), propagated.module
+    writer, module = _SpecWriter.of(propagated), propagated.module
     assert module.mesh is not None
     graph = writer.outcome.graph
     own = {
@@ -84,7 +84,7 @@ def _weights(outcome: PropagationOutcome) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Writer:
+class _SpecWriter:
     """Writes annotations by the names that values have."""
 
     outcome: PropagationOutcome
@@ -92,12 +92,12 @@ class _Writer:
     named: Mapping[int, str]
 
     @staticmethod
-    def of(propagated: PropagatedProgram) -> _Writer:
+    def of(propagated: PropagatedProgram) -> _SpecWriter:
         outcome, history = propagated.outcome, propagated.provenance
         if outcome is None or history is None:
             raise ValueError("a program that is partitioned already has no plan to write")
         names = AnnotatableNames(history, propagated.program.module)
-        return _Writer(
+        return _SpecWriter(
             outcome, names, {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
         )
 
