@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shardc.analysis.auto.find_state import find_state
 from shardc.analysis.auto.opened_program import OpenedProgram, open_program
 from shardc.analysis.auto.release import Released, release
 from shardc.analysis.auto.write_plan import own_plan, write_plan
@@ -19,6 +20,7 @@ from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.progress import detail
 from shardc.hlo.units import seconds_text
+from shardc.partitioner.free_interface import find_free_interface
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
@@ -80,7 +82,9 @@ class PlanSearch:
             fix = "give the program as it was before"
             raise UnsupportedError("the program is partitioned already: there is nothing to choose", fix=fix)
         opened = open_program(propagated, outcome)
-        question = pose_question(opened.module, load_machine(machine))
+        module = released.program.module
+        interface = find_free_interface(module, find_state(module))
+        question = pose_question(opened.module, load_machine(machine), interface)
         best = _solve(question, memory, None)
         return PlanSearch(program, released, machine, memory, propagated, opened, question, best)
 

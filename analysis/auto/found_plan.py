@@ -67,7 +67,7 @@ class FoundPlan:
         return self.written.mesh.shape
 
     @property
-    def specs(self) -> Mapping[str, str]:
+    def annotations(self) -> Mapping[str, str]:
         """The annotations by name, as `Program.annotate` takes them."""
         return self.written.annotations()
 
@@ -127,7 +127,7 @@ class FoundPlan:
                     "kind": s.kind,
                     "names": list(s.names),
                     "spec": s.partition_spec,
-                    "annotation": self.specs[s.names[0]],
+                    "annotation": self.annotations[s.names[0]],
                     "place": s.place,
                     "what": s.what,
                     "reason": s.reason,

@@ -43,7 +43,7 @@ def write_plan(
     specs = [writer.spec(g, reason) for g, reason in zip(needed.groups, _reasons(needed, weights), strict=True)]
     said = {v for g in needed.groups for v in g.values}
     instead = {v: layouts[v] for v, n in named.items() if n in released and v not in said and writer.kind(v) != "value"}
-    specs += [replace(s, replaces=True) for s in writer.alike(instead, "in place of its annotation")]
+    specs += [replace(s, replaces=True) for s in writer.grouped(instead, "in place of its annotation")]
     return replace(own_plan(propagated), specs=specs)
 
 
@@ -57,7 +57,7 @@ def own_plan(propagated: PropagatedProgram) -> WrittenPlan:
         for v in writer.named
         if graph.annotated[v] and graph.dims[v] and writer.kind(v) != "value" and _has_words(graph.initial[v])
     }
-    return WrittenPlan(module.mesh, (), propagated.program.arg_names, writer.alike(own, "as given"))
+    return WrittenPlan(module.mesh, (), propagated.program.arg_names, writer.grouped(own, "as given"))
 
 
 def _has_words(sharding: Sharding) -> bool:
@@ -118,7 +118,7 @@ class _SpecWriter:
             return "argument"
         return "result" if origin is prepared.entry.root else "value"
 
-    def alike(self, layouts: Mapping[int, Sharding], reason: str) -> list[PlanSpec]:
+    def grouped(self, layouts: Mapping[int, Sharding], reason: str) -> list[PlanSpec]:
         """Specs of arguments and results, one for all that are called alike but for numbers, and lie alike."""
         found: dict[tuple[str, Sharding], list[int]] = {}
         for v, s in layouts.items():
