@@ -87,10 +87,14 @@ class _Cover:
         different = self.different(())
         for arguments in (True, False):
             different = self.take([g for g in groups if g.is_argument is arguments], different)
-        self.reduce(self.weight(different))
+        self.reduce(max(self.allowed, self.weight(different)))
         different = self.different(self.taken)
-        follow = (self.different([g for g in self.taken if g is not left]) - different for left in self.taken)
-        return NeededAnnotations(tuple(self.taken), tuple(follow), different)
+        follow = tuple(self.without(g) - different for g in self.taken)
+        return NeededAnnotations(tuple(self.taken), follow, different)
+
+    def without(self, group: AnnotationGroup) -> frozenset[int]:
+        """What differs without the annotation of a group."""
+        return self.different([g for g in self.taken if g is not group])
 
     def take(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> frozenset[int]:
         """Annotate of ``groups`` what makes most right, one after the other; returns what differs then."""
@@ -168,11 +172,11 @@ class _Cover:
         return iter(first[:_TRIES])
 
     def reduce(self, weight: float) -> None:
-        """Take away annotations, the last first, without which no more differs than ``weight``."""
-        for group in reversed(tuple(self.taken)):
-            left = [g for g in self.taken if g is not group]
-            if self.weight(self.different(left)) <= weight:
-                self.taken = left
+        """Take away annotations, those first that make least right, without which no more differs than ``weight``."""
+        order = {g: self.weight(self.without(g)) for g in reversed(self.taken)}
+        for group in sorted(order, key=order.__getitem__):
+            if self.weight(self.without(group)) <= weight:
+                self.taken.remove(group)
 
     def different(self, annotated: Sequence[AnnotationGroup]) -> frozenset[int]:
         """The values that propagation gives another layout than wanted, with so many annotations."""

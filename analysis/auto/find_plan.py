@@ -34,7 +34,7 @@ _ROUNDS = 3
 #: Annotations are left out as long as a step takes no longer than by this factor.
 _LONGER = 1.01
 #: So many programs with fewer annotations are tried.
-_SHORTER = 10
+_SHORTER = 8
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class PlanSearch:
         return AnnotatedProgram(program, partitioned, simulation, written)
 
     def shorten(self, best: AnnotatedProgram) -> AnnotatedProgram:
-        """The program with as few of its annotations as a step hardly takes longer with: without the last ones, which
-        make least right, then without single ones."""
+        """The program with as few of its annotations as a step hardly takes longer with: those go first from which
+        least follows, the lighter half and so on, then single ones."""
         most, tries = best.simulation.step_seconds * _LONGER, _SHORTER
 
         def attempt(specs: Sequence[PlanSpec]) -> bool:
@@ -136,21 +136,22 @@ class PlanSearch:
             best = made
             return True
 
-        low = 0
-        while low < _dispensable(best.written.specs) and tries:
-            specs = best.written.specs
-            middle = (low + _dispensable(specs)) // 2
-            if not attempt((*specs[:middle], *specs[_dispensable(specs) :])):
-                low = middle + 1
-        for spec in reversed(best.written.specs[: _dispensable(best.written.specs)]):
-            if tries and len(best.written.specs) > 1:
-                attempt([s for s in best.written.specs if s is not spec])
+        order = sorted((s for s in best.written.specs if not s.replaces), key=lambda s: s.follow_bytes)
+        low, high = 0, len(order)
+        while low < high and tries:
+            middle = (low + high + 1) // 2
+            if attempt(_without(best.written.specs, order[:middle])):
+                low = middle
+            else:
+                high = middle - 1
+        for spec in order[low + 1 :]:
+            if tries:
+                attempt(_without(best.written.specs, [spec]))
         return best
 
 
-def _dispensable(specs: Sequence[PlanSpec]) -> int:
-    """How many specs can be left out: all but those at the end that replace an annotation."""
-    return sum(not s.replaces for s in specs)
+def _without(specs: Sequence[PlanSpec], left_out: Sequence[PlanSpec]) -> list[PlanSpec]:
+    return [s for s in specs if all(s is not other for other in left_out)]
 
 
 def _solve(question: LayoutQuestion, limit: float, start: Sequence[int] | None) -> ChosenOptions:

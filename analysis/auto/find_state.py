@@ -25,10 +25,8 @@ def find_state(module: Module) -> list[tuple[int, int]]:
         return []
     arguments = _places(_ARGUMENT, module.argument_names, [p.shape for p in module.parameters])
     results = _places(_RESULT, module.result_names, module.results)
-    pairs = (
-        zip(numbers, results[k], strict=True) for k, numbers in arguments.items() if _count(results, k) == len(numbers)
-    )
-    return sorted(pair for zipped in pairs for pair in zipped)
+    pairs = ((numbers, results.get(k, [])) for k, numbers in arguments.items())
+    return sorted(pair for a, r in pairs if len(a) == len(r) for pair in zip(a, r, strict=True))
 
 
 def _places(pattern: re.Pattern[str], names: Sequence[str], shapes: Sequence[Shape]) -> dict[_Key, list[int]]:
@@ -39,7 +37,3 @@ def _places(pattern: re.Pattern[str], names: Sequence[str], shapes: Sequence[Sha
         if match is not None:
             found.setdefault((match["rest"], shape.plain), []).append(n)
     return found
-
-
-def _count(found: dict[_Key, list[int]], key: _Key) -> int:
-    return len(found.get(key, ()))

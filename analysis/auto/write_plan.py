@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.auto.fewest_annotations import DERIVED, AnnotationGroup, NeededAnnotations, fewest_annotations
+from shardc.analysis.auto.fewest_annotations import DERIVED, AnnotationGroup, fewest_annotations
 from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.analysis.explain.candidates import AnnotatableNames, spec_text
 from shardc.costs.kernels.trips import count_executions
@@ -40,7 +40,10 @@ def write_plan(
     named = {v: n for v, n in writer.named.items() if _has_words(layouts[v]) and not _is_derived(outcome, v)}
     can = {v: n for v, n in named.items() if wanted[v] is not None}
     needed = fewest_annotations(outcome, layouts, weights, can, _TOLERANCE)
-    specs = [writer.spec(g, reason) for g, reason in zip(needed.groups, _reasons(needed, weights), strict=True)]
+    specs: list[PlanSpec] = []
+    for group, follow in zip(needed.groups, needed.follow, strict=True):
+        nbytes = sum(weights[v] for v in follow)
+        specs.append(replace(writer.spec(group, _reason(group, follow, nbytes)), follow_bytes=nbytes))
     said = {v for g in needed.groups for v in g.values}
     instead = {v: layouts[v] for v, n in named.items() if n in released and v not in said and writer.kind(v) != "value"}
     specs += [replace(s, replaces=True) for s in writer.grouped(instead, "in place of its annotation")]
@@ -129,10 +132,6 @@ class _SpecWriter:
         ]
 
 
-def _reasons(needed: NeededAnnotations, weights: Sequence[float]) -> list[str]:
-    out = []
-    for group, follow in zip(needed.groups, needed.follow, strict=True):
-        others = follow.difference(group.values)
-        total = bytes_text(sum(weights[v] for v in follow))
-        out.append(f"{len(others)} other values follow from it; without it {total} would lie otherwise")
-    return out
+def _reason(group: AnnotationGroup, follow: Collection[int], nbytes: float) -> str:
+    others = len(set(follow).difference(group.values))
+    return f"{others} other values follow from it; without it {bytes_text(nbytes)} would lie otherwise"
