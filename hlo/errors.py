@@ -91,6 +91,10 @@ class InputError(ShardcError):
     """Arguments given to a compiled program, files or options do not fit it."""
 
 
+class PlanError(ShardcError):
+    """No layouts are found that meet what is asked of a plan: its memory, or annotations that leave no other."""
+
+
 class EnvironmentProblem(ShardcError):
     """The machine lacks something: MPI, an optional package, enough ranks."""
 

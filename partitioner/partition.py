@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.plan.choose_plan import choose_plan
 from shardc.partitioner.plan.judge import Judge
+from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.expand_scatters import ExpandScatters
 from shardc.partitioner.prepare.expand_split import ExpandSplit
@@ -66,6 +67,7 @@ def partition(
     options: PartitionOptions | None = None,
     times: PassTimes | None = None,
     judge: Judge | None = None,
+    tell: Callable[[PlanReasons], None] | None = None,
 ) -> Module:
     """The per-device program of a propagated module.
 
@@ -73,8 +75,8 @@ def partition(
     shapes, collectives with symbolic groups, and ``partitioned`` set; its entry parameters and root keep their global
     shardings, and ``attrs["global_parameters"]`` / ``attrs["global_results"]`` hold the global shapes (parameters
     as they are, results flattened). What moves is chosen for the least modelled time on a ``machine``, else for the
-    fewest bytes. With a global ``plan`` it is the best of some by ``judge`` (`choose_plan`). Raises `UnsupportedError`
-    for what cannot be partitioned.
+    fewest bytes. With a global ``plan`` it is the best of some by ``judge`` (`choose_plan`), and ``tell`` is given
+    the plan's reasons. Raises `UnsupportedError` for what cannot be partitioned, `PlanError` where no plan fits.
     """
     options, config = options or PartitionOptions(), config or Config()
     if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
@@ -84,7 +86,9 @@ def partition(
         return run_pipeline(laid_out, pipeline(machine, options)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
-    return choose_plan(opened, machine, finish, memory=options.memory, judge=judge, interface=options.interface)
+    return choose_plan(
+        opened, machine, finish, memory=options.memory, judge=judge, interface=options.interface, tell=tell
+    )
 
 
 @dataclass(frozen=True, slots=True)

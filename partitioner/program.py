@@ -247,11 +247,9 @@ class PropagatedProgram:
         described = None if machine is None else load_machine(machine)
         partial = self.program.strict_interface
         options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory, interface)
-        module = (
-            adopt(self.module)
-            if given
-            else partition(self.module, self.program.config, machine=described, options=options, judge=judge)
-        )
+        told: list[PlanReasons] = []
+        terms: dict[str, Any] = {"machine": described, "options": options, "judge": judge, "tell": told.append}
+        module = adopt(self.module) if given else partition(self.module, self.program.config, **terms)
         source = replace(self, program=self.program.scheduled(machine=machine))
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
@@ -260,7 +258,7 @@ class PropagatedProgram:
         if interface is not None:
             asked["interface"] = interface
         seconds = {**self.seconds, **seconds_since("partition", start)}
-        return PartitionedProgram(source, module, seconds, MappingProxyType(asked))
+        return PartitionedProgram(source, module, seconds, MappingProxyType(asked), told[0] if told else None)
 
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis came from, as plain data (docs/cli.md has the schema).

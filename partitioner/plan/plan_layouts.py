@@ -6,6 +6,7 @@ are. Every other value may lie in any way that its operations allow; so may argu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,6 +86,17 @@ class LayoutQuestion:
             found[n] = table.to_sharding(graph.wanted[n] if node is None else options[node].operands[0])
         chosen[root] = tuple(found)
         return chosen
+
+    def given_arguments(self) -> list[tuple[str, float]]:
+        """Arguments that lie as they are given, with their bytes, largest first."""
+        module, local = self.module, self.context.table.local_dims
+        names = dict(zip((p.name for p in module.parameters), module.argument_names, strict=True))
+        found = [
+            (names[v.name], float(w.nbytes * math.prod(local(w.given, w.dims))))
+            for v, w in self.graph.wire_of.items()
+            if w.producer is None and not w.made and v.name in names
+        ]
+        return sorted(found, key=lambda x: (-x[1], x[0]))
 
     def _settled(
         self, wire: Wire, choice: Sequence[int], start: AxisLayout, options: Mapping[DecisionNode, NodeOption]

@@ -13,10 +13,13 @@ from test_plan import products
 
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.config import Config
+from shardc.hlo.errors import PlanError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.passes import run_pipeline
+from shardc.hlo.units import bytes_text
 from shardc.partitioner.free_interface import FreeInterface
-from shardc.partitioner.partition import OPENING
+from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.partition import OPENING, partition
 from shardc.partitioner.plan.alternatives import Alternatives
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.judge import Judgement
@@ -145,3 +148,33 @@ def test_a_plan_that_was_not_taken_says_why_and_no_more() -> None:
     reasons = explain_plan(question, found, math.inf, NOTHING, NOTHING, why="it costs more")
     assert not reasons.taken and reasons.why == "it costs more"
     assert not reasons.decisions and not reasons.rows and reasons.wanted_cost >= reasons.cost
+
+
+def test_memory_that_nothing_fits_into_is_told() -> None:
+    module = products(MESH, dict.fromkeys(("first", "between"), spec(MESH, "d", "m")))
+    needed = 4 * (64 * 128 // 2 + 2 * 128 * 256 // 4)
+    with pytest.raises(PlanError) as raised:
+        partition(module, options=PartitionOptions(plan="global", memory=40_000))
+    text = str(raised.value)
+    assert "no plan is found within 39.1 KiB of memory per device" in text
+    assert "too many are needed by any" in text
+    assert f"arguments that are not the plan's to lay out take {bytes_text(needed)}" in text
+    assert "x 16.0 KiB" in text
+    assert "leave them to the plan" in text
+    interface = FreeInterface(frozenset((0, 1, 2)), frozenset((0,)))
+    with pytest.raises(PlanError, match="give more memory or devices") as free:
+        partition(module, options=PartitionOptions(plan="global", memory=60_000, interface=interface))
+    assert "arguments that are not" not in str(free.value)
+    kept = partition(module, options=PartitionOptions(plan="global", memory=500_000, interface=interface))
+    assert kept.partitioned
+
+
+def test_reasons_travel_with_the_partitioned_program() -> None:
+    module = products(MESH, dict.fromkeys(("first", "between"), spec(MESH, None, None)))
+    told: list[PlanReasons] = []
+    partition(module, machine=load_machine("h100-dgx"), options=PartitionOptions(plan="global"), tell=told.append)
+    (reasons,) = told
+    assert reasons.judged.cost <= reasons.judged_wanted.cost
+    assert reasons.taken == bool(reasons.decisions)
+    partition(module, tell=told.append)
+    assert len(told) == 1
