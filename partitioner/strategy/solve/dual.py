@@ -31,6 +31,7 @@ class DualBound:
         self.messages: dict[int, dict[int, Numbers]] = {
             v: {u: np.zeros(len(network.costs[v])) for u in network.tables[v]} for v in network.alive
         }
+        self.best_messages = {v: dict(m) for v, m in self.messages.items()}
         self.own: dict[int, Numbers] = {}
         self.set_multipliers(self.multipliers)
 
@@ -66,22 +67,30 @@ class DualBound:
                     share = (self.own[v] + sum(mine.values())) / max(len(later), len(mine) - len(later))
                     for u in later:
                         mine[u] = mine[u] - share
-        self._measure()
+        self.measure()
         return found
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
         """The bound that messages and multipliers prove."""
         n = self.network
         parts = [n.base, -float(self.multipliers @ self.rows.limits)]
         for v in self.order:
             parts.append(float((self.own[v] + sum(self.messages[v].values())).min()))
-            for u, table in n.tables[v].items():
-                if v < u:
-                    rest = table - self.messages[v][u][:, None] - self.messages[u][v][None, :]
-                    parts.append(float(rest.min()))
+            parts.extend(float(self.rest(v, u).min()) for u in n.tables[v] if v < u)
         bound = float(np.sum(parts))
         if bound > self.bound:
             self.bound, self.best = bound, self.multipliers
+            self.best_messages = {v: dict(m) for v, m in self.messages.items()}
+
+    def rest(self, v: int, u: int) -> Numbers:
+        """What messages leave of the costs of v and u together."""
+        left: Numbers = self.network.tables[v][u] - self.messages[v][u][:, None] - self.messages[u][v][None, :]
+        return left
+
+    def return_to_best(self) -> None:
+        """Take the messages and multipliers of the best bound."""
+        self.messages = {v: dict(m) for v, m in self.best_messages.items()}
+        self.set_multipliers(self.best)
 
     def follow(self, used: Numbers, upper: float, step: float) -> None:
         """Move multipliers towards what was used too much (Polyak's step, against the cost ``upper``)."""

@@ -78,6 +78,15 @@ class MemoryRows:
         change = np.bincount(self.starts, amounts, count) - np.bincount(self.stops, amounts, count)
         return np.cumsum(change)[:-1]
 
+    def used_by(self, weights: Numbers) -> Numbers:
+        """What is used in each row by so much of each of the network's options."""
+        sizes = np.diff(np.append(self.begins, len(self.amounts)))
+        use = np.repeat(np.arange(len(sizes)), sizes)
+        amounts = np.bincount(use, weights[self.slots] * self.amounts, len(sizes))
+        count = len(self.rows) + 1
+        change = np.bincount(self.starts, amounts, count) - np.bincount(self.stops, amounts, count)
+        return np.cumsum(change)[:-1]
+
     def price(self, multipliers: Numbers) -> Numbers:
         """What each of the network's options pays for its memory, as ``offsets`` has them."""
         sums = np.concatenate([[0.0], np.cumsum(multipliers)])

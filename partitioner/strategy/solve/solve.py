@@ -1,6 +1,7 @@
-"""The solver: reductions, then elimination where tables fit, else the dual, a search, and integer programming.
+"""The solver: reductions, then elimination where tables fit, else the dual, a search, and programs for HiGHS.
 
-Every answer has a proven bound. Work is counted, not timed, so that equal problems have equal answers everywhere.
+A linear program makes the dual's bound better; integer programs look at what lies within the gap only. Every answer has
+a proven bound. Work is counted, not timed, so that equal problems have equal answers everywhere.
 """
 
 from __future__ import annotations
@@ -12,29 +13,36 @@ import numpy as np
 
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, eliminate_variables
-from shardc.partitioner.strategy.solve.integer import count_columns, has_highs, solve_integer
+from shardc.partitioner.strategy.solve.integer import has_highs, solve_integer
+from shardc.partitioner.strategy.solve.linear import tighten
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
 from shardc.partitioner.strategy.solve.problem import BindingRow, ChoiceProblem, ChosenOptions, MemoryExcess
+from shardc.partitioner.strategy.solve.program import LinearProgram
 from shardc.partitioner.strategy.solve.reduce import drop_rows, reduce_network
 from shardc.partitioner.strategy.solve.rows import MemoryRows
-from shardc.partitioner.strategy.solve.search import improve_with_dual, measure
+from shardc.partitioner.strategy.solve.search import Incumbent, improve_with_dual, measure
+from shardc.partitioner.strategy.solve.surplus import Surplus
 
 __all__ = ["SolveLimits", "solve_choice"]
 
-#: Rows of memory with which an integer program begins.
-_HINTS = 100
+#: Parts of the columns that integer programs may have, one program after the other.
+#: The last one is for problems of which no choice was found that fits.
+_SHARES = (16, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """How much work is done: the largest joint table of an elimination (entries), the largest integer program
-    (columns) and its search tree (nodes), rounds of message passing, and the gap with which a search ends."""
+    """How much work is done: the largest joint table of an elimination (entries), the largest linear program
+    (columns) and iterations on it, nodes of a search tree (fewer for integer programs with more than a sixteenth of
+    the columns), rounds of message passing. A search ends with a ``gap``; with ``enough`` no larger one begins."""
 
     table: int = 1 << 20
     columns: int = 200_000
+    iterations: int = 100_000
     nodes: int = 2_000
     rounds: int = 60
     gap: float = 1e-4
+    enough: float = 2e-3
 
 
 def solve_choice(
@@ -72,19 +80,13 @@ def _approach(
     start: Sequence[int] | None,
     limits: SolveLimits,
 ) -> ChosenOptions:
-    """Bounds and choices by the dual, then by an integer program where it is not too large."""
+    """Bounds and choices by the dual, then by programs of what may be cheaper."""
     dual = DualBound(network, rows)
     best = improve_with_dual(dual, None if start is None else _locate(network, start), limits.rounds, limits.gap)
     bound, method = dual.bound, "dual and search"
-    closed = best.excess <= 0 and best.cost - bound <= limits.gap * abs(best.cost)
-    if not closed and has_highs() and count_columns(network) <= limits.columns:
-        fits = best.excess <= 0 and np.isfinite(best.cost)
-        hint = [k for k in np.argsort(-dual.best, kind="stable")[:_HINTS].tolist() if dual.best[k] > 0]
-        result = solve_integer(network, rows, best.positions if fits else None, hint, limits.nodes, limits.gap)
-        bound, method = max(bound, result.bound), "integer program"
-        if result.positions is not None:
-            best.offer(result.positions, *measure(network, rows, result.positions))
-        if result.impossible and not len(rows.rows):
+    if has_highs() and not _is_closed(best, bound, limits.gap):
+        bound, method = max(bound, _close(dual, best, limits)), "integer program"
+        if bound == np.inf and not len(rows.rows):
             return ChosenOptions(None, np.inf, np.inf, method, conflict=tuple(network.alive))
     answer = _answer(problem, network, best.positions, bound, method, dual)
     if start is None or (problem.usage(start) > problem.limits).any():
@@ -93,6 +95,45 @@ def _approach(
     if cost < answer.cost or (answer.excess is not None and np.isfinite(cost)):
         return replace(answer, choice=tuple(start), cost=cost, bound=min(bound, cost), excess=None)
     return answer
+
+
+def _is_closed(best: Incumbent, bound: float, gap: float) -> bool:
+    return best.excess <= 0 and best.cost - bound <= gap * abs(best.cost)
+
+
+def _close(dual: DualBound, best: Incumbent, limits: SolveLimits) -> float:
+    """A bound by programs of what may be cheaper than ``best``, which becomes what they find.
+
+    The first ones have the options nearest to the bound only: what is left out costs more than it by their surplus.
+    """
+    dual.return_to_best()
+    surplus = _tighten(dual, limits)
+    bound = dual.bound
+    for columns in [limits.columns // n for n in _SHARES]:
+        fits = best.excess <= 0 and np.isfinite(best.cost)
+        if fits and columns == limits.columns:
+            break
+        most = best.cost - dual.bound if fits else np.inf
+        spread = surplus.spread(columns, most)
+        program = LinearProgram(dual, surplus, spread)
+        nodes = max(limits.nodes * limits.columns // _SHARES[0] // max(len(program.objective), 1), 1)
+        result = solve_integer(program, best.positions if fits else None, min(nodes, limits.nodes), limits.gap)
+        if result.positions is not None:
+            best.offer(result.positions, *measure(dual.network, dual.rows, result.positions))
+        bound = max(bound, min(dual.bound + spread, result.bound))
+        if spread == most or _is_closed(best, bound, limits.enough):
+            break
+    return bound
+
+
+def _tighten(dual: DualBound, limits: SolveLimits) -> Surplus:
+    """Make the bound better by a linear program of as many columns as there may be; the surpluses over it."""
+    surplus = Surplus.of(dual)
+    program = LinearProgram(dual, surplus, surplus.spread(limits.columns, np.inf))
+    if tighten(program, limits.iterations) is None:
+        return surplus
+    dual.return_to_best()
+    return Surplus.of(dual)
 
 
 def _locate(network: CostNetwork, start: Sequence[int]) -> dict[int, int]:

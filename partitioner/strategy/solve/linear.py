@@ -1,0 +1,87 @@
+"""The linear relaxation makes the dual bound better: its dual values are messages and multipliers.
+
+What the program leaves out has messages too: they take all its pairs leave, so that the bound holds for all options.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardc.partitioner.strategy.solve.dual import DualBound
+from shardc.partitioner.strategy.solve.problem import Numbers
+from shardc.partitioner.strategy.solve.program import LinearProgram
+
+__all__ = ["tighten"]
+
+#: How often rows of memory are added, how many at a time, and by which part of its limit a row is exceeded.
+_ROUNDS = 20
+_NEW_ROWS = 20
+_TOLERANCE = 1e-6
+
+
+def tighten(program: LinearProgram, iterations: int) -> float | None:
+    """Bring the dual that ``program`` was made from to its relaxation's values; the value of the relaxation.
+
+    None where it has no solution within the rows, or ``iterations`` of the simplex method do not find it.
+    """
+    import highspy
+
+    if program.impossible:
+        return None
+    dual, rows = program.dual, program.rows
+    h: Any = highspy.Highs()
+    for name, value in {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": 0,
+        "solver": "simplex",
+        "simplex_iteration_limit": iterations,
+    }.items():
+        h.setOptionValue(name, value)
+    h.passModel(program.model(highspy, whole=False))
+    first = h.getNumRow()
+    active: list[int] = [k for k in np.argsort(-dual.multipliers, kind="stable").tolist() if dual.multipliers[k] > 0]
+    scales: list[float] = []
+    new = active
+    for _ in range(_ROUNDS):
+        for row in new:
+            columns, amounts, limit, scale = program.memory_row(row)
+            h.addRow(-highspy.kHighsInf, limit, len(columns), columns.astype(np.int32), amounts)
+            scales.append(scale)
+        h.run()
+        if h.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        solution = h.getSolution()
+        there = program.column >= 0
+        weights = np.zeros(len(program.column))
+        weights[there] = np.array(solution.col_value)[program.column[there]]
+        over = rows.used_by(weights) - rows.limits
+        over[active] = 0.0
+        new = [
+            k for k in np.argsort(-over, kind="stable")[:_NEW_ROWS].tolist() if over[k] > _TOLERANCE * rows.limits[k]
+        ]
+        if not new:
+            break
+        active = active + new
+    values = np.array(solution.row_dual) / program.scale
+    multipliers = np.zeros(len(rows.rows))
+    multipliers[active[: len(scales)]] = np.maximum(-values[first:] / np.array(scales), 0.0)
+    _take_messages(dual, program, values)
+    dual.set_multipliers(multipliers)
+    dual.measure()
+    return float(h.getInfo().objective_function_value) / program.scale
+
+
+def _take_messages(dual: DualBound, program: LinearProgram, values: Numbers) -> None:
+    for (v, u), at in program.sums.items():
+        kept = program.options[v]
+        message = dual.messages[v][u].copy()
+        message[kept] += values[at : at + len(kept)]
+        dual.messages[v][u] = message
+    for v, u in program.sums:
+        # Options that are left out pay themselves for the least of their pairs.
+        least = dual.rest(v, u).min(axis=1)
+        least[program.options[v]] = 0.0
+        dual.messages[v][u] = dual.messages[v][u] + np.where(np.isfinite(least), least, 0.0)
