@@ -14,8 +14,8 @@ __all__ = ["CHOICES", "PLANS", "Choice", "PartitionOptions", "Plan"]
 Choice = Literal["never", "auto", "always"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 
-#: Layouts as propagation gives them, or chosen for the whole program at once.
-Plan = Literal["propagated", "global"]
+#: Layouts as propagation gives them, or chosen for the whole program at once: within a budget, or whatever it takes.
+Plan = Literal["propagated", "auto", "global"]
 PLANS: tuple[Plan, ...] = get_args(Plan)
 
 
@@ -33,7 +33,9 @@ class PartitionOptions:
     devices, otherwise as whole ones.
     ``plan``: the layouts inside of the program, ``propagated`` ones or, at the cost of partitioning it several times,
     those of the ``global`` plan that costs least (`shardc.partitioner.plan`), within ``memory`` bytes per device
-    (None: what the propagated ones take). With an ``interface`` the plan lays out its arguments and results, too.
+    (None: what the propagated ones take). ``auto``: the same where there is something to win, within a budget that
+    counts work and grows with the program; else the propagated ones. With an ``interface`` the plan lays out its
+    arguments and results, too.
 
     Raises `InputError` for any other word.
     """

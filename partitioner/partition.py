@@ -33,6 +33,7 @@ from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.plan.choose_plan import choose_plan
 from shardc.partitioner.plan.judge import Judge
+from shardc.partitioner.plan.plan_budget import budget_of
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.expand_scatters import ExpandScatters
@@ -87,7 +88,14 @@ def partition(
 
     opened = run_pipeline(module, OPENING, config, times=times)
     return choose_plan(
-        opened, machine, finish, memory=options.memory, judge=judge, interface=options.interface, tell=tell
+        opened,
+        machine,
+        finish,
+        budget=budget_of(options.plan),
+        memory=options.memory,
+        judge=judge,
+        interface=options.interface,
+        tell=tell,
     )
 
 

@@ -18,14 +18,15 @@ from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import SplitChoice, lay_out, legal
 from shardc.sharding.rules.factor_rule import FactorRule
 
-__all__ = ["ClusterOptions", "MemberOptions"]
+__all__ = ["TIE_PER_COLLECTIVE", "TIE_PER_ITERATION", "ClusterOptions", "MemberOptions"]
 
 _Factors = tuple[Atoms, ...]
 
 #: Families whose operations may pass partial values on.
 _MOVING = frozenset(("elementwise", "shape", "indexing"))
-#: What an iteration of a product costs where bytes count and not time: a tie is decided by arithmetic.
-_BYTES_PER_ITERATION = 1e-3
+#: What an iteration of a product, and a collective, cost where bytes count and not time: they decide ties.
+TIE_PER_ITERATION = 1e-3
+TIE_PER_COLLECTIVE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +73,15 @@ class ClusterOptions:
         chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries))
         return [self._member(n, cluster, chosen) for n in cluster.members]
 
+    def most(self, cluster: TiedNodes) -> int:
+        """About how many options it has, before they are made: the largest of its strategies, in any order of axes."""
+        places = len(cluster.loops)
+        if not cluster.loop_of:
+            node = cluster.members[0]
+            rules = [s.problem.rule.factors for s in node.strategies]
+            places = max((len(f) for f in rules), default=max((len(w.dims) for w in node.results), default=0))
+        return int((places + 1 + bool(cluster.carries)) ** len(self.blocks))
+
     # -- borders ---------------------------------------------------------------------------------------------
 
     def _border(self, node: DecisionNode) -> MemberOptions:
@@ -106,7 +116,7 @@ class ClusterOptions:
 
     def _price_of_work(self, node: DecisionNode) -> float:
         """Of one iteration of an operation that is no part of another's kernel."""
-        return (node.rate or _BYTES_PER_ITERATION) if node.counts else 0.0
+        return (node.rate or TIE_PER_ITERATION) if node.counts else 0.0
 
     def _splits(self, node: DecisionNode, group: tuple[int, ...]) -> Iterator[NodeOption]:
         table = self.context.table

@@ -7,7 +7,7 @@ are. Every other value may lie in any way that its operations allow; so may argu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
 from shardc.partitioner.plan.memory_spans import MemorySpans
-from shardc.partitioner.plan.node_options import ClusterOptions
+from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
 from shardc.partitioner.plan.tie_nodes import tie_nodes
 from shardc.partitioner.plan.write_shardings import write_shardings
 from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
@@ -114,9 +114,16 @@ class LayoutQuestion:
         return self.context.table.reduced(start)
 
 
-def pose_question(module: Module, machine: Machine | None, interface: FreeInterface | None = None) -> LayoutQuestion:
+def pose_question(
+    module: Module,
+    machine: Machine | None,
+    interface: FreeInterface | None = None,
+    *,
+    check: Callable[[int, int], None] = lambda decisions, options: None,
+) -> LayoutQuestion:
     """The question for a propagated module, its calls opened; leaves of ``interface`` may lie in any layout, all other
-    arguments and results lie as propagated."""
+    arguments and results lie as propagated. ``check`` is told the numbers of decisions and, about, of their options
+    before these are made, and may raise."""
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
@@ -125,10 +132,12 @@ def pose_question(module: Module, machine: Machine | None, interface: FreeInterf
     graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)
     by_bytes = isinstance(context.resharder.price, Bytes)
     options = ClusterOptions(
-        context, axis_blocks(context.table, _find_given_layouts(graph)), 1e-3 if by_bytes else 1e-12
+        context, axis_blocks(context.table, _find_given_layouts(graph)), TIE_PER_COLLECTIVE if by_bytes else 1e-12
     )
     arguments = frozenset(graph.arguments.values())
-    problem = build_problem(context.resharder, tie_nodes(graph.nodes), options, graph.wires, arguments)
+    clusters = tie_nodes(graph.nodes)
+    check(len(clusters), sum(map(options.most, clusters)))
+    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments)
     memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
     return LayoutQuestion(module, interface, context, graph, problem, memory)
 

@@ -24,7 +24,6 @@ SCRIPTS = (
     "examples.js",
     "program.js",
     "remedies.js",
-    "plans.js",
     "variant.js",
     "link.js",
     "compare.js",

@@ -157,7 +157,7 @@ class Propagated(PropagatedProgram):
 
         Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
         """
-        if plan == "global" and judge is None:
+        if plan != "propagated" and judge is None:
             judge = judge_of(machine or self.program.config.machine, self.program.config)
         found = super().partition(
             machine=machine,

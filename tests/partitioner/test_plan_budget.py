@@ -1,0 +1,163 @@
+"""Plans within a budget: never worse than without, made only where there is something to win, of counted work."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from partition_programs import PROGRAMS
+from partition_support import layout, random_sharding, with_shardings
+from test_layers_under_scan import training_module
+from test_plan import judged, products
+
+from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
+from shardc.costs.machines.machine import load_machine
+from shardc.frontends.jax.frontend import module_from_jax
+from shardc.hlo.config import Config
+from shardc.hlo.errors import PlanError
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape
+from shardc.hlo.passes import run_pipeline
+from shardc.hlo.text.printer import print_module
+from shardc.partitioner.options import PLANS, PartitionOptions
+from shardc.partitioner.partition import OPENING, partition
+from shardc.partitioner.plan.choose_plan import choose_plan
+from shardc.partitioner.plan.judge import Judgement, judge_by_bytes
+from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
+from shardc.partitioner.plan.plan_layouts import pose_question
+from shardc.sharding.propagate import propagate
+
+AUTO = PartitionOptions(plan="auto")
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS)[::3])
+def test_plans_that_nobody_asked_for_are_never_worse(name: str) -> None:
+    r = random.Random(f"budget {name}")
+    b = Builder("main")
+    mesh = r.choice((Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3})))
+    module = with_shardings(b.build(PROGRAMS[name](r, b)), mesh, lambda i: random_sharding(r, mesh, i.shape.rank))
+    before, after = (judged(module, partition(module, options=o), None) for o in (None, AUTO))
+    assert after.cost <= before.cost
+    assert after.peak <= before.peak
+
+
+def scattered(mesh: Mesh) -> Module:
+    """Products whose values between lie as badly as can be."""
+    whole = layout(mesh, None, None)
+    return products(mesh, {"first": whole, "between": whole})
+
+
+def array(mesh: Mesh, shape: tuple[int, ...], *spec: str) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh.to_jax(), PartitionSpec(*spec)))
+
+
+def gradients() -> Module:
+    """Of a perceptron whose large batch is split, its small weights are not: their sums are all that has to move."""
+    mesh = Mesh({"x": 8})
+
+    def loss(w: list[jax.Array], x: jax.Array) -> jax.Array:
+        for layer in w:
+            x = jax.nn.relu(x @ layer)
+        return (x**2).mean()
+
+    step = jax.jit(jax.value_and_grad(loss))
+    return propagate(module_from_jax(step, [array(mesh, (64, 64))] * 3, array(mesh, (1024, 64), "x")).module).module
+
+
+def transforms() -> Module:
+    """There and back over two split dimensions: between them the middle may lie in another way."""
+    mesh = Mesh({"x": 2, "y": 4})
+    u = array(mesh, (32, 32, 32), "x", "y")
+    f = jax.jit(lambda u: jax.numpy.fft.ifftn(jax.numpy.fft.fftn(u) * 0.5).real, out_shardings=u.sharding)
+    return propagate(module_from_jax(f, u).module).module
+
+
+def test_what_a_plan_wins_is_won_within_the_budget() -> None:
+    module = transforms()
+    before, after, best = (
+        partition(module, options=PartitionOptions(plan=p), judge=judge_by_lowering(Config())) for p in PLANS
+    )
+    judge = judge_by_lowering(Config())
+    assert judge(after).cost < judge(before).cost
+    assert judge(after).peak <= judge(before).peak
+    assert print_module(after) == print_module(best)
+
+
+class Counted:
+    """Carries plans out, and counts them."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, opened: Module) -> Module:
+        self.times += 1
+        return partition(opened)
+
+
+def planned(module: Module, budget: PlanBudget) -> tuple[Module, int]:
+    opened, finish = run_pipeline(module, OPENING, Config()), Counted()
+    return choose_plan(opened, None, finish, budget=budget), finish.times
+
+
+def test_nothing_is_carried_out_where_there_is_nothing_to_win() -> None:
+    """The bound of the problem says so."""
+    assert planned(gradients(), budget_of("auto"))[1] == 1
+    assert planned(gradients(), budget_of("global"))[1] == 2
+    assert planned(transforms(), budget_of("auto"))[1] > 1
+
+
+def test_what_sends_nothing_is_not_looked_at() -> None:
+    mesh = Mesh({"x": 2})
+    b = Builder("main")
+    p = b.parameter(array_shape("f32", 8, 8))
+    module = with_shardings(b.build(b.add("negate", p)), mesh, lambda i: layout(mesh, "x", None))
+    asked = replace(budget_of("auto"), options=-1)
+    assert planned(module, asked)[1] == 1
+
+
+def test_what_is_beyond_the_budget_stays_as_propagated() -> None:
+    module = scattered(Mesh({"d": 4, "m": 2}))
+    small = PlanBudget(options=10)
+    made, times = planned(module, small)
+    assert times == 1
+    assert print_module(made) == print_module(partition(run_pipeline(module, OPENING, Config())))
+    with pytest.raises(OverBudgetError, match=r"among \d+ layouts for \d+ decisions, where 10 may be"):
+        pose_question(run_pipeline(module, OPENING, Config()), None, check=small.check)
+
+
+def test_the_count_is_about_that_of_the_options() -> None:
+    """And never far below: that is what the budget is there for."""
+    counted: list[tuple[int, int]] = []
+    for module in (scattered(Mesh({"d": 4, "m": 2})), training_module()):
+        opened = run_pipeline(module, OPENING, Config())
+        question = pose_question(opened, None, check=lambda n, options: counted.append((n, options)))
+        made = sum(len(c) for c in question.problem.costs[: len(question.problem.clusters)])
+        assert counted[-1][0] == len(question.problem.clusters)
+        assert made <= 2 * counted[-1][1] <= 40 * made
+
+
+def test_an_equal_plan_is_not_carried_out_again() -> None:
+    """Where no plan fits, those that come nearest soon are the same."""
+    module = scattered(Mesh({"d": 4, "m": 2}))
+    opened, finish = run_pipeline(module, OPENING, Config()), Counted()
+    found = judge_by_bytes()
+
+    def judge(local: Module) -> Judgement:
+        return replace(found(local), peak=1e9)
+
+    with pytest.raises(PlanError):
+        choose_plan(opened, None, finish, budget=PlanBudget(rounds=50), memory=1.0, judge=judge)
+    assert finish.times < 5
+
+
+def test_machines_have_plans_within_a_budget() -> None:
+    machine = load_machine("h100-dgx")
+    module = training_module()
+    before, after = (partition(module, machine=machine, options=o) for o in (None, AUTO))
+    assert judged(module, after, machine).cost <= judged(module, before, machine).cost
