@@ -13,7 +13,7 @@ __all__ = ["plan_html", "plan_text"]
 
 def plan_text(plan: PlanReasons, *, top: int = 10, verbose: bool = False) -> Iterator[str]:
     """Lines: what the plan comes to, the ``top`` decisions that tell most (0, or ``verbose``: all), and where memory
-    is full."""
+    limits the plan."""
     yield f"plan: {_taken(plan)}"
     yield f"   {_proven(plan)}"
     shown = plan.decisions if verbose or top <= 0 else plan.most_telling(top)
@@ -72,7 +72,7 @@ def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
         others.append(f"next best {d.next_best}, {plan.cost_text(d.next_more)} more")
     if d.binds:
         full = ", ".join(f"%{plan.rows[n].at}" for n in d.binds)
-        others.append(f"{bytes_text(d.local_bytes)} of a device where memory is full, at {full}")
+        others.append(f"{bytes_text(d.local_bytes)} of a device where memory limits the plan, at {full}")
     if others:
         yield f"     {'; '.join(others)}"
 
@@ -80,6 +80,6 @@ def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
 def _row(plan: PlanReasons, row: MemoryRow) -> Iterator[str]:
     where = f" ({row.source})" if row.source else ""
     used = f"{bytes_text(row.usage)} of {bytes_text(row.limit)}"
-    yield f"   memory is full at %{row.at}{where}: {used}; a GiB more saves {plan.cost_text(row.saves * 2**30)}"
+    yield f"   memory limits the plan at %{row.at}{where}: {used}; a GiB more saves {plan.cost_text(row.saves * 2**30)}"
     if row.heaviest:
         yield "     most of it: " + ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest)

@@ -1,4 +1,4 @@
-// The plan of layouts: what propagation wants, what was chosen, what else would cost, and where memory is full.
+// The plan of layouts: what propagation wants, what was chosen, what else would cost, and where memory limits the plan.
 
 function planView(plan, drawings, strings) {
   return [planFacts(plan), plan.memory.length ? planMemory(plan) : null, planRows(plan), planTable(plan, drawings, strings)];
@@ -19,7 +19,7 @@ function planFacts(plan) {
 
 function planRows(plan) {
   if (!plan.rows.length) return null;
-  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory is full at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; a GiB more would save ${costText(row.saves * 2 ** 30, plan.unit)}. `,
+  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory limits the plan at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; a GiB more would save ${costText(row.saves * 2 ** 30, plan.unit)}. `,
     el('span', { class: 'quiet' }, row.heaviest.map(([name, n]) => `${name} ${bytesText(n)}`).join(', ')))));
 }
 
@@ -105,7 +105,7 @@ function decisionDetail(row, plan, drawings, strings) {
     ['values', row.names.slice(0, 8).join(', ') + (row.names.length > 8 ? ` and ${row.names.length - 8} more` : '')], ['operation', strings[row.op_name]], ['instruction', row.opcode], ['array', row.role === 'loop' ? String(row.leaf) : ''],
     ['made', row.times > 1 ? `${digits(row.times)} times` : ''], ['on a device', row.moved ? `${bytesText(row.bytes)}, as propagated ${bytesText(row.wanted_bytes)}` : bytesText(row.bytes)],
     ['with the propagated layout', row.moved ? cost(row.wanted_more) : ''], ['next best', row.next ? `${row.next[0]}: ${cost(row.next_more)}` : ''],
-    ['where memory is full', row.binds.map((n) => plan.rows[n].at).join(', ')],
+    ['where memory limits the plan', row.binds.map((n) => plan.rows[n].at).join(', ')],
   ];
   const drawn = row.moved ? [['as planned', row.chosen], ['as propagated', row.wanted]] : [['as planned and propagated', row.chosen]];
   return el('div', { class: 'reason' }, factList(facts), drawn.map(([title, layout]) => [el('h4', {}, title), layoutDrawing(drawings[layout[1]])]));

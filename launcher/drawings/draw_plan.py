@@ -29,7 +29,7 @@ _LEGEND = (
 _DARK, _GREY, _LINE, _MARK = "#222", "#666", "#bbb", "#c0392b"
 _PLANNED, _PROPAGATED, _PALE = "#3f6fa3", "#8a8f96", "#eef1f5"
 _MARGIN, _WIDTH, _ROW, _HEAD = 24, 1120, 78, 112
-_WANTED_AT, _CHOSEN_AT, _BYTES_AT, _OTHER_AT = 300, 520, 740, 880
+_WANTED_AT, _CHOSEN_AT, _BYTES_AT, _OTHER_AT = 300, 520, 740, 900
 _GLYPH_WIDTH, _GLYPH_HEIGHT = 76, 38
 _CURVE, _CURVE_LEFT = 150, 84
 #: A dimension in more parts than this is drawn without lines between them.
@@ -113,8 +113,8 @@ def _decision(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]
     yield svg_text(_MARGIN, top + 12, shortened(d.names[0], 34 - len(many)) + many, 13, _DARK)
     where = f"{d.role} {d.shape}{leaf}" if d.role != "value" else f"{d.opcode} {d.shape}"
     yield svg_text(_MARGIN, top + 29, shortened(where, 44), 11, _GREY)
-    place = file_name(d.source) + (f", {d.times:,.0f} times" if d.times > 1 else "")
-    yield svg_text(_MARGIN, top + 45, place, 11, _GREY)
+    told = [file_name(d.source), d.op_name.rpartition("/")[2], f"{d.times:,.0f} times" if d.times > 1 else ""]
+    yield svg_text(_MARGIN, top + 45, shortened(", ".join(filter(None, told)), 44), 11, _GREY)
     if d.moved:
         yield from _glyph(d, d.wanted, _WANTED_AT, top, _PROPAGATED)
         x, y = _CHOSEN_AT - 34, top + _GLYPH_HEIGHT / 2
@@ -125,7 +125,7 @@ def _decision(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]
     yield from _bytes(d, top)
     yield from _others(plan, d, top)
     if d.binds:
-        yield svg_text(_BYTES_AT, top + 54, "where memory is full", 11, _MARK)
+        yield svg_text(_BYTES_AT, top + 54, "where memory limits it", 11, _MARK)
     y = top + _ROW - 12
     yield f'<line x1="{_MARGIN}" y1="{y}" x2="{_MARGIN + _WIDTH}" y2="{y}" stroke="#eee"/>'
 
@@ -222,7 +222,8 @@ def _memory(plan: PlanReasons, top: float) -> Iterator[str]:
     yield svg_text(_CURVE_LEFT, base + 16, "filled: as planned; line: as propagated", 11, _GREY)
     for number, row in enumerate(plan.rows):
         heavy = ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest[:3])
-        text = f"full at {row.at}{f' ({file_name(row.source)})' if row.source else ''}: {bytes_text(row.usage)}"
+        where = f" ({file_name(row.source)})" if row.source else ""
+        text = f"memory limits the plan at {row.at}{where}: {bytes_text(row.usage)}"
         text += f" of {bytes_text(row.limit)}; a GiB more would save {plan.cost_text(row.saves * 2**30)}; {heavy}"
         yield svg_text(_MARGIN, base + 36 + 18 * number, shortened(text, 170), 11, _MARK)
 

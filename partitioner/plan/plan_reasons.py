@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -70,7 +71,7 @@ class LayoutDecision:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """A place of the program, ``at`` an instruction, where memory is full: ``usage`` of ``limit`` bytes.
+    """A place of the program, ``at`` an instruction, where memory limits the plan: ``usage`` of ``limit`` bytes.
 
     A byte more there would save ``saves`` of the plan's cost. ``heaviest`` are the values with most bytes there.
     """
@@ -127,13 +128,16 @@ class PlanReasons:
 
     def most_telling(self, most: int) -> tuple[LayoutDecision, ...]:
         """So many decisions at most, in program order: first those that differ from what was wanted, by what that
-        saves, then those whose next best costs most, then the largest."""
-
-        def rank(n: int) -> tuple[float, ...]:
-            d = self.decisions[n]
-            return (-d.moved, -(d.wanted_more or 0.0), -(d.next_more or 0.0), -d.local_bytes * len(d.names), n)
-
-        return tuple(self.decisions[n] for n in sorted(sorted(range(len(self.decisions)), key=rank)[:most]))
+        saves, then those whose next best costs most, then the largest; one of each kind before a second of any."""
+        ranked = sorted(enumerate(self.decisions), key=lambda x: _rank(x[1]))
+        seen: Counter[object] = Counter()
+        turns: list[tuple[int, int]] = []
+        for place, (_, d) in enumerate(ranked):
+            kind = (d.role, d.shape, d.wanted.as_layout, d.chosen.as_layout)
+            turns.append((seen[kind], place))
+            seen[kind] += 1
+        numbers = sorted(ranked[place][0] for _, place in sorted(turns)[:most])
+        return tuple(self.decisions[n] for n in numbers)
 
     @property
     def cost_text(self) -> Callable[[float], str]:
@@ -148,6 +152,11 @@ class PlanReasons:
             told[name] = {"cost": judged.cost[0] if judged.cost else 0.0, "peak_bytes": judged.peak}
         told["decisions"] = [d.to_dict() for d in self.decisions]
         return {**told, "mesh": self.mesh.shape, "gap": self.gap, "rows": [r.to_dict() for r in self.rows]}
+
+
+def _rank(d: LayoutDecision) -> tuple[float, ...]:
+    """Smaller for what tells more."""
+    return (-d.moved, -(d.wanted_more or 0.0), -(d.next_more or 0.0), -d.local_bytes * len(d.names))
 
 
 def layout_words(sharding: Sharding) -> str:

@@ -42,3 +42,12 @@ def test_plain_data_is_json_with_every_decision() -> None:
 def test_a_plan_goes_through_text_and_back() -> None:
     plan = example_plan()
     assert plain.from_json(PlanReasons, plain.to_json(plan)) == plan
+
+
+def test_one_of_each_kind_tells_more_than_many_of_one() -> None:
+    plan = example_plan()
+    weights, carry, product, *_ = plan.decisions
+    alike = tuple(replace(carry, names=(f"carry.{n}",), wanted_more=20.0 + n) for n in range(3))
+    told = replace(plan, decisions=(weights, *alike, product)).most_telling(3)
+    assert [d.names[0] for d in told] == ["params['w1']", "carry.2", "dot.12"]
+    assert replace(plan, decisions=alike).most_telling(9) == alike

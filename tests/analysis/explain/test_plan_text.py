@@ -31,9 +31,12 @@ def test_each_decision_says_wanted_chosen_next_best_and_the_row() -> None:
     assert carry.startswith(
         "- loop array 2 carry.7 bf16[2048,4096] (/home/me/train.py:31): [{data}, {}] instead of [{}, {data, model}]\n"
         "     as propagated it costs 13.9 s more; next best [{data}, {model}], 210 ms more; "
-        "4.0 MiB of a device where memory is full, at %dot.12\n"
+        "4.0 MiB of a device where memory limits the plan, at %dot.12\n"
     )
-    assert "memory is full at %dot.12 (/home/me/train.py:34): 29.2 GiB of 29.8 GiB; a GiB more saves 268 ms" in told
+    assert (
+        "memory limits the plan at %dot.12 (/home/me/train.py:34): 29.2 GiB of 29.8 GiB; a GiB more saves 268 ms"
+        in told
+    )
 
 
 def test_the_most_telling_decisions_are_shown_and_the_others_counted() -> None:
