@@ -110,10 +110,9 @@ class _SpecWriter:
         short = tuple(n for n, _ in self.names.short(list(spelled)))
         kind = "argument" if group.is_argument else self.kind(group.values[0])
         i = self.outcome.graph.origin[group.values[0]][0]
-        places = i.metadata.places if i.metadata is not None else ()
         inside = kind == "value"
         what = f"{i.shape.plain} {i.opcode}" if inside else ""
-        return PlanSpec(kind, short, group.sharding, places[0] if inside and places else "", what, reason)
+        return PlanSpec(kind, short, group.sharding, _place(i) if inside else "", what, reason)
 
     def kind(self, value: int) -> str:
         origin, prepared = self.outcome.graph.origin[value][0], self.outcome.prepared
@@ -130,6 +129,15 @@ class _SpecWriter:
             self.spec(AnnotationGroup(tuple(values), s, self.kind(values[0]) == "argument"), reason)
             for (_, s), values in found.items()
         ]
+
+
+def _place(i: Instruction) -> str:
+    """Where an operation stands: ``model.py:22:15-36``, with the columns of its expression, from 0 on."""
+    m = i.metadata
+    if m is None or not m.source_file:
+        return m.place if m is not None else ""
+    end = f"-{m.source_end_column}" if m.source_end_line == m.source_line and m.source_end_column else ""
+    return f"{m.source_file}:{m.source_line}:{m.source_column}{end}"
 
 
 def _reason(group: AnnotationGroup, follow: Collection[int], nbytes: float) -> str:

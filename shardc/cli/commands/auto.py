@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +16,7 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
     open_program,
+    parse_bytes,
     parse_mesh,
 )
 from shardc.cli.view import View
@@ -46,9 +46,6 @@ PlanOutOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="OUT", help="Write JAX code (OUT.py), or annotations (OUT.toml)."),
 ]
-
-_UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
-_UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
 
 
 def auto(
@@ -81,7 +78,9 @@ def auto(
     if devices is not None and mesh and parse_mesh(mesh) is not None:
         raise InputError("--devices and --mesh together", fix="give one of them")
     program = open_program(file, mesh, annotate, annotations)
-    found = find(program, machine=machine, devices=devices, memory=_bytes(memory), keep=keep)
+    found = find(
+        program, machine=machine, devices=devices, memory=parse_bytes(memory, "--memory") if memory else None, keep=keep
+    )
 
     def show() -> None:
         view.text(f"{found.summary}\n")
@@ -99,18 +98,3 @@ def auto(
     if output is not None:
         found.save(output)
         view.log(f"wrote {output}")
-
-
-def _bytes(text: str) -> float | None:
-    """``40GiB``, ``80e9``; nothing is None. Raises `InputError`."""
-    if not text:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
-    unit = None if match is None else _UNITS.get(match[2])
-    try:
-        size = float(match[1]) * unit if match is not None and unit is not None else 0.0
-    except ValueError:
-        size = 0.0
-    if not size > 0:
-        raise InputError(f"{text!r} is not a size", where="--memory", fix="--memory 40GiB, 80GB or a number of bytes")
-    return size
