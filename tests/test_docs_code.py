@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import shlex
@@ -114,8 +115,14 @@ def test_all_languages_are_known() -> None:
             assert language in ("python", "sh", "bash", "toml", "json", "text", "c"), f"{page}: {language}"
 
 
+#: Pages whose blocks go on from each other, and are followed by what they print.
+TOLD = ("docs/guide-plans.md",)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "code"), [pytest.param(*b, id=b[0]) for b in blocks("python")])
+@pytest.mark.parametrize(
+    ("name", "code"), [pytest.param(*b, id=b[0]) for b in blocks("python") if b[0].split()[0] not in TOLD]
+)
 def test_python(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for old, new in INSTEAD.items():
@@ -127,6 +134,27 @@ def test_python(name: str, code: str, tmp_path: Path, monkeypatch: pytest.Monkey
     exec(compile(code, name, "exec"), scope)
     if "loss" in scope:
         assert np.isfinite(np.asarray(scope["loss"]))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", TOLD)
+def test_a_page_prints_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers may differ: those of the page are from one day."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    scope: dict[str, Any] = {"__name__": "docs"}
+    count = 0
+    for code, said in re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), scope)
+        assert _words(printed.getvalue()) == _words(said), printed.getvalue()
+        count += 1
+    assert count > 5
+
+
+def _words(text: str) -> list[str]:
+    return re.sub(r"\d[\d,.]*", "N", text).split()
 
 
 def test_shell_commands_have_the_options_that_are_written() -> None:

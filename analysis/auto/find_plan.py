@@ -126,12 +126,13 @@ class PlanSearch:
         """The program with as few of its annotations as a step hardly takes longer with: those go first from which
         least follows, the lighter half and so on, then single ones."""
         most, tries = best.simulation.step_seconds * _LONGER, _SHORTER
+        room = max(self.memory, best.simulation.peak_bytes)
 
         def attempt(specs: Sequence[PlanSpec]) -> bool:
             nonlocal best, tries
             tries -= 1
             made = self.annotated(replace(best.written, specs=tuple(specs)))
-            if made.simulation.step_seconds > most or not (made.fits(self.memory) or not best.fits(self.memory)):
+            if made.simulation.step_seconds > most or made.simulation.peak_bytes > room:
                 return False
             best = made
             return True
