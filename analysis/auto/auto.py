@@ -143,8 +143,8 @@ class _MeshChoice:
     def too_large(self, best: AnnotatedProgram) -> InputError:
         peak = best.simulation.peak_bytes
         return InputError(
-            f"no plan was found within {bytes_text(self.memory)} per device: the smallest found takes {bytes_text(peak)}, "
-            f"{bytes_text(peak - self.memory)} too much",
+            f"no plan was found within {bytes_text(self.memory)} per device: "
+            f"the smallest found takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much",
             where=str(best.program.mesh),
             fix="more devices, fewer annotations to keep, or compute again what is kept for gradients (jax.checkpoint)",
         )
