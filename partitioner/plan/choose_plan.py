@@ -1,4 +1,4 @@
-"""The best of several ways to lay out a program: as propagated, and as planned for less and less memory.
+"""The best of several ways to lay out a program: as propagated, and as planned within what memory there is.
 
 A plan is made with models; what it comes to shows when it is carried out. Where that takes more memory than there is,
 the next plan is made for as much less.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
@@ -17,6 +17,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
@@ -52,44 +53,82 @@ def choose_plan(
     and not taken. Raises `PlanError` where nothing is found within ``memory``.
     """
     budget = budget or PlanBudget()
-    best = finish(module)
-    if budget.gain is not None and machine is None and memory is None and not _sends(best):
-        return best
+    first = finish(module)
+    if budget.gain is not None and machine is None and memory is None and not _sends(first):
+        return first
     try:
         question = pose_question(module, machine, interface, check=budget.check)
     except OverBudgetError:
-        return best
+        return first
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
     judge = judge or models
-    least = before = judge(best)
+    before = judge(first)
     room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory
-    limit, answer = room, _solve(question, math.inf, None, budget)
-    if before.peak <= room and budget.is_met(answer.bound, _modelled(models(best), machine)):
-        return best
-    taken: tuple[ChosenOptions, float] | None = None
-    carried_out: tuple[int, ...] | None = None
-    for _ in range(budget.rounds):
-        if answer.choice is None or question.memory.peak(answer.choice) > limit:
-            answer = _solve(question, limit, answer.choice, budget)
-        if answer.choice is None:
-            raise describe_conflict(question, answer)
-        if answer.choice == carried_out:
-            break
-        carried_out = answer.choice
-        made = finish(question.answer(answer.choice))
-        found = judge(made)
-        if _is_better(found, least, before, room):
-            best, least, taken = made, found, (answer, limit)
-        if found.peak <= room:
-            break
-        limit = min(limit, question.memory.peak(answer.choice)) * room / found.peak
-    if memory is not None and least.peak > memory:
-        raise describe_excess(question, answer, memory, least.peak)
+    whole = question if machine is None else question.unhidden()
+    answer = _solve(whole, math.inf, None, budget)
+    if before.peak <= room and budget.is_met(answer.bound, _modelled(models(first), machine)):
+        return first
+    search = _PlanSearch(finish, judge, budget, room, before, first, before)
+    search.run(whole, answer)
+    if machine is not None and budget.gain is None:
+        search.run(question, _solve(question, math.inf, None, budget))
+    last = search.last
+    assert last is not None
+    if memory is not None and search.least.peak > memory:
+        raise describe_excess(last.question, last.answer, memory, search.least.peak)
     if tell is not None:
-        planned, within = taken or (answer, limit)
-        why = "" if taken else "no plan that was found costs less within the memory"
-        tell(explain_plan(question, planned, within, least, before, memory=memory, why=why))
-    return best
+        told = search.taken or last
+        why = "" if search.taken else "no plan that was found costs less within the memory"
+        tell(explain_plan(told.question, told.answer, told.limit, search.least, before, memory=memory, why=why))
+    return search.best
+
+
+@dataclass(frozen=True, slots=True)
+class _CarriedPlan:
+    """What a question was answered within so many bytes."""
+
+    question: LayoutQuestion
+    answer: ChosenOptions
+    limit: float
+
+
+@dataclass(slots=True)
+class _PlanSearch:
+    """Carries plans out, each once, and keeps the ``best`` program, which comes to ``least``; ``before`` is what the
+    program without a plan comes to. ``last`` is the last plan that was carried out, ``taken`` the best program's."""
+
+    finish: Callable[[Module], Module]
+    judge: Judge
+    budget: PlanBudget
+    room: float
+    before: Judgement
+    best: Module
+    least: Judgement
+    last: _CarriedPlan | None = None
+    taken: _CarriedPlan | None = None
+    tried: set[tuple[int, ...]] = field(default_factory=set)
+
+    def run(self, question: LayoutQuestion, answer: ChosenOptions) -> None:
+        """Plans for ``question``, whose ``answer`` without limits is given, within limits of memory that are corrected
+        by what each comes to."""
+        limits, cheapest = MemoryLimits(self.room), answer.choice
+        for _ in range(self.budget.rounds):
+            limit = limits.next
+            if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > limit:
+                answer = _solve(question, limit, answer.choice, self.budget)
+            if answer.choice is None:
+                raise describe_conflict(question, answer)
+            if answer.choice in self.tried:
+                return
+            self.tried.add(answer.choice)
+            self.last = _CarriedPlan(question, answer, limit)
+            made = self.finish(question.answer(answer.choice))
+            found = self.judge(made)
+            if _is_better(found, self.least, self.before, self.room):
+                self.best, self.least, self.taken = made, found, self.last
+            limits.learn(question.memory.peak(answer.choice), found.peak)
+            if limits.narrow or (answer.choice == cheapest and found.peak <= self.room):
+                return
 
 
 def _sends(module: Module) -> bool:

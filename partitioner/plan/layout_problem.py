@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
+from shardc.partitioner.plan.overlap import BesideMoves, exposed
 from shardc.partitioner.plan.tie_nodes import TiedNodes
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire, moved
 from shardc.partitioner.reshard.price import Seconds
@@ -54,12 +55,14 @@ def build_problem(
     options: ClusterOptions,
     wires: Sequence[Wire],
     arguments: Set[DecisionNode] = frozenset(),
+    overlap: BesideMoves | None = None,
 ) -> LayoutProblem:
-    """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments.
+    """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments;
+    ``overlap`` hides moves (None: nothing does).
 
     The forms that are common to the readers of such an argument are told twice: copies of it, then it itself.
     """
-    return _Builder(resharder, clusters, options, arguments).build(wires)
+    return _Builder(resharder, clusters, options, arguments, overlap).build(wires)
 
 
 class _Builder:
@@ -69,12 +72,15 @@ class _Builder:
         clusters: list[TiedNodes],
         options: ClusterOptions,
         arguments: Set[DecisionNode],
+        overlap: BesideMoves | None,
     ) -> None:
         self.resharder = resharder
         self.arguments = arguments
         self.collective = options.collective
         self.problem = LayoutProblem(clusters, [options.of(c) for c in clusters])
         self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
+        self.overlap = overlap
+        self._beside: dict[Wire, tuple[float, float]] = {}
         self._moves: dict[object, float] = {}
         self._tables: dict[object, _Costs] = {}
         price = resharder.price
@@ -172,13 +178,19 @@ class _Builder:
 
     def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
         """The costs of all moves; the same array for equal ones."""
-        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, starts, wants)
+        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, self._seconds_beside(wire), starts, wants)
         found = self._tables.get(key)
         if found is None:
             rows, row = _kinds(starts)
             columns, column = _kinds(wants)
             small = np.array([[self._move(wire, a, b) for b in columns] for a in rows])
             found = self._tables[key] = small[np.ix_(row, column)]
+        return found
+
+    def _seconds_beside(self, wire: Wire) -> tuple[float, float]:
+        found = self._beside.get(wire)
+        if found is None:
+            found = self._beside[wire] = (0.0, 0.0) if self.overlap is None else self.overlap.seconds_of(wire)
         return found
 
     def _move(self, wire: Wire, start: AxisLayout, want: AxisLayout) -> float:
@@ -190,6 +202,8 @@ class _Builder:
         if found is None:
             least = self.resharder.at_least(dims, wire.nbytes, start, want)
             found = self._moves[key] = least + self.collective * (least > 0)
+        if self.overlap is not None and found:
+            found = exposed(found, self._seconds_beside(wire)[times != wire.times])
         return found * times
 
 

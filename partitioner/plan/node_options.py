@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.plan.axis_blocks import assignments
 from shardc.partitioner.plan.tie_nodes import TiedNodes
 from shardc.partitioner.regions.dry_run import settle
-from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
+from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import SplitChoice, lay_out, legal
 from shardc.sharding.rules.factor_rule import FactorRule
@@ -111,8 +114,31 @@ class ClusterOptions:
         if found is None:
             options = [node.option, *self._splits(node, group)]
             options = list({(o.operands, o.results, o.strategy): o for o in reversed(options)}.values())[::-1]
-            found = self._members[key] = self._priced(options, self._price_of_work(node))
+            found = self._priced(options, self._price_of_work(node))
+            found = self._members[key] = replace(found, own=found.own + self._waits(node, found.options))
         return found
+
+    def _waits(self, node: DecisionNode, options: Sequence[NodeOption]) -> NDArray[np.float64]:
+        """What a kernel of its own takes longer than its arithmetic: what it reads and writes comes at its own rate."""
+        price, cost = self.context.resharder.price, OP_COSTS[node.op.opcode]
+        if not isinstance(price, Seconds) or cost.free:
+            return np.zeros(len(options))
+        local = self.context.table.local_dims
+
+        def nbytes(wires: Sequence[Wire], layouts: Sequence[AxisLayout]) -> list[float]:
+            return [w.nbytes * math.prod(local(x, w.dims)) for w, x in zip(wires, layouts, strict=True)]
+
+        found: list[float] = []
+        for option in options:
+            read, written = nbytes(node.operands, option.operands), sum(nbytes(node.results, option.results))
+            if node.op.opcode in ("dynamic-update-slice", "scatter") and len(read) > 1:
+                new = read[1] if node.op.opcode == "dynamic-update-slice" else read[-1]
+                read[0], written = 0.0 if node.op.opcode == "dynamic-update-slice" else new, new
+            elif cost.samples and read:
+                read[0] = min(read[0], written)
+            moved = (sum(read) + written) / price.machine.device.memory_bandwidth
+            found.append(max(0.0, moved - self._price_of_work(node) * option.work))
+        return np.array(found)
 
     def _price_of_work(self, node: DecisionNode) -> float:
         """Of one iteration of an operation that is no part of another's kernel."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
 from shardc.partitioner.plan.memory_spans import MemorySpans
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
+from shardc.partitioner.plan.overlap import find_overlap
 from shardc.partitioner.plan.tie_nodes import tie_nodes
 from shardc.partitioner.plan.write_shardings import write_shardings
 from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
@@ -44,6 +45,14 @@ class LayoutQuestion:
     graph: DecisionGraph
     problem: LayoutProblem
     memory: MemorySpans
+    node_options: ClusterOptions
+
+    def unhidden(self) -> LayoutQuestion:
+        """The same question where no move is hidden beside arithmetic."""
+        old, arguments = self.problem, frozenset(self.graph.arguments.values())
+        problem = build_problem(self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments)
+        memory = MemorySpans(self.context.table, problem, self.graph.wires, self.memory.places, arguments)
+        return replace(self, problem=problem, memory=memory)
 
     def as_choice(self, limit: float) -> ChoiceProblem:
         """The problem with so many bytes of memory per device (infinite: without rows)."""
@@ -137,9 +146,10 @@ def pose_question(
     arguments = frozenset(graph.arguments.values())
     clusters = tie_nodes(graph.nodes)
     check(len(clusters), sum(map(options.most, clusters)))
-    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments)
+    overlap = None if by_bytes else find_overlap(module, graph.nodes)
+    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap)
     memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
-    return LayoutQuestion(module, interface, context, graph, problem, memory)
+    return LayoutQuestion(module, interface, context, graph, problem, memory, options)
 
 
 def _find_given_layouts(graph: DecisionGraph) -> list[AxisLayout]:

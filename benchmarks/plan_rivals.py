@@ -1,0 +1,143 @@
+"""Plans that are found beside plans by hand: what a simulated step takes, within the memory that the hand plan takes.
+
+    python benchmarks/plan_rivals.py [--devices 4,64] [--programs TEXT,TEXT] [--seconds 600] [--log FILE]
+
+For every program of `plan_language` and `plan_networks` and every number of devices a process of its own partitions and
+simulates each hand plan, the plan found from nothing in the memory of the fastest hand plan, and the plan found from
+each hand plan's annotations of arguments alone, in that hand plan's memory. Every figure goes to the log, a line of
+JSON each, as it is there: a program that takes longer than its limit keeps what it had by then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from plan_programs import HandPlan, PlanProgram, planned, size_for
+from plan_set import PLANS
+
+from shardc.costs.machines.machine import load_machine
+from shardc.hlo.errors import ShardcError
+from shardc.partitioner.free_interface import find_free_interface
+
+__all__ = ["Figure", "best_by_hand", "measure", "read_figures"]
+
+MACHINE = "h100-dgx"
+DEVICES = (4, 64, 1024, 16384)
+#: How a program came to its layouts.
+BY_HAND, FROM_ARGUMENTS, FROM_NOTHING = "by hand", "from its arguments", "from nothing"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one way to lay out a program comes to: seconds of a simulated step, peak bytes, seconds to find it.
+
+    ``problem`` says why there is none.
+    """
+
+    program: str
+    devices: int
+    plan: str
+    how: str
+    step: float = 0.0
+    peak: float = 0.0
+    took: float = 0.0
+    problem: str = ""
+
+
+def measure(names: list[str], devices: list[int], seconds: float, log: Path) -> None:
+    """All programs whose names have one of ``names`` in them, one process after another, into ``log``."""
+    for count in devices:
+        for program in PLANS:
+            if not names or any(n in program.name for n in names):
+                command = [sys.executable, __file__, "--worker", program.name, str(count), str(log)]
+                begun = time.perf_counter()
+                try:
+                    code = subprocess.run(command, timeout=seconds, check=False).returncode
+                    problem = f"the process ended with {code}" if code else ""
+                except subprocess.TimeoutExpired:
+                    problem = f"not done after {seconds:g} s"
+                if problem:
+                    _write(log, Figure(program.name, count, "", "", took=time.perf_counter() - begun, problem=problem))
+
+
+def read_figures(log: Path) -> list[Figure]:
+    """What a log has; of a figure that was taken again, the last."""
+    lines = log.read_text(encoding="utf-8").splitlines()
+    found = [Figure(**json.loads(line)) for line in lines]
+    return list({(f.program, f.devices, f.plan, f.how): f for f in found}.values())
+
+
+def best_by_hand(figures: list[Figure]) -> Figure:
+    """The fastest hand plan that fits into a device of the machine; where none does, the fastest."""
+    room = load_machine(MACHINE).device.memory_bytes
+    return min(figures, key=lambda f: (f.peak > room, f.step))
+
+
+def _write(log: Path, figure: Figure) -> None:
+    with log.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(figure)) + "\n")
+
+
+def _work(name: str, devices: int, log: Path) -> None:
+    """One program at one size."""
+    for figure in _figures(name, devices):
+        _write(log, figure)
+        print(
+            f"{figure.program:28} {devices:6} {figure.plan:36} {figure.how:20} {figure.step:12.6g} s "
+            f"{figure.peak / 2**30:9.3f} GiB, took {figure.took:6.1f} s {figure.problem}",
+            flush=True,
+        )
+
+
+def _figures(name: str, devices: int) -> Iterator[Figure]:
+    program: PlanProgram = next(p for p in PLANS if p.name == name)
+    size = size_for(devices)
+
+    def figure(plan: str, annotated: HandPlan | None, how: str, memory: float | None = None) -> Figure:
+        begun = time.perf_counter()
+        try:
+            source = planned(program, size, annotated)
+            free = find_free_interface(source.module) if annotated is None else None
+            kind = "propagated" if memory is None else "global"
+            made = source.propagate().partition(machine=MACHINE, plan=kind, memory=memory, interface=free)
+            found = made.simulate(MACHINE, ignore_memory=True)
+        except ShardcError as error:
+            return Figure(name, devices, plan, how, took=time.perf_counter() - begun, problem=str(error))
+        return Figure(name, devices, plan, how, found.step_seconds, found.peak_bytes, time.perf_counter() - begun)
+
+    hands = {plan.name: figure(plan.name, plan, BY_HAND) for plan in program.plans}
+    yield from hands.values()
+    known = [h for h in hands.values() if not h.problem]
+    if known:
+        best = best_by_hand(known)
+        yield figure(best.plan, None, FROM_NOTHING, best.peak)
+    for plan in program.plans:
+        if not hands[plan.name].problem:
+            yield figure(plan.name, replace(plan, points={}), FROM_ARGUMENTS, hands[plan.name].peak)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", default=",".join(map(str, DEVICES)))
+    parser.add_argument("--programs", default="")
+    parser.add_argument("--seconds", type=float, default=600.0, help="limit for each program at each size")
+    parser.add_argument("--log", type=Path, default=Path("plan_rivals.jsonl"))
+    parser.add_argument("--worker", nargs=3, metavar=("PROGRAM", "DEVICES", "LOG"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        name, devices, log = options.worker
+        _work(name, int(devices), Path(log))
+        return
+    names = [n for n in options.programs.split(",") if n]
+    measure(names, [int(d) for d in options.devices.split(",")], options.seconds, options.log)
+
+
+if __name__ == "__main__":
+    main()

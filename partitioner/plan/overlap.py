@@ -1,0 +1,133 @@
+"""How much of a move can pass beside arithmetic: what is computed neither before its value is there nor after it.
+
+A loop's body counts twice in a row: what an iteration reads of the weights may come while the last one computes, and
+what it adds to the gradients may go while the next one does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.costs.kernels.trips import carried_element, count_executions
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.partitioner.regions.region_graph import DecisionNode, Wire
+
+__all__ = ["BesideMoves", "exposed", "find_overlap"]
+
+#: So many instructions in a row are seen at once.
+_WINDOW = 1500
+#: Which part of the arithmetic beside it a move may count on (others want it, too), and of a move what can be hidden.
+_SHARE, _HIDDEN = 0.5, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class BesideMoves:
+    """Seconds of arithmetic per run of its computation ``beside`` the value of an instruction, and ``before`` one: what
+    an instruction's operands need not wait for, where they are there from the beginning."""
+
+    beside: Mapping[Instruction, float]
+    before: Mapping[Instruction, float]
+
+    def seconds_of(self, wire: Wire) -> tuple[float, float]:
+        """What arithmetic is beside a move of ``wire``, and beside one of its pieces, in powers of four: equal layers
+        have about as much."""
+        nodes = [r.node for r in wire.readers if r.node is not None]
+        pieces = max((self.beside.get(n.op, 0.0) for n in nodes if n.op.opcode == "dynamic-slice"), default=0.0)
+        producer = wire.producer
+        if producer is None or producer.op.opcode == "parameter":
+            whole = min((self.before.get(n.op, 0.0) for n in nodes), default=0.0)
+        else:
+            whole = 0.0 if producer.free else self.beside.get(producer.op, 0.0)
+        return _round(whole), _round(pieces)
+
+
+def exposed(seconds: float, room: float) -> float:
+    """What of a move that takes so many ``seconds`` is not hidden by the arithmetic beside it."""
+    return seconds - _HIDDEN * min(seconds, _SHARE * room)
+
+
+def _round(room: float) -> float:
+    return 4.0 ** math.floor(math.log(room, 4)) if room > 0 else 0.0
+
+
+def find_overlap(module: Module, nodes: Sequence[DecisionNode]) -> BesideMoves:
+    """Where ``nodes`` are all that computes, split perfectly over the devices."""
+    assert module.mesh is not None
+    seconds: dict[Instruction, float] = {}
+    for n in nodes:
+        if n.rate:
+            work = math.prod(f.size for f in n.strategies[0].problem.rule.factors) if n.strategies else n.work
+            seconds[n.op] = seconds.get(n.op, 0.0) + n.rate * work / module.mesh.size
+    counts = count_executions(module).count
+    total: dict[Computation, float] = {}
+    beside: dict[Instruction, float] = {}
+    before: dict[Instruction, float] = {}
+    loops = {i.attrs["body"] for i in module.instructions() if i.opcode == "while"}
+    for c in module.computations:
+        if c not in counts:
+            continue
+        times = counts[c]
+        weights = np.zeros(len(c.instructions))
+        for k, i in enumerate(c):
+            inner = sum(total.get(b, 0.0) * counts.get(b, 0) / times for r, b in called_computations(i) if times)
+            weights[k] = seconds.get(i, 0.0) + inner
+        total[c] = float(weights.sum())
+        for window, w in _windows(c, weights):
+            repeated = c in loops and len(window) == len(c.instructions)
+            _fill(window, w, repeated, c, beside, before)
+    return BesideMoves(beside, before)
+
+
+def _windows(c: Computation, weights: NDArray[np.float64]) -> Iterator[tuple[list[Instruction], NDArray[np.float64]]]:
+    instructions = list(c)
+    parts = max(1, math.ceil(len(instructions) / _WINDOW))
+    for own in np.array_split(np.arange(len(instructions)), parts):
+        yield [instructions[k] for k in own], weights[own]
+
+
+def _fill(
+    window: list[Instruction],
+    weights: NDArray[np.float64],
+    repeated: bool,
+    c: Computation,
+    beside: dict[Instruction, float],
+    before: dict[Instruction, float],
+) -> None:
+    """The figures of one window; where it is ``repeated``, of two runs of it in a row."""
+    n, runs = len(window), 2 if repeated else 1
+    place = {i: k for k, i in enumerate(window)}
+    reach = np.zeros((runs * n, runs * n), dtype=bool)
+    for k in range(runs * n):
+        i = window[k % n]
+        reach[k, k] = True
+        for o in i.operands:
+            if o in place:
+                reach[k] |= reach[place[o] + k - k % n]
+        if k >= n:
+            last = _of_last_run(i, c)
+            if last is not None:
+                reach[k] |= reach[place[last]]
+    both = np.tile(weights, runs)
+    total = float(weights.sum())
+    made = reach @ both
+    after = both @ reach
+    free = (runs * total - made - after + both).reshape(runs, n).max(axis=0)
+    late = (runs * total - after).reshape(runs, n).max(axis=0)
+    if not repeated:
+        return
+    for k, i in enumerate(window):
+        beside[i] = min(total, max(0.0, float(free[k])))
+        before[i] = min(total, max(0.0, float(late[k])))
+
+
+def _of_last_run(i: Instruction, c: Computation) -> Instruction | None:
+    """What the last run of a loop's body hands on to ``i``."""
+    element = carried_element(i, c)
+    if element is None:
+        return None
+    return c.root.operands[element] if c.root.opcode == "tuple" else c.root
