@@ -21,6 +21,7 @@ import numpy_chains
 import overlap
 import partitioning
 import phases
+import plan_order
 import propagation
 import published
 import simulate_scale
@@ -132,6 +133,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "own-speed": _own_speed,
     "propagation": _propagation,
     "partitioning": partitioning.section,
+    "plan-order": plan_order.section,
     "published": published.section,
     "validity": _validity,
     "simulate": _simulate,
