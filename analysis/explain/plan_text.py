@@ -47,7 +47,7 @@ def plan_html(plan: PlanReasons) -> str:
 def _proven(plan: PlanReasons) -> str:
     text = plan.cost_text
     proven = f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
-    return f"{proven}; no plan is below {text(plan.bound)} (gap {plan.gap:.2%}, {plan.method})"
+    return f"{proven}; {plan.proof}"
 
 
 def _taken(plan: PlanReasons) -> str:

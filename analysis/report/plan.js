@@ -11,7 +11,7 @@ function planFacts(plan) {
     [`${what}, partitioned and judged`, `${cost(plan.judged.cost)}, as propagated ${cost(plan.judged_wanted.cost)}`],
     ['memory of a device', `${bytesText(plan.judged.peak_bytes)}, as propagated ${bytesText(plan.judged_wanted.peak_bytes)}${plan.limit === null ? '' : `, at most ${bytesText(plan.limit)}`}`],
     ["by the plan's own model", `${cost(plan.cost)}, as propagated ${cost(plan.wanted_cost)}`],
-    ['no plan is below', `${cost(plan.bound)}: a gap of ${percent(plan.gap)} (${plan.method})`],
+    ['what is proven', plan.proof],
   ];
   const left = plan.taken ? null : el('p', {}, el('b', {}, 'The propagated layouts stay: '), plan.why);
   return [left, factList(facts)];

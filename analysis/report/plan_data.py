@@ -57,7 +57,13 @@ def plan_data(plan: PlanReasons, strings: Callable[[str], int], drawings: list[d
             "binds": list(d.binds),
         }
 
-    return {**told, "decisions": [row(d) for d in plan.decisions], "memory": _curve(plan), "places": len(plan.usage)}
+    return {
+        **told,
+        "proof": plan.proof,
+        "decisions": [row(d) for d in plan.decisions],
+        "memory": _curve(plan),
+        "places": len(plan.usage),
+    }
 
 
 def _parts(shape: Shape, sharding: Sharding) -> tuple[int, int, int]:

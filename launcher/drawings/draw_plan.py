@@ -92,7 +92,7 @@ def _title(program: str, plan: PlanReasons) -> Iterator[str]:
     told += f", at most {bytes_text(plan.limit)}" if plan.limit is not None else ""
     yield svg_text(_MARGIN, 52, told if plan.taken else f"the propagated layouts stay: {plan.why}", 12, _GREY)
     proven = f"by the plan's own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
-    proven += f", and no plan is below {text(plan.bound)} (gap {plan.gap:.2%}, {plan.method})"
+    proven += f"; {plan.proof}"
     yield svg_text(_MARGIN, 70, proven, 12, _GREY)
     yield svg_text(_MARGIN, 88, _LEGEND, 11, _GREY)
 
@@ -150,7 +150,7 @@ def _others(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]:
         cost = "not known" if more is None else f"+{plan.cost_text(more)}"
         colour = _MARK if loud and more else _DARK
         yield svg_text(_OTHER_AT, y, cost, 12, colour if more is not None else _GREY)
-        yield svg_text(_OTHER_AT + 78, y, shortened(what, 30), 11, _GREY)
+        yield svg_text(_OTHER_AT + 78, y, shortened(what, 28), 11, _GREY)
         if more and plan.cost:
             yield _rect(_OTHER_AT, y + 4, max(1.0, 240 * min(1.0, more / plan.cost)), 4, colour)
 

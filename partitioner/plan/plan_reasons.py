@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -93,10 +94,10 @@ class PlanReasons:
     """A plan of layouts over ``mesh`` beside what propagation gives, of one device and one step.
 
     ``unit`` is that of ``cost`` (seconds on ``machine``, or bytes sent), ``wanted_cost`` the cost with every layout as
-    propagated, ``bound`` what no plan goes below; all by the models that plans are made with. ``judged`` and
-    ``judged_wanted`` are what the whole per-device programs come to. ``taken`` is false where the propagated layouts
-    stay, ``why`` then says why. ``limit``: bytes per device. ``decisions`` and the bytes in use, ``usage`` and
-    ``wanted_usage``, are in program order.
+    propagated, ``bound`` what no plan within the memory goes below (inf: there is none); all by the models that plans
+    are made with. ``judged`` and ``judged_wanted`` are what the whole per-device programs come to. ``taken`` is false
+    where the propagated layouts stay, ``why`` then says why. ``limit``: bytes per device. ``decisions`` and the bytes
+    in use, ``usage`` and ``wanted_usage``, are in program order.
     """
 
     mesh: Mesh
@@ -117,9 +118,19 @@ class PlanReasons:
     wanted_usage: tuple[float, ...] = ()
 
     @property
-    def gap(self) -> float:
-        """How much of the cost is not proven to be needed, from 0 on: 0.01 is one percent."""
+    def gap(self) -> float | None:
+        """How much of the cost is not proven to be needed, from 0 on: 0.01 is one percent; None without a bound, and
+        where no plan is within the memory."""
+        if not math.isfinite(self.bound):
+            return None
         return max(0.0, self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
+
+    @property
+    def proof(self) -> str:
+        """What is proven of other plans, in words."""
+        if self.gap is None:
+            return f"{'no plan is within the memory' if self.bound > 0 else 'nothing is proven'} ({self.method})"
+        return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
 
     @cached_property
     def moved(self) -> tuple[LayoutDecision, ...]:
@@ -150,6 +161,8 @@ class PlanReasons:
         for name in ("judged", "judged_wanted"):
             judged: Judgement = told[name]
             told[name] = {"cost": judged.cost[0] if judged.cost else 0.0, "peak_bytes": judged.peak}
+        for name in ("cost", "wanted_cost", "bound"):
+            told[name] = told[name] if math.isfinite(told[name]) else None
         told["decisions"] = [d.to_dict() for d in self.decisions]
         return {**told, "mesh": self.mesh.shape, "gap": self.gap, "rows": [r.to_dict() for r in self.rows]}
 

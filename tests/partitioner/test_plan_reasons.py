@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,15 @@ def test_gap_is_what_is_not_proven() -> None:
     assert plan.gap == pytest.approx(0.01 / 1.41)
     assert replace(plan, bound=2.0).gap == 0.0
     assert replace(plan, cost=0.0, bound=0.0).gap == 0.0
+    assert plan.proof == "no plan is below 1.4 s (gap 0.71%, integer program)"
+
+
+@pytest.mark.parametrize(("bound", "proof"), [(math.inf, "no plan is within the memory"), (-math.inf, "nothing is")])
+def test_without_a_bound_there_is_no_gap(bound: float, proof: str) -> None:
+    plan = replace(example_plan(), bound=bound, wanted_cost=math.inf)
+    assert plan.gap is None and plan.proof.startswith(proof)
+    told = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
+    assert (told["bound"], told["gap"], told["wanted_cost"]) == (None, None, None)
 
 
 def test_plain_data_is_json_with_every_decision() -> None:

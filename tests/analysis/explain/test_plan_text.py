@@ -11,6 +11,7 @@ import shardc
 from shardc.analysis.explain.explanation import Explanation
 from shardc.analysis.explain.plan_text import plan_text
 from shardc.hlo.codec import plain
+from shardc.hlo.ir.mesh import Mesh
 from shardc.stages.stages import Partitioned
 from tests.partitioner.example_plan import example_plan
 
@@ -71,3 +72,33 @@ def test_without_a_plan_nothing_is_said_of_one(planned: Partitioned) -> None:
     explanation = replace(planned, plan=None).explanation()
     assert explanation.plan is None and explanation.to_dict()["plan"] is None
     assert "plan:" not in explanation.as_text()
+
+
+LAYERS = """HloModule layers
+
+ENTRY main {
+  x = bf16[65536,8192]{1,0} parameter(0), metadata={op_name="x"}
+  w1 = bf16[8192,8192]{1,0} parameter(1), metadata={op_name="w1"}
+  w2 = bf16[8192,8192]{1,0} parameter(2), metadata={op_name="w2"}
+  h = bf16[65536,8192]{1,0} dot(x, w1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = bf16[65536,8192]{1,0} tanh(h), metadata={op_name="jit(f)/tanh" source_file="layer.py" source_line=7}
+  ROOT o = bf16[65536,8192]{1,0} dot(t, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_plan_that_was_made_is_told_and_drawn(tmp_path: Path) -> None:
+    """Weights split as in FSDP, the batch too: the plan keeps activations by rows, as the batch is."""
+    (tmp_path / "layers.hlo").write_text(LAYERS)
+    specs = {"x": "data,model", "w1": "model,data", "w2": "model,data", "o": "data,model"}
+    program = shardc.load(tmp_path / "layers.hlo").annotate(specs, mesh=Mesh({"data": 4, "model": 4}))
+    partitioned = program.propagate().partition(machine="h100-dgx", plan="global")
+    plan = partitioned.plan
+    assert plan is not None and plan.cost <= plan.wanted_cost and plan.bound <= plan.cost
+    explanation = partitioned.explanation("h100-dgx")
+    assert plain.from_json(Explanation, plain.to_json(explanation)) == explanation
+    told = explanation.as_text(verbose=True)
+    assert plan.taken and plan.decisions and all(f" {d.names[0]}" in told for d in plan.decisions)
+    partitioned.draw_plan(tmp_path / "plan.svg")
+    partitioned.write_report(tmp_path / "page.html", machine="h100-dgx")
+    assert plan.proof in (tmp_path / "plan.svg").read_text()
