@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.auto.find_plan import PlanSearch
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
@@ -23,13 +25,15 @@ __all__ = ["Outcome", "SweepCandidate", "SweepSettings", "assess"]
 
 @dataclass(frozen=True)
 class SweepCandidate:
-    """A mesh, by axis, and a set of annotations, by its ``name``; ``source`` counts the sweep's programs."""
+    """A mesh, by axis, and a set of annotations, by its ``name``; ``source`` counts the sweep's programs. With ``auto``
+    more annotations are found for the mesh."""
 
     devices: int
     mesh: Mapping[str, int]
     name: str
     specs: Mapping[str, Any]
     source: int = 0
+    auto: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Outcome:
     """What became of a candidate: the figures of `shardc.analysis.simulate.simulation.Simulation`, or a ``reason``.
 
     ``wire_bytes`` are those that one device sends in a step; ``partitioned_for`` says what the partitioner minimised:
-    ``bytes``, or modelled time on the ``machine``.
+    ``bytes``, or modelled time on the ``machine``. ``annotations`` are those that were found.
     """
 
     devices: int
@@ -71,6 +75,7 @@ class Outcome:
     link_bytes: Mapping[str, float] = field(default_factory=dict)
     mapping: Mapping[str, str] = field(default_factory=dict)
     partitioned_for: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def runs(self) -> bool:
@@ -100,6 +105,8 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)
     try:
         annotated = program.annotate(candidate.specs, mesh=Mesh(dict(candidate.mesh)))
+        if candidate.auto:
+            return _assess_found(annotated, outcome, settings)
         problem = _idle_axis(annotated.module) or ("" if settings.uneven else _uneven(annotated.module))
         if problem:
             return replace(outcome, reason=problem)
@@ -111,6 +118,18 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
         where = "" if e.where is None else f" ({e.where})"
         return replace(outcome, reason=f"{e.what}{where}")
     return _with_figures(outcome, found, settings)
+
+
+def _assess_found(program: SourceProgram, outcome: Outcome, settings: SweepSettings) -> Outcome:
+    """The outcome with the annotations that are found for the program's mesh."""
+    room = math.inf if settings.ignore_memory else float(load_machine(settings.machine).device.memory_bytes)
+    search = PlanSearch.begin(program, settings.machine, room)
+    made = search.shorten(search.found() or search.as_given())
+    found = simulate_partitioned(
+        made.partitioned, settings.machine, mapping=settings.mapping or None, ignore_memory=True
+    )
+    outcome = replace(outcome, annotations=dict(made.written.annotations()))
+    return _with_figures(outcome, found, replace(settings, for_machine=True))
 
 
 def _with_figures(outcome: Outcome, found: Simulation, settings: SweepSettings) -> Outcome:

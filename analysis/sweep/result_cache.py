@@ -55,7 +55,7 @@ class OutcomeCache:
         if self._folder is None or not task.digest:
             return None
         c = task.candidate
-        candidate = (c.devices, list(c.mesh.items()), c.name, list(c.specs.items()))
+        candidate = (c.devices, list(c.mesh.items()), c.name, list(c.specs.items()), c.auto)
         settings = replace(task.settings, machine="")  # where its description lies does not matter
         key = content_key(task.digest, candidate, settings, *self._settings)
         return self._folder / key[:2] / f"{key}.json"

@@ -12,7 +12,7 @@ from shardc.analysis.sweep.meshes import device_counts
 from shardc.analysis.sweep.plan import plan, with_text_specs
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.search_rounds import Progress
-from shardc.analysis.sweep.sets import SetFile, sets_of
+from shardc.analysis.sweep.sets import SetFile, sets_of, with_auto
 from shardc.analysis.sweep.where import Where, run_on
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
@@ -39,6 +39,7 @@ def sweep(
     jobs: int = 0,
     dask: str = "",
     mpi: bool = False,
+    auto: bool = False,
     progress: Progress | None = None,
 ) -> SweepResult:
     """Rank meshes and annotations of ``program`` by the step time that is predicted for ``machine``.
@@ -54,9 +55,12 @@ def sweep(
     mesh is tried. Per set and number of devices at most ``limit`` meshes are: when there are more, some all over and
     then neighbours of the best. ``mapping`` says where axes lie on the machine.
 
-    All are partitioned for the fewest bytes; the ``refine`` best ones per number of devices are then partitioned for
-    the machine too, which takes longer, and keep what is faster. ``progress`` hears how many candidates are done, and
-    of how many.
+    With ``auto`` one more set, of this name, has annotations that are found for each mesh (`shardc.auto`), in
+    `Outcome.annotations`; such candidates are partitioned for the machine.
+
+    All others are partitioned for the fewest bytes; the ``refine`` best ones per number of devices are then partitioned
+    for the machine too, which takes longer, and keep what is faster. ``progress`` hears how many candidates are done,
+    and of how many.
 
     ``jobs`` processes work side by side (0: one per core); or with ``dask`` the workers of the cluster whose scheduler
     has that address; or with ``mpi`` the ranks of this job but 0, all of which call this together and get the result.
@@ -78,12 +82,13 @@ def sweep(
             raise InputError(f"{what}={number}", fix=f"give {least} or more")
     load_machine(str(machine))  # unknown machines are told before anything else
     weak, programs = _programs(program, counts, None if mesh is None else as_mesh(mesh))
+    chosen = sets if isinstance(sets, SetFile) else sets_of(sets)
     planned = plan(
         [p.facts for p in programs],
         counts=counts,
         weak=weak,
         settings=SweepSettings(str(machine), mapping, uneven, ignore_memory),
-        sets=with_text_specs(sets if isinstance(sets, SetFile) else sets_of(sets)),
+        sets=with_text_specs(with_auto(chosen) if auto else chosen),
         axes=axes,
         meshes=meshes,
         limit=limit,

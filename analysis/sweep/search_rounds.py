@@ -45,7 +45,7 @@ class Group:
 
     def candidate(self, mesh: Sizes) -> SweepCandidate:
         sizes = dict(zip(self.axes, mesh, strict=True))
-        return SweepCandidate(self.devices, sizes, self.set.name, self.set.specs, self.source)
+        return SweepCandidate(self.devices, sizes, self.set.name, self.set.specs, self.source, self.set.auto)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class SearchRounds:
         """The fastest by number of devices."""
         every: dict[int, list[tuple[float, int, Sizes, Group]]] = {}
         for k, g in enumerate(self.groups):
-            runs = ((o.step_seconds, k, mesh, g) for mesh, o in g.found.items() if o.runs)
+            runs = ((o.step_seconds, k, mesh, g) for mesh, o in g.found.items() if o.runs and not g.set.auto)
             every.setdefault(g.devices, []).extend(runs)
         return [(g, mesh) for rows in every.values() for _, _, mesh, g in sorted(rows, key=_order)[: self.refine]]
 

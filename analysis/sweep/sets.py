@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +29,30 @@ from shardc.analysis.sweep.meshes import Limit, parse_limit
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.sharding.notations.annotate import read_toml, spec_text
 
-__all__ = ["AnnotationSet", "SetFile", "join_files", "need_own_names", "read_sets", "sets_of"]
+__all__ = ["AnnotationSet", "SetFile", "join_files", "need_own_names", "read_sets", "sets_of", "with_auto"]
 
 _TABLES = ("annotate", "axes", "mesh", "sets")
 
 
 @dataclass(frozen=True)
 class AnnotationSet:
-    """Annotations (specs by name or glob) that are tried together, and the sizes that axes may have then."""
+    """Annotations (specs by name or glob) that are tried together, and the sizes that axes may have then. With ``auto``
+    more are found for each mesh."""
 
     name: str
     specs: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    auto: bool = False
 
 
 @dataclass(frozen=True)
 class SetFile:
-    """The sets of a file; ``axes`` are the mesh's names, for a program that has none."""
+    """The sets of a file; ``axes`` are the mesh's names, for a program that has none, ``common`` the annotations of
+    every set."""
 
     sets: tuple[AnnotationSet, ...]
     axes: tuple[str, ...] = ()
+    common: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_sets(path: str | Path) -> SetFile:
@@ -63,7 +67,7 @@ def read_sets(path: str | Path) -> SetFile:
     mesh, sets = _table(data.get("mesh", {}), "mesh", where), _table(data.get("sets", {}), "sets", where)
     found = [_set(name, table, specs, limits, where) for name, table in sets.items()]
     axes = tuple(dict.fromkeys([*mesh, *limits, *(axis for s in found for axis in s.limits)]))
-    return SetFile(tuple(found) or (AnnotationSet(Path(path).stem, specs, limits),), axes)
+    return SetFile(tuple(found) or (AnnotationSet(Path(path).stem, specs, limits),), axes, specs)
 
 
 def _set(
@@ -111,11 +115,20 @@ def sets_of(given: object) -> SetFile:
     return SetFile(tuple(AnnotationSet(str(name), dict(specs)) for name, specs in given.items()))
 
 
+def with_auto(found: SetFile) -> SetFile:
+    """The sets, and one more whose annotations are found beside those that all have; that alone where the others
+    annotate nothing. Raises `AnnotationError` where another one has its name."""
+    others = tuple(s for s in found.sets if s.specs or s.limits)
+    need_own_names([*(s.name for s in others), "auto"], "--auto")
+    return replace(found, sets=(*others, AnnotationSet("auto", found.common, auto=True)))
+
+
 def join_files(files: Sequence[SetFile]) -> SetFile:
     """Several files' sets together; `AnnotationError` where two have the same name."""
     need_own_names([s.name for f in files for s in f.sets], "--over")
     axes = tuple(dict.fromkeys(axis for f in files for axis in f.axes))
-    return SetFile(tuple(s for f in files for s in f.sets) or sets_of(None).sets, axes)
+    common = {n: x for n, x in files[0].common.items() if all(f.common.get(n) == x for f in files)} if files else {}
+    return SetFile(tuple(s for f in files for s in f.sets) or sets_of(None).sets, axes, common)
 
 
 def need_own_names(names: Sequence[str], where: str) -> None:

@@ -63,6 +63,7 @@ def sweep(
     refine: Annotated[
         int, typer.Option("--refine", min=0, help="So many of the best are partitioned for the machine, too.")
     ] = 2,
+    auto: Annotated[bool, typer.Option("--auto", help="Also find annotations for every mesh, as shardc auto.")] = False,
     uneven: Annotated[bool, typer.Option("--uneven", help="Also try what does not divide evenly (padded).")] = False,
     ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Rank what is larger than memory.")] = False,
     dask: DaskOption = "",
@@ -89,12 +90,14 @@ def sweep(
     wanted = parse_mesh(mesh)
     if server and dask:
         raise InputError("--server and --dask together", fix="give one of them")
+    if server and auto:
+        raise InputError("--server and --auto together", fix="leave out --server: annotations are found here")
     if pictures is not None:
         from shardc.analysis.figures import make_folder
 
         make_folder(pictures)
-    with source(view, server, asked=not (dask or mpi), status=False) as here, _progress(view) as progress:
-        result = _run(here, files, dask=dask, mpi=mpi, jobs=jobs)(
+    with source(view, server, asked=not (dask or mpi or auto), status=False) as here, _progress(view) as progress:
+        result = _run(here, files, dask=dask, mpi=mpi, jobs=jobs, auto=auto)(
             devices=_counts(here, devices, files, wanted),
             machine=machine,
             mesh=wanted,
@@ -142,7 +145,7 @@ def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
     found = join_files([read_sets(f) for f in files])
     given = dict(parse_annotation(a) for a in annotate or ())
     sets = tuple(replace(s, specs={**s.specs, **given}) for s in found.sets)
-    return "mesh" in words, SetFile(sets, found.axes)
+    return "mesh" in words, SetFile(sets, found.axes, {**found.common, **given})
 
 
 def _counts(here: ProgramOpener, devices: str, files: Sequence[Path], mesh: Any) -> tuple[int, ...]:

@@ -131,6 +131,22 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
         assert capsys.readouterr().err.count("error:") == 1
 
 
+def test_a_sweep_finds_annotations_for_each_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They beat the batch alone, which is another set; what is told of them is what they come to."""
+    step, sets = tmp_path / "step.hlo", tmp_path / "sets.toml"
+    step.write_text(shardc.trace(layer, array(512, 128), array(128, 512), array(512, 128)).as_text())
+    sets.write_text('[axes]\ndata = "1.."\nmodel = "1.."\n[sets.weights.annotate]\n"w" = "data,model"\n')
+    over = ["--over", f"mesh,{sets}", "--auto", "--refine", "1"]
+    assert main(["sweep", str(step), "--machine", MACHINE, "--devices", "2,4", *over, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    for count, best in told["best"].items():
+        assert best["set"] == "auto", count
+        again = shardc.load(step).annotate(best["annotations"], mesh=best["mesh"]).partition(machine=MACHINE)
+        assert again.simulate(MACHINE).step_seconds == best["step_seconds"]
+    assert {c["set"] for c in told["candidates"]} == {"auto", "weights"}
+    assert main(["sweep", str(step), "--machine", MACHINE, "--devices", "2", "--auto", "--server", "http://x"]) == 2
+
+
 @pytest.fixture(scope="module")
 def pasted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FoundPlan]:
     """A folder with the model, which has the constraints of the plan beside it."""
