@@ -20,6 +20,7 @@ import functional_scale
 import numpy_chains
 import overlap
 import partitioning
+import partitioning_plans
 import phases
 import plan_order
 import propagation
@@ -134,6 +135,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "propagation": _propagation,
     "partitioning": partitioning.section,
     "plan-order": plan_order.section,
+    "partitioning-plans": partitioning_plans.section,
     "published": published.section,
     "validity": _validity,
     "simulate": _simulate,

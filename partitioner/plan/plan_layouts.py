@@ -67,7 +67,7 @@ class LayoutQuestion:
         options = self.problem.options(choice)
         table, chosen = self.context.table, dict[Instruction, tuple[Sharding, ...]]()
         for node in self.graph.nodes:
-            if not node.free and node.results:
+            if node in self.graph.rows and node.results:
                 layouts = [self._settled(w, choice, options[node].results[w.slot], options) for w in node.results]
                 chosen[node.op] = tuple(map(table.to_sharding, layouts))
         for op, nodes in self.graph.borders.items():

@@ -60,13 +60,13 @@ PlanOption = Annotated[
     str,
     typer.Option(
         "--plan",
-        metavar="propagated|global",
-        help="Layouts inside of the program as propagated, or chosen for all of it at once.",
+        metavar="propagated|auto|global",
+        help="Layouts inside of the program as propagated, or chosen for all of it at once; auto: within a budget.",
     ),
 ]
 PlanMemoryOption = Annotated[
     str,
-    typer.Option("--memory", metavar="SIZE", help="What a global plan may take on a device, such as 40GiB."),
+    typer.Option("--memory", metavar="SIZE", help="What a plan may take on a device, such as 40GiB."),
 ]
 
 

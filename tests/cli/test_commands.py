@@ -290,6 +290,24 @@ def test_explain_draws_a_plan(mlp: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert capsys.readouterr().err.startswith("error: "), wrong
 
 
+@pytest.mark.parametrize("command", ["partition", "run", "bench --steps 1 --warmup 0", "simulate --machine h100-dgx"])
+def test_commands_take_plans(mlp: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *more = command.split()
+    for word in ("auto", "global"):
+        assert main([first, mlp, *more, "--plan", word, "--memory", "1GiB"]) == 0, word
+    capsys.readouterr()
+    assert main([first, mlp, *more, "--plan", "best"]) == 2
+    assert "use one of propagated, auto, global" in capsys.readouterr().err
+    assert main([first, mlp, *more, "--memory", "1GiB"]) == 2
+    assert "memory is for a plan" in capsys.readouterr().err
+
+
+def test_compile_takes_a_plan(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", mlp, "-o", str(tmp_path / "step"), "--plan", "auto"]) == 0
+    assert main(["compile", mlp, "-o", str(tmp_path / "step"), "--plan", "best"]) == 2
+    assert "plan is 'best'" in capsys.readouterr().err
+
+
 def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.toml"
     other.write_text('[annotate]\nx = "None,None"\n')

@@ -25,6 +25,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.passes import run_pipeline
 from shardc.hlo.text.printer import print_module
+from shardc.hlo.verify import verify
 from shardc.partitioner.options import PLANS, PartitionOptions
 from shardc.partitioner.partition import OPENING, partition
 from shardc.partitioner.plan.choose_plan import choose_plan
@@ -161,3 +162,19 @@ def test_machines_have_plans_within_a_budget() -> None:
     module = training_module()
     before, after = (partition(module, machine=machine, options=o) for o in (None, AUTO))
     assert judged(module, after, machine).cost <= judged(module, before, machine).cost
+
+
+def test_a_loop_in_a_computation_that_runs_twice_lies_as_it_did() -> None:
+    """Only loops that are called once are decided; random numbers are drawn in one of another kind."""
+    mesh = Mesh({"x": 2, "y": 4})
+
+    def draw(s: jax.Array, key: jax.Array) -> jax.Array:
+        for k in (0, 1):
+            s = jax.numpy.roll(s, 1, 0) * jax.random.uniform(jax.random.fold_in(key, k), s.shape)
+        return s
+
+    key = jax.ShapeDtypeStruct((2,), np.uint32)
+    step = jax.jit(lambda s, key: jax.lax.fori_loop(0, 3, lambda _, s: draw(s, key), s))
+    module = propagate(module_from_jax(step, array(mesh, (32, 32), "x", "y"), key).module).module
+    planned = partition(module, options=PartitionOptions(plan="global"), judge=lambda local: Judgement((0.0, 0.0), 1.0))
+    verify(planned)

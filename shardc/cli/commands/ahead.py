@@ -17,6 +17,7 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
+from shardc.cli.schedule_options import PlanMemoryOption, PlanOption, plan_terms
 from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
 
@@ -60,6 +61,8 @@ def compile_program(
     library: LibrariesOption = None,
     mpi: MpiOption = False,
     tune: TuneOption = 0.0,
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -78,13 +81,14 @@ def compile_program(
 
     view = View(json, verbose, quiet)
     check_target(target)
+    planned = plan_terms(plan, memory)
     processors = {"--target-cpu": target_cpu != "native", "--target-os": target_os, "--link": link, "--mpi": mpi}
     beside = [option for option, is_given in processors.items() if is_given]
     if target != "cpu" and beside:
         raise InputError(f"{beside[0]} is for processors", where=f"--target {target}", fix="leave it out")
     with source(view, server) as here:
         given = here.open(file, mesh, annotate, annotations)
-        partitioned = (given.tuned(tune) if tune else given).partition()
+        partitioned = (given.tuned(tune) if tune else given).partition(**planned)
         if target != "cpu":
             _for_gpus(view, partitioned, target, output, name)
             return

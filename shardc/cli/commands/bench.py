@@ -31,6 +31,8 @@ from shardc.cli.schedule_options import (
     MachineOption,
     OverlapOption,
     PipelinedOption,
+    PlanMemoryOption,
+    PlanOption,
     ProfileInOption,
     Scheduling,
     WindowedOption,
@@ -71,6 +73,8 @@ def bench(
     overlap: OverlapOption = "",
     windowed_einsum: WindowedOption = "auto",
     pipelined_loops: PipelinedOption = "auto",
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     profile_in: ProfileInOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
@@ -93,7 +97,7 @@ def bench(
         absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile, absolute(trace), absolute(profile_out)
     )
     program = (file, mesh, annotate, annotations)
-    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     view = View(json, verbose, quiet)
     job = job_options(hosts, hostfile, bind, prefix=False, words=option)
     execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling, job=job)

@@ -16,7 +16,14 @@ from shardc.cli.options import (
     QuietOption,
     VerboseOption,
 )
-from shardc.cli.schedule_options import MachineOption, PipelinedOption, WindowedOption
+from shardc.cli.schedule_options import (
+    MachineOption,
+    PipelinedOption,
+    PlanMemoryOption,
+    PlanOption,
+    WindowedOption,
+    plan_terms,
+)
 from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
 
@@ -38,6 +45,8 @@ def partition(
     windowed_einsum: WindowedOption = "auto",
     pipelined_loops: PipelinedOption = "auto",
     decompose_rings: RingsOption = False,
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -55,6 +64,7 @@ def partition(
     from shardc.launcher.run.output_files import check_writable, write_text
 
     view = View(json, verbose, quiet)
+    planned = plan_terms(plan, memory)
     check_writable(output)
     check_writable(report)
     with source(view, server) as here:
@@ -63,6 +73,7 @@ def partition(
             windowed_einsum=windowed_einsum,
             pipelined_loops=pipelined_loops,
             decomposed_rings=decompose_rings,
+            **planned,
         )
         facts = partitioned.report()
         text = partitioned.as_text() if output is not None or not (json or report) else ""

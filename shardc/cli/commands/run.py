@@ -28,7 +28,14 @@ from shardc.cli.options import (
     VerboseOption,
     open_program,
 )
-from shardc.cli.schedule_options import MachineOption, OverlapOption, ProfileInOption, Scheduling
+from shardc.cli.schedule_options import (
+    MachineOption,
+    OverlapOption,
+    PlanMemoryOption,
+    PlanOption,
+    ProfileInOption,
+    Scheduling,
+)
 from shardc.cli.view import View, bytes_text, seconds_text
 
 __all__ = [
@@ -67,6 +74,8 @@ def run(
     machine: MachineOption = "",
     overlap: OverlapOption = "",
     profile_in: ProfileInOption = None,
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -83,7 +92,7 @@ def run(
     task = RunTask(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
     job = job_options(hosts, hostfile, bind, prefix, option)
-    scheduling = Scheduling(machine, overlap, profile_in)
+    scheduling = Scheduling(machine, overlap, profile_in, plan=plan, memory=memory)
     execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune, job=job, scheduling=scheduling)
 
 

@@ -18,7 +18,15 @@ from shardc.cli.options import (
     annotated,
     given_annotations,
 )
-from shardc.cli.schedule_options import OverlapOption, PipelinedOption, ProfileInOption, Scheduling, WindowedOption
+from shardc.cli.schedule_options import (
+    OverlapOption,
+    PipelinedOption,
+    PlanMemoryOption,
+    PlanOption,
+    ProfileInOption,
+    Scheduling,
+    WindowedOption,
+)
 from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
@@ -66,6 +74,8 @@ def simulate(
     profile_in: ProfileInOption = None,
     windowed_einsum: WindowedOption = "auto",
     pipelined_loops: PipelinedOption = "auto",
+    plan: PlanOption = "",
+    memory: PlanMemoryOption = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -82,7 +92,7 @@ def simulate(
 
     view = View(json, verbose, quiet)
     check_writable(trace)
-    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops)
+    scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     given = given_annotations(mesh, annotate, annotations)
     with source(view, server) as here:
         found = _simulated(here, file, scheduling, given, mapping=map_axes or None, ignore_memory=ignore_memory)
