@@ -22,7 +22,7 @@ def describe_excess(question: LayoutQuestion, answer: ChosenOptions, memory: flo
     nodes, given = question.graph.nodes, question.memory.given
     what = f"no plan is found within {bytes_text(memory)} of memory per device: the nearest takes {bytes_text(peak)}, "
     what += f"{bytes_text(peak - memory)} too many"
-    least = _least_peak(question)
+    least = min(_least_peak(question), peak)  # the model may know less of reuse than what was carried out
     if least > memory:
         what += f"; {bytes_text(least - memory)} too many are needed by any, by the model"
     heaviest = heaviest_values(question, answer.choice, place, name_variables(question))
