@@ -18,6 +18,7 @@ from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Tex
 
 __all__ = [
     "ORDERS",
+    "AutoOrder",
     "CompileOrder",
     "Cpu",
     "ExplainOrder",
@@ -195,6 +196,21 @@ class ReportOrder(Order):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AutoOrder(Order):
+    """The annotations with which a step is shortest, besides those that the order and the program have. Makes
+    ``plan.json``, ``plan.py`` (JAX code), ``plan.toml`` and the files of a partition order; needs a machine.
+
+    With ``devices`` (0: none) all meshes of so many are weighed, over the mesh's axes. ``memory``: bytes per device (0:
+    the machine's). Of arguments and results only those that ``keep`` names stay annotated (None: all).
+    """
+
+    kind: Literal["auto"] = "auto"
+    devices: Annotated[int, Between(0, 2**24)] = 0
+    memory: Annotated[float, Between(0.0, 1e18)] = 0.0
+    keep: Annotated[tuple[Line, ...], Most(1000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSet:
     """A named set of annotations, and limits for the sizes of its axes."""
 
@@ -236,6 +252,7 @@ ORDERS: Mapping[str, type[Order]] = {
     "simulate": SimulateOrder,
     "explain": ExplainOrder,
     "report": ReportOrder,
+    "auto": AutoOrder,
     "sweep": SweepOrder,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +99,27 @@ class Client(Requests):
     def report(self, program: Given, path: str | Path, *, machine: str | Path | None = None, **options: Any) -> None:
         """Write one HTML page about a program; ``options`` are those of `Partitioned.write_report`."""
         self.program(program).partition(machine=machine).write_report(path, machine=machine, **options)
+
+    def auto(
+        self,
+        program: Given,
+        *,
+        machine: str | Path,
+        devices: int | None = None,
+        mesh: Any = None,
+        memory: float | None = None,
+        keep: str | Iterable[str] | None = None,
+    ) -> dict[str, Any]:
+        """The annotations that `shardc.auto` finds, as its plan's ``to_dict`` has them: ``specs``, ``jax`` (code),
+        ``toml``, ``step_seconds``. With ``devices`` only the axes of a ``mesh`` count."""
+        from shardc.service.client.terms import machine_terms
+        from shardc.service.orders import AutoOrder
+
+        given = self.program(program) if mesh is None else self.program(program).annotate(mesh=mesh)
+        names = None if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
+        terms = {"devices": devices or 0, "memory": float(memory or 0), "keep": names, **machine_terms(machine)}
+        found: dict[str, Any] = given.carry_out(given.order(AutoOrder, **terms)).json("plan.json")
+        return found
 
     def sweep(self, program: Given | Sequence[Given], **options: Any) -> SweepResult:
         """Meshes and annotations ranked by predicted time; ``options`` are those of `shardc.sweep`."""

@@ -24,6 +24,7 @@ SCRIPTS = (
     "examples.js",
     "program.js",
     "remedies.js",
+    "plans.js",
     "variant.js",
     "link.js",
     "compare.js",

@@ -71,7 +71,7 @@ function begin(program, start) {
 }
 
 function addCard(label, { mesh, annotations }) {
-  const buttons = label === 'A' ? [['Change an annotation', branch], ['Look for remedies', (card) => card.advise()]] : [['Keep only B', keep], ['Remove B', drop]];
+  const buttons = label === 'A' ? [['Change an annotation', branch], ['Look for remedies', (card) => card.advise()], ['Find annotations', (card) => card.find()]] : [['Keep only B', keep], ['Remove B', drop]];
   const handlers = { starting: () => label === 'B' && !cards[0].fresh() && cards[0].start(), done: update, take: tryOut, buttons };
   const card = variantCard({ label, mesh, annotations }, current, () => machine.value, handlers);
   cards.push(card);
@@ -86,10 +86,10 @@ function branch(from) {
   update();
 }
 
-// B is A with some annotations changed, compared at once.
-function tryOut(card, changes) {
+// B is A with some annotations changed, over another mesh if one is given, compared at once.
+function tryOut(card, changes, mesh = card.variant.mesh) {
   if (cards.length > 1) cards.pop().end();
-  const { mesh, annotations } = card.variant;
+  const { annotations } = card.variant;
   const tried = addCard('B', { mesh, annotations: withChanges(annotations, changes) });
   update();
   tried.focus();

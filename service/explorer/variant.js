@@ -1,7 +1,7 @@
 // A variant: a mesh and annotations in a form, the job that makes its report, and what came of it.
 
 // `given` is { label, mesh, annotations }, `machine()` what all variants share. Handlers: `starting()` before a report is
-// made and `done()` after, `take(card, changes)` for a remedy to be tried, and `buttons`, more of them for the card.
+// made and `done()` after, `take(card, changes, mesh)` for annotations to be tried, and `buttons`, more of them for the card.
 function variantCard(given, program, machine, handlers) {
   const variant = { ...given, mesh: given.mesh.map((row) => [...row]), annotations: given.annotations.map((row) => ({ ...row })), result: null, made: '' };
   const status = el('p', { class: 'quiet', role: 'status' });
@@ -105,6 +105,26 @@ function variantCard(given, program, machine, handlers) {
     });
   }
 
+  // Over the mesh of the form, or over any of so many `devices`.
+  function find(devices = 0) {
+    if (!complete()) return;
+    const asked = order();
+    if (!asked.machine) {
+      faults.replaceChildren(el('p', { class: 'problem', role: 'alert' }, 'Annotations are found for the shortest step on a machine: choose one above.'));
+      return;
+    }
+    doing(`annotations ${devices} ${JSON.stringify(asked)}`, async (show, signal) => {
+      const wanted = devices ? { ...asked, devices } : asked;
+      const view = await lookForAnnotations(wanted, show, signal, program.bytes, (changes, rows) => handlers.take(api, changes, rows), find);
+      return () => {
+        advice.replaceChildren(view);
+        advised = JSON.stringify(asked);
+        status.textContent = 'found annotations';
+        edited();
+      };
+    });
+  }
+
   function end() {
     if (work) work.abort();
     work = null;
@@ -113,7 +133,7 @@ function variantCard(given, program, machine, handlers) {
   }
 
   const fresh = () => variant.result !== null && JSON.stringify(order()) === variant.made;
-  const api = { variant, element: form, start, advise, end, edited, fresh, focus: annotations.focus };
+  const api = { variant, element: form, start, advise, find, end, edited, fresh, focus: annotations.focus };
   edited();
   return api;
 }

@@ -22,6 +22,7 @@ from shardc.hlo.errors import ShardcError
 from shardc.hlo.version import VERSION
 from shardc.launcher.executors.tasks import Progress
 from shardc.service.orders import (
+    AutoOrder,
     CompileOrder,
     ExplainOrder,
     InspectOrder,
@@ -34,6 +35,7 @@ from shardc.service.orders import (
 )
 from shardc.service.workers.compile_program import compile_program, partition_program
 from shardc.service.workers.explain_program import explain_program
+from shardc.service.workers.find_annotations import find_annotations
 from shardc.service.workers.inspect_program import inspect_program
 from shardc.service.workers.package import ORDER_FILE, pack, program_file, unpack
 from shardc.service.workers.pieces import PART_FILE, PIECES_FILE, OrderPart, Spent, WantedPieces
@@ -62,6 +64,7 @@ _WAYS: Mapping[type[Order], Callable[[Workbench, Any], dict[str, bytes] | Wanted
         SimulateOrder: simulate_program,
         ReportOrder: report_program,
         ExplainOrder: explain_program,
+        AutoOrder: find_annotations,
         SweepOrder: _sweep_program,
     }
 )

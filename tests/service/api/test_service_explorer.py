@@ -218,6 +218,54 @@ def test_a_remedy_is_tried(tab: Tab, service: Service) -> None:
     assert strange(tab, service) == []
 
 
+LARGE = """HloModule large
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[16384,8192]{1,0} parameter(0), metadata={op_name="x"}
+  w1 = f32[8192,32768]{1,0} parameter(1), metadata={op_name="w1"}
+  w2 = f32[32768,8192]{1,0} parameter(2), metadata={op_name="w2"}
+  h = f32[16384,32768]{1,0} dot(x, w1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[16384,32768]{1,0} tanh(h), metadata={op_name="jit(f)/tanh" source_file="layer.py" source_line=7}
+  o = f32[16384,8192]{1,0} dot(t, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  ROOT loss = f32[] reduce(o, zero), dimensions={0,1}, to_apply=sum
+}
+"""
+
+
+def test_annotations_are_found_and_tried(tab: Tab, service: Service) -> None:
+    take_text(tab, LARGE)
+    tab.wait("document.querySelector('.variant') !== null")
+    choose_machine(tab, "")
+    press_button(tab, "Find annotations")
+    assert text(tab, ".variant .problem") == (
+        "Annotations are found for the shortest step on a machine: choose one above."
+    )
+    choose_machine(tab, "h100-dgx")
+    press_button(tab, "Find annotations")
+    tab.wait("document.querySelector('.found') !== null || document.querySelector('.problem') !== null")
+    assert text(tab, ".found p").startswith("Over data=2, model=2 a step takes ")
+    found = tab.eval("[...document.querySelectorAll('.found tbody tr')].map((r) => r.cells[1].innerText)")
+    assert found and all("data" in spec or "model" in spec for spec in found)
+    assert "NamedSharding" in tab.eval("document.querySelector('.found pre').textContent")
+    assert tab.eval("document.querySelectorAll('.found pre')[1].textContent").startswith("[mesh]\ndata = 2")
+    press_button(tab, "Find over other meshes of 4 devices")
+    tab.wait("document.querySelectorAll('.found details').length === 3 || document.querySelector('.problem') !== null")
+    assert text(tab, ".found summary") == "3 meshes weighed"
+    press_button(tab, "Try these annotations")
+    make(tab, 2)
+    written = "[...document.querySelectorAll('.variant')[1].querySelectorAll('.spec')].map((e) => e.value)"
+    assert len(tab.eval(written)) >= 1
+    assert text(tab, ".figures tbody tr:first-child td:last-child").startswith("−"), "the step is shorter, as was told"
+    assert strange(tab, service) == []
+
+
 def test_two_variants_without_a_machine(tab: Tab) -> None:
     take_example(tab)
     choose_machine(tab, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import shardc
 from shardc import Mesh
+from shardc.analysis.auto.auto import auto
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.text.printer import print_module
 from shardc.service.client.client import connect
@@ -98,6 +100,16 @@ def test_names_and_mesh_are_those_that_the_program_has(service: FakeService, tmp
             mesh = Mesh({"data": 2})
             assert there.annotate(mesh=mesh).mesh == here.annotate(mesh=mesh).mesh == mesh
     assert set(service.made) == {"InspectOrder"}
+
+
+def test_annotations_are_found_there_as_here(service: FakeService, mlp: str) -> None:
+    here = shardc.load(mlp).annotate(mesh=MESH)
+    with connect(service.url) as client:
+        there = client.auto(mlp, machine="h100-dgx", mesh=MESH, keep="x")
+        assert there == json.loads(json.dumps(auto(here, machine="h100-dgx", keep="x").to_dict()))
+        wider = client.auto(mlp, machine="h100-dgx", devices=8, memory=1e9)
+        assert len(wider["meshes"]) > 1 and wider["memory_bytes"] == 1e9
+    assert service.made == {"AutoOrder": 2}
 
 
 def test_custom_calls_of_ones_own_are_refused(service: FakeService, mlp: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shardc.analysis.auto.auto import auto
 from shardc.analysis.explain.difference import difference
 from shardc.analysis.explain.explanation import Difference, Explanation
 from shardc.analysis.simulate.simulate_program import simulate_program
@@ -26,6 +27,7 @@ from shardc.hlo.errors import AnnotationError, InputError, ParseError, RunError,
 from shardc.hlo.ir.mesh import Mesh
 from shardc.native.llvm.target import named_target
 from shardc.service.orders import (
+    AutoOrder,
     CompileOrder,
     Cpu,
     ExplainOrder,
@@ -226,6 +228,30 @@ def test_explanations_are_the_local_ones() -> None:
     files, _ = _made(ExplainOrder(**_COMMON, other_annotations={"x": "data+model"}))
     other = _program({"x": "data+model"}).partition()
     assert from_json(Difference, files["difference.json"]) == difference(_program().partition(), other)
+
+
+def test_found_annotations_are_the_local_ones() -> None:
+    data = _TEXT.replace("64,", "16384,").replace(",128", ",8192").replace("128,", "8192,").encode()
+    common = {**_COMMON, "program": hashlib.sha256(data).hexdigest(), "annotations": {}}
+    files, facts = _made(AutoOrder(**common, machine="h100-dgx", memory=2e9), data)
+    program = replace(as_stage(load_program(data, "layer.hlo")), config=Config()).annotate(mesh=Mesh(_MESH))
+    local = auto(program, machine="h100-dgx", memory=2e9)
+    assert local.annotations and json.loads(files["plan.json"]) == json.loads(json.dumps(local.to_dict()))
+    assert files["plan.py"].decode() == local.as_jax() and files["plan.toml"].decode() == local.as_toml()
+    assert files["partitioned.hlo"].decode() == local.partitioned.as_text()
+    assert "find annotations" in facts["seconds"]
+    everywhere, _ = _made(AutoOrder(**common, machine="h100-dgx", devices=8), data)
+    assert len(json.loads(everywhere["plan.json"])["meshes"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [({"machine": ""}, "order.machine"), ({"conservative": True}, "order.conservative")],
+)
+def test_annotations_are_found_on_a_machine_for_the_usual_partitioning(fields: dict[str, Any], where: str) -> None:
+    with pytest.raises(InputError) as told:
+        _made(AutoOrder(**{**_COMMON, "machine": "h100-dgx", **fields}))
+    assert told.value.where == where
 
 
 def test_a_sweep_is_the_local_one() -> None:
