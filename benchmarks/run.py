@@ -23,6 +23,7 @@ import partitioning
 import partitioning_plans
 import phases
 import plan_order
+import plan_solving
 import propagation
 import published
 import simulate_scale
@@ -112,6 +113,10 @@ def _validity() -> str:
     return _machine() + validity.summary(found) + "\n" + table(validity.HEAD, validity.rows(found))
 
 
+def _solving() -> str:
+    return _machine() + plan_solving.section()
+
+
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}.\n\n"
@@ -136,6 +141,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "partitioning": partitioning.section,
     "plan-order": plan_order.section,
     "partitioning-plans": partitioning_plans.section,
+    "solving": _solving,
     "published": published.section,
     "validity": _validity,
     "simulate": _simulate,
