@@ -28,6 +28,8 @@ __all__ = ["SolveLimits", "solve_choice"]
 #: Parts of the columns that integer programs may have, one program after the other.
 #: The last one is for problems of which no choice was found that fits.
 _SHARES = (16, 4, 1)
+#: How often the options that a linear program has are chosen anew.
+_PRICINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +129,27 @@ def _close(dual: DualBound, best: Incumbent, limits: SolveLimits) -> float:
 
 
 def _tighten(dual: DualBound, limits: SolveLimits) -> Surplus:
-    """Make the bound better by a linear program of as many columns as there may be; the surpluses over it."""
+    """Make the bound better by linear programs of as many columns as there may be; the surpluses over it."""
     surplus = Surplus.of(dual)
-    program = LinearProgram(dual, surplus, surplus.spread(limits.columns, np.inf))
-    if tighten(program, limits.iterations) is None:
-        return surplus
-    dual.return_to_best()
-    return Surplus.of(dual)
+    for _ in range(_PRICINGS):
+        program = LinearProgram(dual, surplus, surplus.spread(limits.columns, np.inf))
+        value = tighten(program, limits.iterations)
+        if value is None:
+            break
+        multipliers = dual.multipliers
+        dual.return_to_best()
+        if len(program.objective) >= surplus.columns or value - dual.bound <= limits.gap * abs(value):
+            return Surplus.of(dual)
+        # What was left out makes its messages useless; its multipliers are as good.
+        before = dual.bound
+        dual.set_multipliers(multipliers)
+        for _ in range(limits.rounds // _PRICINGS):
+            dual.round()
+        dual.return_to_best()
+        surplus = Surplus.of(dual)
+        if dual.bound <= before:
+            break
+    return surplus
 
 
 def _locate(network: CostNetwork, start: Sequence[int]) -> dict[int, int]:

@@ -64,11 +64,19 @@ class Surplus:
         pairs = {(v, u): _is_near(s, most)[np.ix_(keep[v], keep[u])] for (v, u), s in self.pairs.items()}
         return Near({v: np.flatnonzero(k) for v, k in keep.items()}, pairs)
 
-    def spread(self, columns: int, most: float) -> float:
-        """How far above the bound at most ``columns`` options and pairs lie, no further than ``most``."""
+    @property
+    def columns(self) -> int:
+        """How many options and pairs are allowed at all."""
+        return len(self._every())
+
+    def _every(self) -> Numbers:
         parts = [*self.options.values(), *(s.ravel() for s in self.pairs.values())]
         every: Numbers = np.concatenate([np.zeros(0), *parts])
-        every = every[np.isfinite(every)]
+        return every[np.isfinite(every)]
+
+    def spread(self, columns: int, most: float) -> float:
+        """How far above the bound at most ``columns`` options and pairs lie, no further than ``most``."""
+        every = self._every()
         if len(every) <= columns:
             return most
         return min(most, float(np.partition(every, columns)[columns]))
