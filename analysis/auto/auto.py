@@ -10,6 +10,7 @@ from typing import Any
 
 from shardc.analysis.auto.find_plan import AnnotatedProgram, PlanSearch
 from shardc.analysis.auto.found_plan import FoundPlan, TriedMesh
+from shardc.analysis.simulate.run import largest_values
 from shardc.analysis.sweep.meshes import MeshSearch, Sizes, factorisations
 from shardc.analysis.sweep.workers import over_a_mesh
 from shardc.costs.machines.machine import load_machine
@@ -144,7 +145,8 @@ class _MeshChoice:
         peak = best.simulation.peak_bytes
         return InputError(
             f"no plan was found within {bytes_text(self.memory)} per device: "
-            f"the smallest found takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much",
+            f"the smallest found takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much"
+            f"{largest_values(best.simulation)}",
             where=str(best.program.mesh),
             fix="more devices, fewer annotations to keep, or compute again what is kept for gradients (jax.checkpoint)",
         )

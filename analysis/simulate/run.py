@@ -21,7 +21,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import bytes_text, seconds_text
 
-__all__ = ["need_memory", "simulate"]
+__all__ = ["largest_values", "need_memory", "simulate"]
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -105,17 +105,23 @@ def need_memory(simulation: Simulation) -> None:
     s = simulation
     if s.fits:
         return
-    largest = [
-        f"{b.shape} {b.name}{f' at {PurePath(b.source).name}' if b.source else ''}, {bytes_text(b.nbytes)}"
-        for b in s.memory.at(s.memory.peak)[:_NAMED]
-    ]
-    values = f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
     raise InputError(
         f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
-        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept{values}",
+        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept"
+        f"{largest_values(s)}",
         fix="shard what is large over more axes, take more devices, give arguments away (donate_argnums), compute "
         "again what is kept for gradients (jax.checkpoint); or look at it anyway (--ignore-memory)",
     )
+
+
+def largest_values(simulation: Simulation) -> str:
+    """What takes most memory at the peak, as the end of a sentence; nothing where there is nothing but arguments."""
+    memory = simulation.memory
+    largest = [
+        f"{b.shape} {b.name}{f' at {PurePath(b.source).name}' if b.source else ''}, {bytes_text(b.nbytes)}"
+        for b in memory.at(memory.peak)[:_NAMED]
+    ]
+    return f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
 
 
 def _executed(priced: Priced, tally: Tally) -> tuple[SimulatedWork, ...]:
