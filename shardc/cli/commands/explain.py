@@ -89,7 +89,7 @@ def explain(
         raise InputError("--top, --remedies, --tries and --seconds count from 0", fix="give 0 for none")
     check_writable(picture)
     planned = plan_terms(plan, memory)
-    if picture is not None and plan != "global":
+    if picture is not None and plan in ("", "propagated"):
         raise InputError("there is no plan to draw", where="--picture", fix="--plan global")
     with source(view, server) as here:
         if diff is not None:
