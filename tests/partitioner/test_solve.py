@@ -106,6 +106,20 @@ def test_the_dual_and_the_search_never_claim_too_much(seed: int, rows: bool) -> 
         assert (problem.usage(answer.choice) <= problem.limits).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.booleans(), columns=st.integers(0, 400))
+def test_programs_of_a_part_of_the_options_never_claim_too_much(seed: int, rows: bool, columns: int) -> None:
+    problem = random_problem(seed, 6, 4, rows=rows)
+    expected = least(problem)
+    answer = solve_choice(problem, None, SolveLimits(table=0, columns=columns, rounds=3))
+    if np.isinf(expected):
+        assert answer.choice is None or answer.excess is not None or np.isinf(answer.cost)
+        return
+    assert answer.bound <= expected + 1e-6
+    if answer.excess is None and answer.choice is not None:
+        assert answer.cost >= expected
+
+
 def test_equal_problems_have_equal_answers() -> None:
     for seed in range(20):
         problem = random_problem(seed, 8, 6, rows=True)
