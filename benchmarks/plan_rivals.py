@@ -1,10 +1,10 @@
 """Plans that are found beside plans by hand: what a simulated step takes, within the memory that the hand plan takes.
 
-    python benchmarks/plan_rivals.py [--devices 4,64] [--programs TEXT,TEXT] [--seconds 600] [--log FILE]
+    python benchmarks/plan_rivals.py [--devices 4,64] [--programs TEXT,TEXT] [--seconds 600] [--arguments] [--log FILE]
 
 For every program of `plan_language` and `plan_networks` and every number of devices a process of its own partitions and
-simulates each hand plan, the plan found from nothing in the memory of the fastest hand plan, and the plan found from
-each hand plan's annotations of arguments alone, in that hand plan's memory. Every figure goes to the log, a line of
+simulates each hand plan, the plan found from nothing in the memory of the fastest hand plan, and with --arguments the
+plan found from each hand plan's annotations of arguments alone, in that hand plan's memory. Every figure goes to the log, a line of
 JSON each, as it is there: a program that takes longer than its limit keeps what it had by then.
 """
 
@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -51,12 +51,13 @@ class Figure:
     problem: str = ""
 
 
-def measure(names: list[str], devices: list[int], seconds: float, log: Path) -> None:
+def measure(names: Sequence[str], devices: Sequence[int], seconds: float, log: Path, *, arguments: bool) -> None:
     """All programs whose names have one of ``names`` in them, one process after another, into ``log``."""
     for count in devices:
         for program in PLANS:
             if not names or any(n in program.name for n in names):
                 command = [sys.executable, __file__, "--worker", program.name, str(count), str(log)]
+                command += ["--arguments"] * arguments
                 begun = time.perf_counter()
                 try:
                     code = subprocess.run(command, timeout=seconds, check=False).returncode
@@ -85,9 +86,9 @@ def _write(log: Path, figure: Figure) -> None:
         file.write(json.dumps(asdict(figure)) + "\n")
 
 
-def _work(name: str, devices: int, log: Path) -> None:
+def _work(name: str, devices: int, log: Path, *, arguments: bool) -> None:
     """One program at one size."""
-    for figure in _figures(name, devices):
+    for figure in _figures(name, devices, arguments=arguments):
         _write(log, figure)
         print(
             f"{figure.program:28} {devices:6} {figure.plan:36} {figure.how:20} {figure.step:12.6g} s "
@@ -96,7 +97,7 @@ def _work(name: str, devices: int, log: Path) -> None:
         )
 
 
-def _figures(name: str, devices: int) -> Iterator[Figure]:
+def _figures(name: str, devices: int, *, arguments: bool) -> Iterator[Figure]:
     program: PlanProgram = next(p for p in PLANS if p.name == name)
     size = size_for(devices)
 
@@ -119,7 +120,7 @@ def _figures(name: str, devices: int) -> Iterator[Figure]:
         best = best_by_hand(known)
         yield figure(best.plan, None, FROM_NOTHING, best.peak)
     for plan in program.plans:
-        if not hands[plan.name].problem:
+        if arguments and not hands[plan.name].problem:
             yield figure(plan.name, replace(plan, points={}), FROM_ARGUMENTS, hands[plan.name].peak)
 
 
@@ -128,15 +129,18 @@ def main() -> None:
     parser.add_argument("--devices", default=",".join(map(str, DEVICES)))
     parser.add_argument("--programs", default="")
     parser.add_argument("--seconds", type=float, default=600.0, help="limit for each program at each size")
+    parser.add_argument("--arguments", action="store_true", help="plans from the hand plans' arguments, too")
     parser.add_argument("--log", type=Path, default=Path("plan_rivals.jsonl"))
     parser.add_argument("--worker", nargs=3, metavar=("PROGRAM", "DEVICES", "LOG"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         name, devices, log = options.worker
-        _work(name, int(devices), Path(log))
+        _work(name, int(devices), Path(log), arguments=options.arguments)
         return
     names = [n for n in options.programs.split(",") if n]
-    measure(names, [int(d) for d in options.devices.split(",")], options.seconds, options.log)
+    measure(
+        names, [int(d) for d in options.devices.split(",")], options.seconds, options.log, arguments=options.arguments
+    )
 
 
 if __name__ == "__main__":
