@@ -4,8 +4,8 @@
 
 For every program of `plan_language` and `plan_networks` and every number of devices a process of its own partitions and
 simulates each hand plan, the plan found from nothing in the memory of the fastest hand plan, and with --arguments the
-plan found from each hand plan's annotations of arguments alone, in that hand plan's memory. Every figure goes to the log, a line of
-JSON each, as it is there: a program that takes longer than its limit keeps what it had by then.
+plan found from each hand plan's annotations of arguments alone, in that hand plan's memory. Every figure goes to the
+log, a line of JSON each, as it is there: a program that takes longer than its limit keeps what it had by then.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,15 +22,18 @@ from pathlib import Path
 
 from plan_programs import HandPlan, PlanProgram, planned, size_for
 from plan_set import PLANS
+from tables import table
 
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import ShardcError
 from shardc.partitioner.free_interface import find_free_interface
 
-__all__ = ["Figure", "best_by_hand", "measure", "read_figures"]
+__all__ = ["Figure", "best_by_hand", "measure", "read_figures", "section"]
 
 MACHINE = "h100-dgx"
 DEVICES = (4, 64, 1024, 16384)
+#: Seconds for each program at each size in the documents' table.
+_LIMIT = 70.0
 #: How a program came to its layouts.
 BY_HAND, FROM_ARGUMENTS, FROM_NOTHING = "by hand", "from its arguments", "from nothing"
 
@@ -79,6 +83,32 @@ def best_by_hand(figures: list[Figure]) -> Figure:
     """The fastest hand plan that fits into a device of the machine; where none does, the fastest."""
     room = load_machine(MACHINE).device.memory_bytes
     return min(figures, key=lambda f: (f.peak > room, f.step))
+
+
+def section(log: Path | None = None) -> str:
+    """The table of the documents: of a ``log``, or measured now."""
+    with tempfile.TemporaryDirectory() as folder:
+        if log is None:
+            log = Path(folder, "figures.jsonl")
+            measure((), DEVICES, _LIMIT, log, arguments=False)
+        figures = read_figures(log)
+    rows = [[p.name, *(_cell(figures, p.name, n) for n in DEVICES)] for p in PLANS]
+    return table(("program", *(f"{n:,} devices" for n in DEVICES)), rows)
+
+
+def _cell(figures: list[Figure], name: str, devices: int) -> str:
+    """Step and peak of the plan from nothing over those of the best hand plan, and its name."""
+    mine = [f for f in figures if f.program == name and f.devices == devices]
+    hands = [f for f in mine if f.how == BY_HAND and not f.problem]
+    found = [f for f in mine if f.how == FROM_NOTHING]
+    if not hands:
+        return "not in time" if mine else "not run"
+    if not found:
+        return f"not in time (best by hand: {best_by_hand(hands).plan})"
+    hand, (plan,) = best_by_hand(hands), found
+    if plan.problem:
+        return f"none within the memory of {hand.plan}"
+    return f"{plan.step / hand.step:.2f}x, {plan.peak / hand.peak:.2f}x ({hand.plan})"
 
 
 def _write(log: Path, figure: Figure) -> None:
