@@ -23,11 +23,8 @@ import partitioning
 import partitioning_plans
 import phases
 import plan_order
-<<<<<<< HEAD
 import plan_solving
-=======
 import plan_rivals
->>>>>>> c0af36cd (The table of plans beside plans by hand, and the causes of losses)
 import propagation
 import published
 import simulate_scale
@@ -148,12 +145,9 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "propagation": _propagation,
     "partitioning": partitioning.section,
     "plan-order": plan_order.section,
-<<<<<<< HEAD
     "partitioning-plans": partitioning_plans.section,
     "solving": _solving,
-=======
     "plans": _plans,
->>>>>>> c0af36cd (The table of plans beside plans by hand, and the causes of losses)
     "published": published.section,
     "validity": _validity,
     "simulate": _simulate,
