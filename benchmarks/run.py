@@ -23,8 +23,8 @@ import partitioning
 import partitioning_plans
 import phases
 import plan_order
-import plan_solving
 import plan_rivals
+import plan_solving
 import propagation
 import published
 import simulate_scale
