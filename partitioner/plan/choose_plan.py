@@ -111,11 +111,13 @@ class _PlanSearch:
     def run(self, question: LayoutQuestion, answer: ChosenOptions) -> None:
         """Plans for ``question``, whose ``answer`` without limits is given, within limits of memory that are corrected
         by what each comes to."""
-        limits, cheapest = MemoryLimits(self.room), answer.choice
+        limits, cheapest, unlimited = MemoryLimits(self.room), answer.choice, answer
         for _ in range(self.budget.rounds):
             limit = limits.next
             if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > limit:
                 answer = _solve(question, limit, answer.choice, self.budget)
+            if answer.excess is not None and unlimited.choice not in self.tried:
+                answer = unlimited  # the model says that nothing fits: it may take too much
             if answer.choice is None:
                 raise describe_conflict(question, answer)
             if answer.choice in self.tried:

@@ -15,20 +15,20 @@ _TOLD = 6
 
 
 def describe_excess(question: LayoutQuestion, answer: ChosenOptions, memory: float, peak: float) -> PlanError:
-    """No plan fits into ``memory`` bytes: ``answer`` is the last one tried, ``peak`` the least that one came to."""
+    """No plan was found within ``memory`` bytes: ``answer`` is the last one tried, ``peak`` the least that one came to.
+
+    The model of memory bounds nothing from below: only what arguments take that stay as they are is sure.
+    """
     assert answer.choice is not None
     usage = question.memory.usage(answer.choice)
     place = int(usage.argmax())
     nodes, given = question.graph.nodes, question.memory.given
-    what = f"no plan is found within {bytes_text(memory)} of memory per device: the nearest takes {bytes_text(peak)}, "
+    what = f"no plan was found within {bytes_text(memory)} of memory per device: the nearest takes {bytes_text(peak)}, "
     what += f"{bytes_text(peak - memory)} too many"
-    least = min(_least_peak(question), peak)  # the model may know less of reuse than what was carried out
-    if least > memory:
-        what += f"; {bytes_text(least - memory)} too many are needed by any, by the model"
     heaviest = heaviest_values(question, answer.choice, place, name_variables(question))
     told = [f"{name} {bytes_text(nbytes)}" for name, nbytes in heaviest]
     fixed = [f"{name} {bytes_text(nbytes)}" for name, nbytes in question.given_arguments()[:_TOLD]]
-    what += f"; where it is fullest lie {', '.join(told)}" if told else ""
+    what += f"; where the last one tried is fullest, by the model, lie {', '.join(told)}" if told else ""
     what += (
         f"; arguments that are not the plan's to lay out take {bytes_text(given)}: {', '.join(fixed)}" if fixed else ""
     )
@@ -48,9 +48,3 @@ def describe_conflict(question: LayoutQuestion, answer: ChosenOptions) -> PlanEr
         where=question.module.name,
         fix="take away annotations or constraints of these values",
     )
-
-
-def _least_peak(question: LayoutQuestion) -> float:
-    """What every choice takes at least, where it takes most."""
-    choice = question.as_choice(0.0)
-    return question.memory.given + float(choice.least_usage().max(initial=0.0))

@@ -2,7 +2,7 @@
 
 Places are nodes in program order. A value takes memory from where it is made to where it is read last, a loop's state
 from before the loop to where it is read behind it; what a cluster computes for itself takes none. A common form takes
-the place of the value that it was brought from.
+the place of the value that it was brought from; where a reader runs, the form that it reads counts in place of both.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.plan.layout_problem import LayoutProblem
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
@@ -22,6 +23,9 @@ from shardc.partitioner.strategy.solve.problem import MemoryUse
 __all__ = ["MemorySpans"]
 
 _Bytes = NDArray[np.float64]
+
+#: Families of operations that compute rearrangements of what they read for themselves.
+_FUSING = frozenset(("elementwise", "shape"))
 
 
 @dataclass(slots=True)
@@ -100,28 +104,40 @@ class MemorySpans:
             variable, j = place[producer]
             starts = problem.members[variable][j].starts(wire.slot)
             first = producer.index
-            if producer in self.arguments:
-                self.spans.append((0, self.places - 1, variable, self._bytes(wire, starts)))
         inside = producer is not None and bool(problem.clusters[variable].loop_of)
-        outside = [r for r in wire.readers if r.node is None or place[r.node][0] != variable]
-        if not wire.readers or (inside and not outside):
+        outside = {r.node for r in wire.readers if r.node is not None and place[r.node][0] != variable}
+        if self._is_fused(wire):
+            return
+        free = producer in self.arguments
+        asked = any(r.node is None for r in wire.readers)
+        read = self._add_reads(wire, outside, starts, place)
+        if free:
+            self._span(0, self.places - 1, variable, self._bytes(wire, starts), read)
+        if not wire.readers or (inside and not outside and not asked):
             return
         last, common = self._last(wire), problem.common.get(wire)
-        if producer is not None and producer not in self.arguments and not self._in_place(wire, producer):
+        if producer is not None and not free and not self._in_place(wire, producer):
             carried = producer in self._ends
             end = max(self._ends[producer], *(w.last for w in producer.results)) if carried else last
-            self.spans.append((first, first if common else max(first, end), variable, self._bytes(wire, starts)))
+            self._span(first, first if common else max(first, end), variable, self._bytes(wire, starts), read)
         if common is not None:
             hub, forms = common
-            given = producer is None or producer in self.arguments
-            begin = min(r.at for r in wire.readers) if given else first
+            begin = min(r.at for r in wire.readers) if free or producer is None else first + 1
             nbytes = self._bytes(wire, forms)
-            if producer in self.arguments:
+            if free:
                 nbytes[len(forms) // 2 :] = 0
             elif producer is None:
                 nbytes[[k for k, x in enumerate(forms) if x is wire.given]] = 0
-            self.spans.append((begin, max(begin, last), hub, nbytes))
-        self._add_operands(wire, outside, starts if common is None else common[1], place)
+            self._span(begin, max(begin, last), hub, nbytes, read)
+
+    def _span(self, low: int, high: int, variable: int, nbytes: _Bytes, without: Set[int]) -> None:
+        """From ``low`` to ``high``, less some places."""
+        for place in sorted(p for p in without if low <= p <= high):
+            if low < place:
+                self.spans.append((low, place - 1, variable, nbytes))
+            low = place + 1
+        if low <= high:
+            self.spans.append((low, high, variable, nbytes))
 
     def _in_place(self, wire: Wire, producer: DecisionNode) -> bool:
         """Does it take the memory of what it was made from? The second results of a carry are its first."""
@@ -132,22 +148,40 @@ class MemorySpans:
             return wire.slot > 0 or (own and _same(before, producer))
         return producer.op.opcode == "dynamic-update-slice" and len(producer.operands[0].readers) == 1
 
-    def _add_operands(
+    def _is_fused(self, wire: Wire) -> bool:
+        """Is it a rearrangement that its only reader computes for itself?"""
+        producer, reader = wire.producer, wire.readers[0].node if len(wire.readers) == 1 else None
+        if producer is None or reader is None:
+            return False
+        return OPS[producer.op.opcode].family == "shape" and OPS[reader.op.opcode].family in _FUSING
+
+    def _add_reads(
         self,
         wire: Wire,
-        outside: Sequence[object],
-        forms: Sequence[AxisLayout],
+        readers: Set[DecisionNode],
+        starts: Sequence[AxisLayout],
         place: dict[DecisionNode, tuple[int, int]],
-    ) -> None:
-        """A reader holds what it reads in a form of its own while it runs, as far as that is larger."""
-        least = float(self._bytes(wire, forms).min())
+    ) -> frozenset[int]:
+        """Where a reader runs, what it reads lies in the form that it reads; the places where that is counted.
+
+        Another form that lies beside it is left out there. What is given stays, and only what is more is added.
+        """
+        producer, base = wire.producer, 0.0
+        if producer is None or (wire not in self.problem.common and self._in_place(wire, producer)):
+            base = float(self._bytes(wire, starts).min())
+        found: dict[DecisionNode, list[Sequence[AxisLayout]]] = {}
         for r in wire.readers:
-            if r.node is None or r not in outside or r.node in self._ends:
-                continue
-            k, j = place[r.node]
-            more = np.maximum(self._bytes(wire, self.problem.members[k][j].wants(r.slot)) - least, 0)
-            if more.any():
-                self.spans.append((r.node.index, r.node.index, k, more))
+            if r.node is not None and r.node in readers and r.node not in self._ends:
+                k, j = place[r.node]
+                found.setdefault(r.node, []).append(self.problem.members[k][j].wants(r.slot))
+        for node, wants in found.items():
+            nbytes = np.zeros(len(wants[0]))
+            for number, layouts in enumerate(wants):
+                again = [any(x == y[k] for y in wants[:number]) for k, x in enumerate(layouts)]
+                nbytes += np.where(again, 0, np.maximum(self._bytes(wire, layouts) - base, 0))
+            if nbytes.any():
+                self.spans.append((node.index, node.index, place[node][0], nbytes))
+        return frozenset(n.index for n in found)
 
     def _bytes(self, wire: Wire, layouts: Sequence[AxisLayout]) -> _Bytes:
         local = self.table.local_dims

@@ -66,10 +66,12 @@ class LayoutQuestion:
         """The program with the shardings of a choice."""
         options = self.problem.options(choice)
         table, chosen = self.context.table, dict[Instruction, tuple[Sharding, ...]]()
+        own = {i: i for i in self.module.instructions()}
+        named = {i.name: i for i in own}  # rules may rewrite an instruction, as a roll's concatenation
         for node in self.graph.nodes:
             if node in self.graph.rows and node.results:
                 layouts = [self._settled(w, choice, options[node].results[w.slot], options) for w in node.results]
-                chosen[node.op] = tuple(map(table.to_sharding, layouts))
+                chosen[own.get(node.op) or named[node.op.name]] = tuple(map(table.to_sharding, layouts))
         for op, nodes in self.graph.borders.items():
             chosen[op] = tuple(table.to_sharding(options[n].results[0]) for n in nodes)
         chosen.update(self._interface(options))

@@ -156,8 +156,8 @@ def test_memory_that_nothing_fits_into_is_told() -> None:
     with pytest.raises(PlanError) as raised:
         partition(module, options=PartitionOptions(plan="global", memory=40_000))
     text = str(raised.value)
-    assert "no plan is found within 39.1 KiB of memory per device" in text
-    assert "too many are needed by any" in text
+    assert "no plan was found within 39.1 KiB of memory per device" in text
+    assert "by any" not in text, "the model of memory bounds nothing"
     assert f"arguments that are not the plan's to lay out take {bytes_text(needed)}" in text
     assert "x 16.0 KiB" in text
     assert "leave them to the plan" in text
