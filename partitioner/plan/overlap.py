@@ -7,7 +7,7 @@ what it adds to the gradients may go while the next one does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 
 __all__ = ["BesideMoves", "exposed", "find_overlap"]
 
-#: So many instructions in a row are seen at once.
-_WINDOW = 1500
+#: Bodies of more instructions are not looked into.
+_MOST = 1500
 #: Which part of the arithmetic beside it a move may count on (others want it, too), and of a move what can be hidden.
 _SHARE, _HIDDEN = 0.5, 0.9
 
@@ -77,49 +77,33 @@ def find_overlap(module: Module, nodes: Sequence[DecisionNode]) -> BesideMoves:
             inner = sum(total.get(b, 0.0) * counts.get(b, 0) / times for r, b in called_computations(i) if times)
             weights[k] = seconds.get(i, 0.0) + inner
         total[c] = float(weights.sum())
-        for window, w in _windows(c, weights):
-            repeated = c in loops and len(window) == len(c.instructions)
-            _fill(window, w, repeated, c, beside, before)
+        if c in loops and len(c.instructions) <= _MOST:
+            _fill(c, weights, beside, before)
     return BesideMoves(beside, before)
 
 
-def _windows(c: Computation, weights: NDArray[np.float64]) -> Iterator[tuple[list[Instruction], NDArray[np.float64]]]:
-    instructions = list(c)
-    parts = max(1, math.ceil(len(instructions) / _WINDOW))
-    for own in np.array_split(np.arange(len(instructions)), parts):
-        yield [instructions[k] for k in own], weights[own]
-
-
 def _fill(
-    window: list[Instruction],
+    body: Computation,
     weights: NDArray[np.float64],
-    repeated: bool,
-    c: Computation,
     beside: dict[Instruction, float],
     before: dict[Instruction, float],
 ) -> None:
-    """The figures of one window; where it is ``repeated``, of two runs of it in a row."""
-    n, runs = len(window), 2 if repeated else 1
-    place = {i: k for k, i in enumerate(window)}
-    reach = np.zeros((runs * n, runs * n), dtype=bool)
-    for k in range(runs * n):
+    """The figures of a loop's body, of two runs of it in a row."""
+    window = list(body)
+    n, place = len(window), {i: k for k, i in enumerate(window)}
+    reach = np.eye(2 * n, dtype=bool)
+    for k in range(2 * n):
         i = window[k % n]
-        reach[k, k] = True
         for o in i.operands:
-            if o in place:
-                reach[k] |= reach[place[o] + k - k % n]
-        if k >= n:
-            last = _of_last_run(i, c)
-            if last is not None:
-                reach[k] |= reach[place[last]]
-    both = np.tile(weights, runs)
+            reach[k] |= reach[place[o] + k - k % n]
+        last = _of_last_run(i, body) if k >= n else None
+        if last is not None:
+            reach[k] |= reach[place[last]]
+    both = np.tile(weights, 2)
     total = float(weights.sum())
-    made = reach @ both
-    after = both @ reach
-    free = (runs * total - made - after + both).reshape(runs, n).max(axis=0)
-    late = (runs * total - after).reshape(runs, n).max(axis=0)
-    if not repeated:
-        return
+    made, after = reach @ both, both @ reach
+    free = (2 * total - made - after + both).reshape(2, n).max(axis=0)
+    late = (2 * total - after).reshape(2, n).max(axis=0)
     for k, i in enumerate(window):
         beside[i] = min(total, max(0.0, float(free[k])))
         before[i] = min(total, max(0.0, float(late[k])))
