@@ -24,6 +24,7 @@ import partitioning_plans
 import phases
 import plan_order
 import plan_rivals
+import plan_scan
 import plan_solving
 import propagation
 import published
@@ -147,6 +148,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "plan-order": plan_order.section,
     "partitioning-plans": partitioning_plans.section,
     "solving": _solving,
+    "plan-scan": lambda: table(plan_scan.HEAD, list(plan_scan.rows())),
     "plans": _plans,
     "published": published.section,
     "validity": _validity,

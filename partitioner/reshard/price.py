@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Machine
@@ -12,7 +13,7 @@ from shardc.costs.network.topology import Links
 from shardc.hlo.ir.types import DType
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
-from shardc.partitioner.reshard.moves import Cost, ReshardStep, collectives_of, count_sent_bytes, move_cost
+from shardc.partitioner.reshard.moves import Cost, PadPart, ReshardStep, collectives_of, count_sent_bytes, move_cost
 
 __all__ = ["Bytes", "Price", "Seconds"]
 
@@ -67,6 +68,9 @@ class Seconds:
         for t in collectives_of(self.table, dims, nbytes, step):
             total += t.times * self.collective(t.opcode, t.nbytes, t.atoms)
             count += t.times
+        if isinstance(step.move, PadPart):  # sends nothing, and writes many times what it is made from
+            padded = nbytes * math.prod(self.table.local_dims(step.after, dims))
+            total += 2 * padded / self.machine.device.memory_bandwidth
         return (total, count)
 
     def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
