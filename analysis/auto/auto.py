@@ -57,13 +57,13 @@ def auto(
         print(plan, plan.as_jax())
     """
     name, described = str(machine), load_machine(str(machine))
-    room = float(described.device.memory_bytes if memory is None else memory)
-    if not room > 0:
-        raise InputError(f"memory={memory!r}", fix="give bytes per device")
+    room = described.device.memory_bytes if memory is None else memory
+    if isinstance(room, bool) or not isinstance(room, int | float) or not room > 0:
+        raise InputError(f"memory={memory!r}", fix="give bytes per device, such as memory=40 * 2**30")
     names = None if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
     source = _source(program)
     axes, meshes = _meshes(source, devices, None if mesh is None else as_mesh(mesh))
-    return _MeshChoice(source, name, room, names, axes).run(meshes)
+    return _MeshChoice(source, name, float(room), names, axes).run(meshes)
 
 
 @dataclass(slots=True)

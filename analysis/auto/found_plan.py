@@ -46,7 +46,7 @@ class TriedMesh:
         return (text, seconds_text(self.modelled), seconds_text(self.bound), step, peak, count)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FoundPlan:
     """``program`` has the ``written`` annotations, ``partitioned`` is made of it, ``simulation`` a step of that.
 
@@ -106,7 +106,7 @@ class FoundPlan:
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
         return "\n".join([self.summary, "", *lines, ""])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.as_text()
 
     def to_dict(self) -> dict[str, Any]:

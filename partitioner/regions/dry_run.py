@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shardc.costs.kernels.trips import carried_element, count_executions
+from shardc.costs.ops.contraction import product_rate
 from shardc.costs.ops.op_cost import MOVES
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import OPS
@@ -253,10 +254,12 @@ class DryRun(Body):
         if not self.alone:
             strategies = ()
         shape = next(op.shape.leaves(), None)
-        products = family in ("contraction", "window")
         rate = 0.0
         if counts and shape is not None and shape.is_array:
-            rate = self.context.resharder.price.rate(shape.dtype, products=products)
+            product = shape.dtype.name if family == "window" else None
+            if family == "contraction" or op.opcode == "convolution":
+                product = product_rate(op)
+            rate = self.context.resharder.price.rate(shape.dtype, product)
         heavy = heavy and rate == 0
         node = graph.node(
             op, option, key=key, strategies=strategies, heavy=heavy, counts=counts, times=times, rate=rate

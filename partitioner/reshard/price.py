@@ -44,7 +44,7 @@ class Bytes:
         """Bytes of a device; unknown."""
         return 0.0
 
-    def rate(self, dtype: DType, *, products: bool) -> float:
+    def rate(self, dtype: DType, product: str | None) -> float:
         """Arithmetic takes no bytes."""
         return 0.0
 
@@ -117,12 +117,13 @@ class Seconds:
         """Bytes of a device."""
         return float(self.machine.device.memory_bytes)
 
-    def rate(self, dtype: DType, *, products: bool) -> float:
-        """Seconds per element that is read and written, or per multiplication and addition of ``products``."""
+    def rate(self, dtype: DType, product: str | None) -> float:
+        """Seconds per element that is read and written, or per multiplication and addition of a ``product`` of this
+        rate (`product_rate`)."""
         device = self.machine.device
-        if not products:
+        if product is None:
             return 2 * dtype.nbytes / device.memory_bandwidth
-        return 2 / device.flops.get(dtype.name, min(device.flops.values(), default=device.memory_bandwidth))
+        return 2 / (device.peak(product) or device.memory_bandwidth)
 
     def _parts_of(self, atoms: Atoms) -> tuple[GroupExtent, ...]:
         found = self._parts.get(atoms)

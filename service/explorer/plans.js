@@ -13,7 +13,7 @@ function foundView(plan, take, wider) {
   const told = `Over ${meshText(plan.mesh)} a step takes ${secondsText(plan.step_seconds)} and ${room}; as it is ${secondsText(plan.given.step_seconds)} and ${bytesText(plan.given.peak_bytes)}.`;
   const tryIt = el('button', { type: 'button', on: { click: () => take(changes, mesh) } }, 'Try these annotations');
   const others = plan.meshes.length > 1 || plan.devices < 2 ? null : el('button', { type: 'button', on: { click: () => wider(plan.devices) } }, `Find over other meshes of ${plan.devices.toLocaleString('en')} devices`);
-  return el('div', { class: 'found' }, el('p', {}, told), plan.specs.length ? specTable(plan.specs) : el('p', {}, 'No annotation makes the step shorter.'), el('div', { class: 'tools' }, plan.specs.length ? tryIt : null, others),
+  return el('div', { class: 'found' }, el('p', {}, told), plan.specs.length ? specTable(plan.specs) : el('p', {}, 'No annotations were found that make the step more than 1 % shorter.'), el('div', { class: 'tools' }, plan.specs.length ? tryIt : null, others),
     meshTable(plan.meshes), plan.specs.length ? [codeView('As JAX code', plan.jax), codeView('As a file for --annotations', plan.toml)] : null);
 }
 

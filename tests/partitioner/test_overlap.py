@@ -83,3 +83,15 @@ def test_limits_are_corrected_by_what_plans_come_to() -> None:
     assert 100 < limits.next < 125
     limits.learn(modelled=100.5, found=100.4)
     assert limits.narrow
+
+
+@pytest.mark.parametrize(("precision", "rate"), [(None, "f32_default"), ("highest", "f32")])
+def test_products_are_priced_at_their_precision(precision: str | None, rate: str) -> None:
+    import shardc
+
+    machine = load_machine("h100-dgx")
+    x = jax.ShapeDtypeStruct((64, 64), "float32")
+    program = shardc.from_jax(lambda a, b: jax.numpy.dot(a, b, precision=precision), x, x)
+    module = program.annotate({}, mesh=Mesh({"d": 4})).propagate().module
+    nodes = pose_question(run_pipeline(module, OPENING, Config()), machine).graph.nodes
+    assert [n.rate for n in nodes if n.op.opcode == "dot"] == [2 / machine.device.flops[rate]]

@@ -87,14 +87,14 @@ def auto(
         if found.written.specs:
             view.table("", SPEC_COLUMNS, found.written.as_table())
         else:
-            view.text("No annotation makes the step shorter.")
+            view.text("No annotations were found that shorten the step by more than 1 %. Only even layouts are tried.")
         if len(found.meshes) > 1:
             view.text("")
             view.table("", MESH_COLUMNS, [m.row() for m in found.meshes])
         if output is None:
             view.text(f"\n{found.as_jax()}")
 
-    view.result(found.to_dict() if json else None, show)
     if output is not None:
         found.save(output)
         view.log(f"wrote {output}")
+    view.result(found.to_dict() if json else None, show)

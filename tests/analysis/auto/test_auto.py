@@ -55,6 +55,7 @@ def test_what_is_told_is_what_the_annotations_give(found: FoundPlan, tmp_path: P
     assert read.mesh == found.written.mesh
     again = program().annotate(read.specs).partition(machine=MACHINE)
     assert again.as_text() == found.partitioned.as_text()
+    assert repr(found) == str(found) == found.as_text()
     assert again.simulate(MACHINE).step_seconds == found.simulation.step_seconds
     told = json.loads(json.dumps(found.to_dict()))
     assert told["step_seconds"] == found.simulation.step_seconds

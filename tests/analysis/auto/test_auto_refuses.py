@@ -36,6 +36,7 @@ def product() -> shardc.Program:
         ({"devices": 4, "memory": 0}, ("memory=0", "bytes per device")),
         ({"devices": 4, "memory": -1.0}, ("memory=-1.0", "bytes per device")),
         ({"devices": 4, "memory": float("nan")}, ("memory=nan", "bytes per device")),
+        ({"devices": 4, "memory": "40GiB"}, ("memory='40GiB'", "bytes per device")),
         ({"devices": 4, "machine": "h100-dgxx"}, ("h100-dgxx", "h100-dgx")),
         ({"devices": 4, "machine": "no/such/file.toml"}, ("no/such/file.toml",)),
         ({"devices": 4, "keep": "weights"}, ("weights",)),
