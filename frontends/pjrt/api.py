@@ -11,16 +11,19 @@ import atexit
 import ctypes
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from shardc.frontends.pjrt.abi.functions import FUNCTIONS, MINOR
 from shardc.frontends.pjrt.native.entries import NATIVE, args_of, entry_symbol
 from shardc.frontends.pjrt.native.library import Library
 from shardc.frontends.pjrt.native.records import TextRecord
+from shardc.hlo.errors import EnvironmentProblem
 from shardc.native.lowlevel.records import reference
 
 __all__ = ["Api", "MakeEntry", "build_api", "set_entry"]
@@ -46,8 +49,8 @@ class Api:
 
 #: Between two looks at calls that should end with the process, and until they are told so again.
 _LOOK_SECONDS, _AGAIN_SECONDS = 0.005, 2.0
-#: When an interrupt comes again after a call of Python that it ended.
-_LATER_SECONDS = 0.001
+#: A thread that sleeps at so many looks has nothing to do; it is waited for so long (all of it where none tells).
+_IDLE_LOOKS, _REST_SECONDS = 10, 1.0
 
 #: Functions that cannot be had in Python: jaxlib holds Python's lock while another thread calls them.
 _LACKING = {
@@ -73,7 +76,7 @@ def build_api(
     if unknown:
         raise ValueError(f"no entries for Python's functions: {', '.join(unknown)}")
     keep: list[Any] = []
-    calls = _PythonCalls()
+    calls = _PythonCalls(library)
     atexit.register(calls.end)
     numbers = itertools.count(len(FUNCTIONS))
 
@@ -105,21 +108,50 @@ class _PythonCalls:
     """Threads of the client in functions in Python, such as one that compiles what a user has interrupted.
 
     Python ends such a thread when the process ends, and the client then waits for it for ever; so they are told to
-    return before.
+    return before, and no other begins. ``threads`` has their numbers in Python, and those of the system.
+    ``interrupted``: the user's interrupt ended a call within one that goes on.
     """
 
-    def __init__(self) -> None:
-        self.threads: set[int] = set()
+    def __init__(self, library: Library) -> None:
+        self.threads: dict[int, int] = {}
+        self.interrupted = False
         self._process = os.getpid()
+        self._library = library
+
+    @property
+    def has_ended(self) -> bool:
+        """Does the process end, in another thread than this one?"""
+        return self._library.entry_table.ender not in (0, _thread.get_ident())
 
     def end(self) -> None:
-        told = float("-inf")
-        while os.getpid() == self._process and (others := self.threads - {_thread.get_ident()}):
+        if os.getpid() != self._process:
+            return
+        self._library.entry_table.ender = _thread.get_ident()
+        told, interrupted = float("-inf"), dict[int, int]()
+        while others := self._others():
             if time.monotonic() - told > _AGAIN_SECONDS:
                 told = time.monotonic()
+                interrupted |= others
                 for thread in others:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
             time.sleep(_LOOK_SECONDS)
+        for thread in interrupted.values():
+            _wait_for_rest(thread)
+
+    def _others(self) -> dict[int, int]:
+        """Other threads that are in Python. One that was told may have left without taking itself off the list."""
+        inside = sys._current_frames().keys() - {_thread.get_ident()}
+        return {t: n for t, n in list(self.threads.items()) if t in inside}
+
+
+def _wait_for_rest(thread: int) -> None:
+    """Wait until a thread of the system has nothing to do: behind an interrupted compilation jaxlib drops what it made
+    for it, and takes Python's lock for that."""
+    told, end, looks = Path(f"/proc/self/task/{thread}/stat"), time.monotonic() + _REST_SECONDS, 0
+    while looks < _IDLE_LOOKS and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+        state = told.read_text().rpartition(")")[2].split()[0] if told.exists() else ""
+        looks = looks + 1 if state == "S" else 0
 
 
 def _entry(
@@ -130,18 +162,20 @@ def _entry(
     def call(at: int) -> int:
         thread = _thread.get_ident()
         outermost = thread not in threads
-        threads.add(thread)
+        threads.setdefault(thread, threading.get_native_id())
         try:
+            if calls.has_ended:  # as native code says it to those that come later
+                raise EnvironmentProblem("the Python interpreter is shutting down")
             function(structure.at(at))
         except BaseException as problem:
-            error = library.make_error(problem)
             if isinstance(problem, KeyboardInterrupt):
-                # JAX raises the error; Python the interrupt, once this call is over: ctypes would drop it here.
-                threading.Timer(_LATER_SECONDS, _thread.interrupt_main).start()
-            return error
+                calls.interrupted = True
+            return library.make_error(problem)
         finally:
             if outermost:
-                threads.discard(thread)
+                threads.pop(thread, None)
+                if calls.interrupted:  # ctypes would drop it here
+                    calls.interrupted, library.entry_table.interrupted = False, 1
         return 0
 
     return call

@@ -16,6 +16,7 @@ from shardc.frontends.pjrt.native.records import TextRecord
 from shardc.native.lowlevel.builtins import exported, external, local_array, static, static_text
 from shardc.native.lowlevel.kinds import Count, address, i32, i64, u8, u64
 from shardc.native.lowlevel.records import Record, Span, address_of
+from shardc.native.lowlevel.system import pthread_self
 
 __all__ = ["ENTRIES", "INTERPRETER", "EntryTable", "call_python", "entry_table", "is_interrupted", "refuse_structure"]
 
@@ -38,13 +39,17 @@ INTERPRETER = (
 class EntryTable(Record):
     """By entry: the function in Python, what is said where there is none, and whether it may be left out at the end.
 
-    ``ending`` entries are destructors: when the interpreter ends they do nothing, others fail.
+    ``ending`` entries are destructors: when the interpreter ends they do nothing, others fail. ``ender`` is the thread
+    in which the process ends, once it does (0 before): no other one may begin a call of Python any more. A call that
+    the user's interrupt ended sets ``interrupted``: JAX raises its error, and Python the interrupt, as it goes on.
     """
 
     functions: Annotated[Span[Callable[[address], address] | None], Count(ENTRIES)]
     lacking: Annotated[Span[TextRecord], Count(ENTRIES)]
     older: Annotated[Span[TextRecord], Count(ENTRIES)]
     ending: Annotated[Span[u8], Count(ENTRIES)]
+    ender: address
+    interrupted: i32
 
 
 _TABLE = static(EntryTable, "shardc_pjrt_entries")
@@ -97,6 +102,14 @@ def entry_table() -> address:
     return address_of(_TABLE)
 
 
+def _has_ended() -> bool:
+    """Must this thread stay out of Python? The interpreter, when it ends, ends the threads that wait for its lock, and
+    whoever waits for those waits for ever."""
+    if _is_initialized() == 0 or _is_finalizing() != 0:
+        return True
+    return _TABLE.ender != 0 and _TABLE.ender != pthread_self()
+
+
 @exported("shardc_pjrt_call_python")
 def call_python(number: i64, args: address) -> address:
     """Entry ``number`` in Python, with a structure of PJRT's; an error or null."""
@@ -104,20 +117,23 @@ def call_python(number: i64, args: address) -> address:
     if function is None:
         text = _TABLE.lacking[number]
         return make_error(UNIMPLEMENTED, text.data, text.nbytes)
-    if _is_initialized() == 0 or _is_finalizing() != 0:
+    if _has_ended():
         return 0 if _TABLE.ending[number] != 0 else fail(FAILED_PRECONDITION, _ENDING_TEXT)
     state = _take_gil()
     pending = local_array(64, 3)
     _put_aside(pending, pending.behind(1), pending.behind(2))
     error = function(args)
     _put_back(pending[0], pending[1], pending[2])
+    if _TABLE.interrupted != 0:
+        _TABLE.interrupted = 0
+        _interrupt_again()
     _release_gil(state)
     return error
 
 
 def is_interrupted() -> bool:
     """Has the user interrupted the process, and Python will say so as soon as the caller, its main thread, returns?"""
-    if _is_initialized() == 0 or _is_finalizing() != 0:
+    if _has_ended():
         return False
     state = _take_gil()
     found = _take_interrupt() != 0
