@@ -21,11 +21,9 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.progress import detail
 from shardc.hlo.units import seconds_text
 from shardc.partitioner.free_interface import find_free_interface
-from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
-from shardc.partitioner.strategy.solve.solve import solve_choice
 
 __all__ = ["AnnotatedProgram", "PlanSearch"]
 
@@ -85,7 +83,7 @@ class PlanSearch:
         module = released.program.module
         interface = find_free_interface(module, find_state(module))
         question = pose_question(opened.module, load_machine(machine), interface)
-        best = _solve(question, memory, None)
+        best = question.solve(memory)
         return PlanSearch(program, released, machine, memory, propagated, opened, question, best)
 
     def found(self) -> AnnotatedProgram | None:
@@ -101,7 +99,7 @@ class PlanSearch:
             if made.fits(self.memory):
                 break
             limit = min(limit, self.question.memory.peak(answer.choice)) * self.memory / made.simulation.peak_bytes
-            answer = _solve(self.question, limit, answer.choice)
+            answer = self.question.solve(limit, answer.choice)
         return best
 
     def carry_out(self, choice: Sequence[int]) -> AnnotatedProgram:
@@ -153,12 +151,3 @@ class PlanSearch:
 
 def _without(specs: Sequence[PlanSpec], left_out: Sequence[PlanSpec]) -> list[PlanSpec]:
     return [s for s in specs if all(s is not other for other in left_out)]
-
-
-def _solve(question: LayoutQuestion, limit: float, start: Sequence[int] | None) -> ChosenOptions:
-    """The best choice found within ``limit`` bytes, or the one nearest to them."""
-    merged = merge_equal(question.as_choice(limit))
-    answer = solve_choice(merged.problem, None if start is None else merged.collapse(start))
-    if answer.choice is None:
-        return answer
-    return replace(answer, choice=merged.expand(answer.choice))

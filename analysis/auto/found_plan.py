@@ -14,10 +14,16 @@ from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
-__all__ = ["MESH_COLUMNS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh"]
+__all__ = ["MESH_COLUMNS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh", "check_plan_file"]
 
 SPEC_COLUMNS = ("what", "spec", "why")
 MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations")
+
+
+def check_plan_file(path: str | Path) -> None:
+    """Raise `InputError` for a file that no plan is written into."""
+    if Path(path).suffix not in (".py", ".toml"):
+        raise InputError("a plan is JAX code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,8 @@ class FoundPlan:
     def save(self, path: str | Path) -> None:
         """Write `as_jax` to a ``.py`` file, `as_toml` to a ``.toml`` file. Raises `InputError` for other suffixes and
         for files that cannot be written."""
-        makers = {".py": self.as_jax, ".toml": self.as_toml}
-        maker = makers.get(Path(path).suffix)
-        if maker is None:
-            raise InputError("a plan is JAX code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
-        write_text(Path(path), maker())
+        check_plan_file(path)
+        write_text(Path(path), self.as_jax() if Path(path).suffix == ".py" else self.as_toml())
 
     @property
     def summary(self) -> str:

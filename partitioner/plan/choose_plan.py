@@ -7,8 +7,8 @@ the next plan is made for as much less.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
@@ -18,13 +18,11 @@ from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
-from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
-from shardc.partitioner.strategy.solve.solve import solve_choice
 
 __all__ = ["choose_plan"]
 
@@ -65,13 +63,13 @@ def choose_plan(
     before = judge(first)
     room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory
     whole = question if machine is None else question.unhidden()
-    answer = _solve(whole, math.inf, None, budget)
+    answer = whole.solve(math.inf, limits=budget.limits)
     if before.peak <= room and budget.is_met(answer.bound, _modelled(models(first), machine)):
         return first
     search = _PlanSearch(finish, judge, budget, room, before, first, before)
     search.run(whole, answer)
     if machine is not None and budget.gain is None:
-        search.run(question, _solve(question, math.inf, None, budget))
+        search.run(question, question.solve(math.inf, limits=budget.limits))
     last = search.last
     assert last is not None
     if memory is not None and search.least.peak > memory:
@@ -115,7 +113,7 @@ class _PlanSearch:
         for _ in range(self.budget.rounds):
             limit = limits.next
             if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > limit:
-                answer = _solve(question, limit, answer.choice, self.budget)
+                answer = question.solve(limit, answer.choice, self.budget.limits)
             if answer.excess is not None and unlimited.choice not in self.tried:
                 answer = unlimited  # the model says that nothing fits: it may take too much
             if answer.choice is None:
@@ -141,15 +139,6 @@ def _modelled(found: Judgement, machine: Machine | None) -> float:
     """The cost of a program as problems of layouts have it: where bytes count, arithmetic decides ties."""
     cost, count = found.cost
     return cost if machine is not None else cost + TIE_PER_COLLECTIVE * count + TIE_PER_ITERATION * found.flops / 2
-
-
-def _solve(question: LayoutQuestion, limit: float, start: Sequence[int] | None, budget: PlanBudget) -> ChosenOptions:
-    """The best choice found within ``limit`` bytes, or the one nearest to them; no choice where nothing is allowed."""
-    merged = merge_equal(question.as_choice(limit))
-    answer = solve_choice(merged.problem, None if start is None else merged.collapse(start), budget.limits)
-    if answer.choice is None:
-        return replace(answer, conflict=tuple(merged.classes.index(c) for c in answer.conflict))
-    return replace(answer, choice=merged.expand(answer.choice))
 
 
 def _is_better(found: Judgement, least: Judgement, before: Judgement, room: float) -> bool:

@@ -21,6 +21,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
 from shardc.partitioner.plan.memory_spans import MemorySpans
+from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
 from shardc.partitioner.plan.overlap import find_overlap
 from shardc.partitioner.plan.tie_nodes import tie_nodes
@@ -30,7 +31,8 @@ from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wi
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
-from shardc.partitioner.strategy.solve.problem import ChoiceProblem
+from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions
+from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 
 __all__ = ["LayoutQuestion", "pose_question"]
 
@@ -61,6 +63,17 @@ class LayoutQuestion:
             return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs))
         limits = np.full(memory.places, limit - memory.given)
         return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs), limits, memory.uses())
+
+    def solve(
+        self, limit: float, start: Sequence[int] | None = None, limits: SolveLimits | None = None
+    ) -> ChosenOptions:
+        """The best choice found within ``limit`` bytes, or the one nearest to them; no choice where nothing is allowed.
+        Equal decisions are taken once, beginning with ``start``."""
+        merged = merge_equal(self.as_choice(limit))
+        answer = solve_choice(merged.problem, None if start is None else merged.collapse(start), limits)
+        if answer.choice is None:
+            return replace(answer, conflict=tuple(merged.classes.index(c) for c in answer.conflict))
+        return replace(answer, choice=merged.expand(answer.choice))
 
     def answer(self, choice: Sequence[int]) -> Module:
         """The program with the shardings of a choice."""

@@ -68,19 +68,17 @@ def auto(
     Example: shardc auto step.mlir --machine h100-dgx --devices 64 -o plan.py
     """
     from shardc.analysis.auto.auto import auto as find
-    from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS
+    from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
     from shardc.launcher.run.output_files import check_writable
 
     view = View(json, verbose, quiet)
     check_writable(output)
-    if output is not None and output.suffix not in (".py", ".toml"):
-        raise InputError("a plan is JAX code or annotations", where=str(output), fix="name it NAME.py or NAME.toml")
+    if output is not None:
+        check_plan_file(output)
     if devices is not None and mesh and parse_mesh(mesh) is not None:
         raise InputError("--devices and --mesh together", fix="give one of them")
     program = open_program(file, mesh, annotate, annotations)
-    found = find(
-        program, machine=machine, devices=devices, memory=parse_bytes(memory, "--memory") if memory else None, keep=keep
-    )
+    found = find(program, machine=machine, devices=devices, memory=parse_bytes(memory, "--memory"), keep=keep)
 
     def show() -> None:
         view.text(f"{found.summary}\n")
