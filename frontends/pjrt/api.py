@@ -150,7 +150,10 @@ def _wait_for_rest(thread: int) -> None:
     told, end, looks = Path(f"/proc/self/task/{thread}/stat"), time.monotonic() + _REST_SECONDS, 0
     while looks < _IDLE_LOOKS and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
-        state = told.read_text().rpartition(")")[2].split()[0] if told.exists() else ""
+        try:
+            state = told.read_text().rpartition(")")[2].split()[0]
+        except OSError:  # it has ended, or the system tells nothing
+            state = ""
         looks = looks + 1 if state == "S" else 0
 
 
