@@ -11,7 +11,7 @@ from typing import Any
 from shardc.analysis.auto.find_plan import AnnotatedProgram, PlanSearch
 from shardc.analysis.auto.found_plan import FoundPlan, TriedMesh
 from shardc.analysis.simulate.run import largest_values
-from shardc.analysis.sweep.meshes import MeshSearch, Sizes, factorisations
+from shardc.analysis.sweep.meshes import MeshSearch, Sizes, axes_to_try, factorisations
 from shardc.analysis.sweep.workers import over_a_mesh
 from shardc.costs.machines.machine import load_machine
 from shardc.frontends.load import load_program, read_file
@@ -25,8 +25,6 @@ from shardc.sharding.notations.resize_mesh import manual_border
 
 __all__ = ["auto"]
 
-#: The axes of meshes for programs that name none.
-AXES = ("data", "model")
 #: Plans over so many meshes are carried out: those that models like best.
 _CARRIED_OUT = 3
 #: So many meshes are weighed at most.
@@ -186,7 +184,7 @@ def _meshes(program: SourceProgram, devices: int | None, mesh: Mesh | None) -> t
         return own.axis_names, MeshSearch((tuple(n for _, n in own.axes),), 1)
     if type(devices) is not int or devices < 1:
         raise InputError(f"devices={devices!r}", fix="give a number of devices from 1 on")
-    axes = AXES if program.mesh is None else program.mesh.axis_names
+    axes = axes_to_try(()) if program.mesh is None else program.mesh.axis_names
     manual = manual_border(program.module)
     if manual is not None:
         raise UnsupportedError(

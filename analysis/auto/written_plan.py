@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 
@@ -105,9 +105,7 @@ class WrittenPlan:
 
     def as_jax(self) -> str:
         """Python code: functions that give the shardings of arguments and results, and a line per constraint inside."""
-        sizes, names = (
-            f"({', '.join(map(json.dumps, x))},)" for x in zip(*[(n, a) for a, n in self.mesh.axes], strict=True)
-        )
+        sizes, names = (_tuple(map(json.dumps, x)) for x in (self.mesh.shape.values(), self.mesh.axis_names))
         own = [s for s in (*self.specs, *self.given) if s.kind != "value"]
         results = any(s.kind == "result" for s in own)
         specs = "".join(f"    {json.dumps(n)}: {s.partition_spec},\n" for s in own for n in s.names)
@@ -138,6 +136,11 @@ class WrittenPlan:
     def as_table(self) -> list[tuple[str, str, str]]:
         """Rows (what, spec, reason)."""
         return [(s.target, s.partition_spec, s.reason) for s in self.specs]
+
+
+def _tuple(items: Iterable[str]) -> str:
+    first, *others = items
+    return f"({', '.join((first, *others))}{'' if others else ','})"
 
 
 def _constraint(spec: PlanSpec) -> str:

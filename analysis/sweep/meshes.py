@@ -7,8 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.annotate import named_axes
 
-__all__ = ["Limit", "MeshSearch", "Sizes", "device_counts", "factorisations", "parse_devices", "parse_limit"]
+__all__ = [
+    "Limit",
+    "MeshSearch",
+    "Sizes",
+    "axes_to_try",
+    "device_counts",
+    "factorisations",
+    "mesh_to_resize",
+    "parse_devices",
+    "parse_limit",
+]
+
+#: The axes of meshes for programs that name none.
+_AXES = ("data", "model")
 
 #: The sizes of a mesh's axes, in their order.
 Sizes = tuple[int, ...]
@@ -87,6 +102,17 @@ def _whole(text: str) -> bool:
 def _bad_devices(part: str) -> InputError:
     what = f"{part!r} is not a number of devices"
     return InputError(what, where="--devices", fix="--devices 8..4096 (powers of two), or --devices 8,16,24")
+
+
+def axes_to_try(specs: Iterable[str]) -> tuple[str, ...]:
+    """The axes of meshes for a program without one: those that its annotations speak of, and two at least."""
+    named = named_axes(specs)
+    return _AXES if set(named) <= set(_AXES) else (*named, *_AXES[len(named) :])
+
+
+def mesh_to_resize(specs: Iterable[str]) -> Mesh:
+    """A mesh of one device, for annotations of a program without a mesh whose number of devices is tried later."""
+    return Mesh(dict.fromkeys(axes_to_try(specs), 1))
 
 
 def factorisations(devices: int, axes: Sequence[str], limits: Mapping[str, Limit]) -> list[Sizes]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.analysis.sweep.assess import Outcome, SweepSettings
-from shardc.analysis.sweep.meshes import Limit, Sizes, factorisations, parse_limit
+from shardc.analysis.sweep.meshes import Limit, Sizes, axes_to_try, factorisations, parse_limit
 from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.result_cache import OutcomeCache
 from shardc.analysis.sweep.search_rounds import Group, Progress, SearchRounds
@@ -15,6 +15,7 @@ from shardc.analysis.sweep.sets import SetFile
 from shardc.analysis.sweep.workers import Assessor
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.sharding.notations.annotate import named_axes
 from shardc.sharding.notations.partition_spec import spec_text
 
 __all__ = ["SweepFacts", "SweepPlan", "plan", "with_text_specs"]
@@ -122,7 +123,7 @@ def _axes(
     """The axes of meshes and the limits that hold for all sets."""
     own = None if program.mesh is None else Mesh(program.mesh)
     limits = {n: parse_limit(v, f"axes[{n!r}]") for n, v in axes.items()} if isinstance(axes, Mapping) else {}
-    named = [n for n, _ in own.axes] if own is not None else list(axes or found.axes)
+    named = [n for n, _ in own.axes] if own is not None else list(axes or found.axes or _axes_of_sets(found))
     names = tuple(dict.fromkeys([*named, *(axes or ())]))
     if not names:
         raise InputError(
@@ -140,6 +141,12 @@ def _axes(
             fix="sweep annotations only (--over annotations.toml), or export the program once per mesh",
         )
     return names, limits
+
+
+def _axes_of_sets(found: SetFile) -> tuple[str, ...]:
+    """The axes that the sets' annotations speak of; where annotations are to be found, two at least."""
+    specs = [spec for s in found.sets for spec in s.specs.values() if isinstance(spec, str)]
+    return axes_to_try(specs) if any(s.auto for s in found.sets) else named_axes(specs)
 
 
 def _meshes(

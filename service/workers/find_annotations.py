@@ -15,12 +15,16 @@ _FIXED = ("conservative", "partitioned_for", "windowed_einsum", "pipelined_loops
 def find_annotations(bench: Workbench, order: AutoOrder) -> dict[str, bytes]:
     """``plan.json``, ``plan.py``, ``plan.toml``, and the files of `partition_program` for the annotated program."""
     from shardc.analysis.auto.auto import auto
+    from shardc.analysis.sweep.meshes import mesh_to_resize
 
     usual = AutoOrder(program=order.program)
     for name in _FIXED:
         if getattr(order, name) != getattr(usual, name):
             raise InputError("annotations are found for the usual partitioning", where=f"order.{name}", fix="omit it")
-    machine, program = bench.need_machine(), bench.open_program()
+    machine, program, mesh = bench.need_machine(), bench.read_program(), order.mesh
+    if order.devices and order.annotations and not mesh and program.mesh is None:
+        mesh = mesh_to_resize(order.annotations.values()).shape
+    program = bench.annotate(program, order.annotations, mesh)
     with bench.stage("find annotations"):
         found = auto(
             program, machine=machine, devices=order.devices or None, memory=order.memory or None, keep=order.keep

@@ -8,7 +8,7 @@ an annotation is checked: axis, rank and dimension errors name the value.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ __all__ = [
     "Nameable",
     "annotate",
     "nameable",
+    "named_axes",
     "parse_spec",
     "read_annotations",
     "read_toml",
@@ -124,6 +125,12 @@ def _parse_axis(text: str) -> AxisRef:
     if found and pre.isdigit() and size.isdigit():
         return AxisRef(name, int(pre), int(size))
     return AxisRef(text)
+
+
+def named_axes(specs: Iterable[str]) -> tuple[str, ...]:
+    """The axes that specs speak of, as text has them, in the order in which they come up."""
+    dims = (_parse_dim(item.strip()) for spec in specs for item in spec.split(","))
+    return tuple(dict.fromkeys(axis.name for dim in dims for axis in dim.axes))
 
 
 def read_annotations(path: str | Path) -> AnnotationFile:

@@ -15,9 +15,9 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
-    open_program,
+    annotated,
+    given_annotations,
     parse_bytes,
-    parse_mesh,
 )
 from shardc.cli.view import View
 from shardc.hlo.errors import InputError
@@ -69,15 +69,21 @@ def auto(
     """
     from shardc.analysis.auto.auto import auto as find
     from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
+    from shardc.analysis.sweep.meshes import mesh_to_resize
     from shardc.launcher.run.output_files import check_writable
+    from shardc.stages.programs import load
 
     view = View(json, verbose, quiet)
     check_writable(output)
     if output is not None:
         check_plan_file(output)
-    if devices is not None and mesh and parse_mesh(mesh) is not None:
+    if devices is not None and mesh:
         raise InputError("--devices and --mesh together", fix="give one of them")
-    program = open_program(file, mesh, annotate, annotations)
+    specs, wanted = given_annotations(mesh, annotate, annotations)
+    program = load(file)
+    if devices is not None and wanted is None and program.mesh is None and specs:
+        wanted = mesh_to_resize(specs.values())
+    program = annotated(program, specs, wanted)
     found = find(program, machine=machine, devices=devices, memory=parse_bytes(memory, "--memory"), keep=keep)
 
     def show() -> None:

@@ -132,6 +132,21 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
         assert capsys.readouterr().err.count("error:") == 1
 
 
+def test_axes_are_those_that_annotations_speak_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a program without a mesh, for a number of devices; `data` and `model` where they speak of fewer than two."""
+    step = tmp_path / "step.hlo"
+    step.write_text(shardc.trace(layer, array(64, 128), array(128, 64), array(64, 128)).as_text())
+    line = [str(step), "--machine", MACHINE, "--devices", "4", "--json", "-q"]
+    assert main(["auto", *line, "--annotate", "x=batch"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [list(m["mesh"]) for m in told["meshes"]] == [["batch", "model"]] * len(told["meshes"])
+    assert len(told["meshes"]) == 3 and '"x": P("batch")' in told["jax"]
+    assert main(["sweep", *line, "--auto"]) == 0
+    assert {tuple(c["mesh"]) for c in json.loads(capsys.readouterr().out)["candidates"]} == {("data", "model")}
+    assert main(["sweep", *line, "--annotate", "x=rows"]) == 0
+    assert {tuple(c["mesh"]) for c in json.loads(capsys.readouterr().out)["candidates"]} == {("rows",)}
+
+
 def test_a_sweep_finds_annotations_for_each_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They beat the batch alone, which is another set; what is told of them is what they come to."""
     step, sets = tmp_path / "step.hlo", tmp_path / "sets.toml"

@@ -93,7 +93,7 @@ def test_a_file_of_annotations_leads_to_the_layouts(plan: WrittenPlan, bare: Any
 
 
 def test_pasted_code_leads_to_the_layouts(plan: WrittenPlan, wanted: Any) -> None:
-    code = plan.as_jax().replace("jax.make_mesh((2, 4,)", "jax.sharding.AbstractMesh((2, 4,)")
+    code = plan.as_jax().replace("jax.make_mesh((2, 4)", "jax.sharding.AbstractMesh((2, 4)")
     pasted: dict[str, Any] = {}
     exec(code, pasted)
     state, x = arguments()

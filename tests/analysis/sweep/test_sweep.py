@@ -228,7 +228,7 @@ def test_manual_computations_are_refused() -> None:
         ({"devices": []}, "devices="),
         ({"devices": [8, 0]}, "devices="),
         ({"devices": "8-16"}, "'8-16' is not a number of devices"),
-        ({"axes": None}, "no axis is named"),
+        ({"axes": None, "sets": {"a": {}}}, "no axis is named"),
         ({"axes": {"data": "x"}}, "limit of an axis"),
         ({"axes": {"data": 3}}, "no mesh over data has 8 devices"),
         ({"limit": 0}, "limit=0"),
