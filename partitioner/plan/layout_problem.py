@@ -17,7 +17,7 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
 from shardc.partitioner.plan.overlap import BesideMoves, exposed
 from shardc.partitioner.plan.tie_nodes import TiedNodes
-from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire, moved
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.solve.problem import PairCost
@@ -81,7 +81,6 @@ class _Builder:
         self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
         self.overlap = overlap
         self._beside: dict[Wire, tuple[float, float]] = {}
-        self._moves: dict[object, float] = {}
         self._tables: dict[object, _Costs] = {}
         price = resharder.price
         self.second_per_byte = 1 / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
@@ -174,7 +173,9 @@ class _Builder:
         self.problem.costs[variable] += rate * np.array([math.prod(local(x, wire.dims)) for x in layouts])
 
     def _diagonal(self, wire: Wire, starts: Sequence[AxisLayout], wants: Sequence[AxisLayout]) -> _Costs:
-        return np.array([self._move(wire, a, b) for a, b in zip(starts, wants, strict=True)])
+        rows, row = _kinds(starts)
+        columns, column = _kinds(wants)
+        return self._moves(wire, tuple(rows), tuple(columns))[row, column]
 
     def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
         """The costs of all moves; the same array for equal ones."""
@@ -183,8 +184,7 @@ class _Builder:
         if found is None:
             rows, row = _kinds(starts)
             columns, column = _kinds(wants)
-            small = np.array([[self._move(wire, a, b) for b in columns] for a in rows])
-            found = self._tables[key] = small[np.ix_(row, column)]
+            found = self._tables[key] = self._moves(wire, tuple(rows), tuple(columns))[np.ix_(row, column)]
         return found
 
     def _seconds_beside(self, wire: Wire) -> tuple[float, float]:
@@ -193,18 +193,27 @@ class _Builder:
             found = self._beside[wire] = (0.0, 0.0) if self.overlap is None else self.overlap.seconds_of(wire)
         return found
 
-    def _move(self, wire: Wire, start: AxisLayout, want: AxisLayout) -> float:
-        if start is want:
-            return 0.0
-        dims, times = moved(wire, (start, want))
-        key = (dims, wire.nbytes, start, want)
-        found = self._moves.get(key)
-        if found is None:
-            least = self.resharder.at_least(dims, wire.nbytes, start, want)
-            found = self._moves[key] = least + self.collective * (least > 0)
-        if self.overlap is not None and found:
-            found = exposed(found, self._seconds_beside(wire)[times != wire.times])
-        return found * times
+    def _moves(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
+        """The costs of all moves of different layouts: of the wire, or of its pieces where these can be moved."""
+        whole, pieces = self._seconds_beside(wire)
+        found = self._exposed(wire, wire.dims, starts, wants, whole) * wire.times
+        if wire.pieces is not None:
+            apart = self._exposed(wire, wire.pieces.dims, starts, wants, pieces)
+            can = np.array([[wire.pieces.moves(a, b) for b in wants] for a in starts])
+            found = np.where(can, apart * (wire.times * wire.pieces.count), found)
+        return found
+
+    def _exposed(
+        self,
+        wire: Wire,
+        dims: tuple[int, ...],
+        starts: tuple[AxisLayout, ...],
+        wants: tuple[AxisLayout, ...],
+        beside: float,
+    ) -> _Costs:
+        least = self.resharder.at_least_all(dims, wire.nbytes, starts, wants)
+        least = least + self.collective * (least > 0)
+        return least if self.overlap is None else exposed(least, beside)
 
 
 def _kinds(layouts: Sequence[AxisLayout]) -> tuple[list[AxisLayout], list[int]]:

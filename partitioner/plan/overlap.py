@@ -46,9 +46,9 @@ class BesideMoves:
         return _round(whole), _round(pieces)
 
 
-def exposed(seconds: float, room: float) -> float:
-    """What of a move that takes so many ``seconds`` is not hidden by the arithmetic beside it."""
-    return seconds - _HIDDEN * min(seconds, _SHARE * room)
+def exposed(seconds: NDArray[np.float64], room: float) -> NDArray[np.float64]:
+    """What of moves that take so many ``seconds`` is not hidden by the arithmetic beside them."""
+    return seconds - _HIDDEN * np.minimum(seconds, _SHARE * room)
 
 
 def _round(room: float) -> float:

@@ -15,9 +15,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardc.costs.machines.machine import Machine
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
-from shardc.partitioner.reshard.lower_bound import at_least
+from shardc.partitioner.reshard.lower_bound import LowerBounds
 from shardc.partitioner.reshard.moves import Cost, ReshardStep
 from shardc.partitioner.reshard.price import Bytes, Price, Seconds
 from shardc.partitioner.reshard.try_moves import Trials, blocks_of
@@ -78,11 +81,10 @@ class Resharder:
     def __init__(self, table: AxisTable, machine: Machine | None = None) -> None:
         self.table = table
         self.price: Price = Bytes(table) if machine is None else Seconds(table, machine)
-        self._boundaries = self.price.boundaries()
+        self._bounds = LowerBounds(table, self.price.boundaries())
         self._by_bytes = None if machine is None else Resharder(table)
         self._paths: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path] = {}
         self._like: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path | None] = {}
-        self._bounds: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], float] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
@@ -130,12 +132,15 @@ class Resharder:
         """A lower bound of that cost, found without a search."""
         if source is target:
             return 0.0
-        key = (dims, nbytes, source, target)
-        found = self._bounds.get(key)
-        if found is None:
-            sizes = (nbytes * math.prod(dims), nbytes * math.prod(self.table.local_dims(target, dims)))
-            found = self._bounds[key] = at_least(self.table, self._boundaries, sizes, (source, target))
-        return found
+        shard = nbytes * math.prod(self.table.local_dims(target, dims))
+        return self._bounds.least(nbytes * math.prod(dims), shard, source, target)
+
+    def at_least_all(
+        self, dims: tuple[int, ...], nbytes: int, sources: tuple[AxisLayout, ...], targets: tuple[AxisLayout, ...]
+    ) -> NDArray[np.float64]:
+        """Lower bounds from each source to each target."""
+        shards = [nbytes * math.prod(self.table.local_dims(x, dims)) for x in targets]
+        return self._bounds.least_of_all(nbytes * math.prod(dims), shards, sources, targets)
 
     def _search(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         if source is target:
@@ -245,7 +250,7 @@ class Resharder:
 
     def _at_least(self, goal: _Goal, state: AxisLayout) -> float:
         whole = goal.nbytes * math.prod(goal.dims)
-        return at_least(self.table, self._boundaries, (whole, goal.nbytes * goal.size), (state, goal.target))
+        return self._bounds.least(whole, goal.nbytes * goal.size, state, goal.target)
 
     def _allows(self, goal: _Goal, state: AxisLayout) -> bool:
         small = math.prod(self.table.local_dims(state, goal.dims)) <= goal.limit
