@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,16 @@ class _MeshChoice:
         if not best.fits(self.memory):
             raise self.too_large(best)
         written, tried = best.written, self.ranked()
-        return FoundPlan(best.program, best.partitioned, best.simulation, written, given.simulation, tried, self.memory)
+        return FoundPlan(
+            best.program,
+            best.partitioned,
+            best.simulation,
+            written,
+            given.simulation,
+            tried,
+            self.memory,
+            partial(search.reasons, best, given),
+        )
 
     def best(
         self, carried: Sequence[tuple[PlanSearch, AnnotatedProgram]]

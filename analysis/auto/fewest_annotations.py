@@ -16,14 +16,12 @@ from dataclasses import dataclass, field, replace
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import Sharding
 from shardc.sharding.notations.names import pattern_of
+from shardc.sharding.notations.source_names import is_derived
 from shardc.sharding.propagation.engine import Engine
 from shardc.sharding.propagation.export import PropagationOutcome
 from shardc.sharding.propagation.graph import PropagationGraph
 
-__all__ = ["DERIVED", "AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
-
-#: What JAX calls operations that derivation made of others, in their names.
-DERIVED = "transpose("
+__all__ = ["AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
 
 #: Groups that are tried in a round: the largest arguments, operations whose results are the first to differ.
 _TRIES = 6
@@ -87,7 +85,9 @@ class _Cover:
         different = self.different(())
         for arguments in (True, False):
             different = self.take([g for g in groups if g.is_argument is arguments], different)
-        self.reduce(max(self.allowed, self.weight(different)))
+        most = max(self.allowed, self.weight(different))
+        self.reduce(most)
+        self.annotate_arguments(most)
         different = self.different(self.taken)
         follow = tuple(self.without(g) - different for g in self.taken)
         return NeededAnnotations(tuple(self.taken), follow, different)
@@ -138,7 +138,7 @@ class _Cover:
         metadata = instruction.metadata
         if metadata is None or not metadata.places:
             return self.outcome.copies.get(instruction, instruction)
-        return (metadata.places[0], instruction.opcode, DERIVED in metadata.op_name)
+        return (metadata.places[0], instruction.opcode, is_derived(instruction))
 
     def is_border(self, value: int) -> bool:
         """Is it an argument or a result?"""
@@ -178,8 +178,33 @@ class _Cover:
             if self.weight(self.without(group)) <= weight:
                 self.taken.remove(group)
 
+    def annotate_arguments(self, weight: float) -> None:
+        """Annotate arguments in place of operations, as they lie by these, where no more differs than ``weight``."""
+        for group in [g for g in self.taken if not g.is_argument]:
+            others = [g for g in self.taken if g is not group]
+            found, without = self.propagated(self.taken), self.propagated(others)
+            for argument in self.free_arguments:
+                lies = found[argument.values[0]]
+                if _axes(lies) == _axes(without[argument.values[0]]) or not _same_layouts(found, argument.values):
+                    continue
+                instead = replace(argument, sharding=_closed(lies))
+                if self.weight(self.different([*others, instead])) <= weight:
+                    self.taken[self.taken.index(group)] = instead
+                    break
+
+    @property
+    def free_arguments(self) -> list[AnnotationGroup]:
+        """Arguments that are not annotated."""
+        taken = {v for g in self.taken for v in g.values}
+        return [g for g in self.groups() if g.is_argument and taken.isdisjoint(g.values)]
+
     def different(self, annotated: Sequence[AnnotationGroup]) -> frozenset[int]:
         """The values that propagation gives another layout than wanted, with so many annotations."""
+        pairs = enumerate(zip(self.propagated(annotated), self.wanted, strict=True))
+        return frozenset(v for v, (s, w) in pairs if self.weights[v] and _axes(s) != _axes(w))
+
+    def propagated(self, annotated: Sequence[AnnotationGroup]) -> Sequence[Sharding]:
+        """The layouts that propagation finds from so many annotations."""
         initial, given = list(self.graph.initial), list(self.graph.annotated)
         for group in annotated:
             for v in group.values:
@@ -187,8 +212,7 @@ class _Cover:
         engine = Engine(replace(self.graph, initial=initial, annotated=given), self.outcome.options, self.last)
         engine.run()
         self.last = engine
-        pairs = enumerate(zip(engine.shardings, self.wanted, strict=True))
-        return frozenset(v for v, (s, w) in pairs if self.weights[v] and _axes(s) != _axes(w))
+        return engine.shardings
 
     def weight(self, values: frozenset[int]) -> float:
         return math.fsum(self.weights[v] for v in values)
@@ -197,6 +221,10 @@ class _Cover:
 def _axes(sharding: Sharding) -> object:
     """Where a value lies: open and closed dimensions, and axes kept whole, are all the same."""
     return tuple(d.axes for d in sharding.dims), frozenset(sharding.unreduced)
+
+
+def _same_layouts(shardings: Sequence[Sharding], values: Sequence[int]) -> bool:
+    return len({_axes(shardings[v]) for v in values}) == 1
 
 
 def _closed(sharding: Sharding) -> Sharding:

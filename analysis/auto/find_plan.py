@@ -6,6 +6,7 @@ other. Where that takes more memory than there is, the next plan is made for as 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,10 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.progress import detail
 from shardc.hlo.units import seconds_text
 from shardc.partitioner.free_interface import find_free_interface
+from shardc.partitioner.plan.explain_plan import explain_plan
+from shardc.partitioner.plan.judge import Judgement
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
+from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
@@ -37,12 +41,22 @@ _SHORTER = 8
 
 @dataclass(frozen=True)
 class AnnotatedProgram:
-    """A program with the annotations of a plan, and the simulated step that it has."""
+    """A program with the annotations of a plan, and the simulated step that it has.
+
+    ``answer`` are the layouts that they were written for, within ``limit`` bytes as models count them; None: it has its
+    own annotations only.
+    """
 
     program: SourceProgram
     partitioned: PartitionedProgram
     simulation: Simulation
     written: WrittenPlan
+    answer: ChosenOptions | None = None
+    limit: float = math.inf
+
+    @property
+    def judged(self) -> Judgement:
+        return Judgement((self.simulation.step_seconds,), float(self.simulation.peak_bytes))
 
     def fits(self, memory: float) -> bool:
         return self.simulation.peak_bytes <= memory
@@ -93,7 +107,7 @@ class PlanSearch:
         for _ in range(_ROUNDS):
             if answer.choice is None:
                 break
-            made = self.carry_out(answer.choice)
+            made = replace(self.carry_out(answer.choice), answer=answer, limit=limit)
             if best is None or made.is_better(best, self.memory):
                 best = made
             if made.fits(self.memory):
@@ -120,6 +134,13 @@ class PlanSearch:
         detail("%d annotations: %s", len(written.specs), seconds_text(simulation.step_seconds))
         return AnnotatedProgram(program, partitioned, simulation, written)
 
+    def reasons(self, best: AnnotatedProgram, given: AnnotatedProgram) -> PlanReasons:
+        """Why the plan of ``best`` is as it is, beside the program as it was given."""
+        answer, why = best.answer, ""
+        if answer is None:
+            answer, why = self.best, "no annotations were found that shorten the step"
+        return explain_plan(self.question, answer, best.limit, best.judged, given.judged, memory=self.memory, why=why)
+
     def shorten(self, best: AnnotatedProgram) -> AnnotatedProgram:
         """The program with as few of its annotations as a step hardly takes longer with: those go first from which
         least follows, the lighter half and so on, then single ones."""
@@ -130,6 +151,7 @@ class PlanSearch:
             nonlocal best, tries
             tries -= 1
             made = self.annotated(replace(best.written, specs=tuple(specs)))
+            made = replace(made, answer=best.answer, limit=best.limit)
             if made.simulation.step_seconds > most or made.simulation.peak_bytes > room:
                 return False
             best = made

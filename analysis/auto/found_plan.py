@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from shardc.analysis.auto.written_plan import WrittenPlan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import bytes_text, seconds_text
+from shardc.launcher.drawings.draw_plan import write_plan_svg
 from shardc.launcher.run.output_files import write_text
+from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 __all__ = ["MESH_COLUMNS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh", "check_plan_file"]
@@ -57,7 +60,7 @@ class FoundPlan:
     """``program`` has the ``written`` annotations, ``partitioned`` is made of it, ``simulation`` a step of that.
 
     ``given`` is a step with the program's own annotations only, on the same mesh. ``meshes`` are those that were tried,
-    the best first. ``memory`` is what a device has.
+    the best first. ``memory`` is what a device has. ``tell`` works out the `plan`.
     """
 
     program: SourceProgram
@@ -67,6 +70,17 @@ class FoundPlan:
     given: Simulation
     meshes: Sequence[TriedMesh]
     memory: float
+    tell: Callable[[], PlanReasons]
+
+    @cached_property
+    def plan(self) -> PlanReasons:
+        """The layouts that the annotations were written for: of each decided value what propagation gives without them,
+        what was chosen, and what the next best would cost."""
+        return self.tell()
+
+    def draw_plan(self, path: str | Path) -> None:
+        """Write a picture (SVG) of the `plan`, as `Partitioned.draw_plan`."""
+        write_plan_svg(self.simulation.program, self.plan, path)
 
     @property
     def mesh(self) -> Mapping[str, int]:

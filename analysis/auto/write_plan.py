@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shardc.analysis.auto.fewest_annotations import DERIVED, AnnotationGroup, fewest_annotations
+from shardc.analysis.auto.fewest_annotations import AnnotationGroup, fewest_annotations
 from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.analysis.explain.candidates import AnnotatableNames, spec_text
 from shardc.costs.kernels.trips import count_executions
-from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PropagatedProgram
 from shardc.sharding.notations.names import pattern_of
+from shardc.sharding.notations.source_names import is_derived, parse_source_name, source_name, source_place
 from shardc.sharding.propagation.export import PropagationOutcome
 
 __all__ = ["own_plan", "write_plan"]
@@ -37,7 +38,9 @@ def write_plan(
     outcome = writer.outcome
     weights = [0.0 if s is None else w for s, w in zip(wanted, _weights(outcome), strict=True)]
     layouts = [s or found for s, found in zip(wanted, outcome.shardings, strict=True)]
-    named = {v: n for v, n in writer.named.items() if _has_words(layouts[v]) and not _is_derived(outcome, v)}
+    named = {
+        v: n for v, n in writer.named.items() if _has_words(layouts[v]) and not is_derived(outcome.graph.origin[v][0])
+    }
     can = {v: n for v, n in named.items() if wanted[v] is not None}
     needed = fewest_annotations(outcome, layouts, weights, can, _TOLERANCE)
     specs: list[PlanSpec] = []
@@ -60,17 +63,13 @@ def own_plan(propagated: PropagatedProgram) -> WrittenPlan:
         for v in writer.named
         if graph.annotated[v] and graph.dims[v] and writer.kind(v) != "value" and _has_words(graph.initial[v])
     }
-    return WrittenPlan(module.mesh, (), propagated.program.arg_names, writer.grouped(own, "as given"))
+    given = writer.grouped(own, "as given")
+    return WrittenPlan(module.mesh, (), propagated.program.arg_names, given, whole=not any(graph.annotated))
 
 
 def _has_words(sharding: Sharding) -> bool:
     """Can a `PartitionSpec` say it? It names whole axes."""
     return all(a.is_full for d in sharding.dims for a in d.axes)
-
-
-def _is_derived(outcome: PropagationOutcome, value: int) -> bool:
-    metadata = outcome.graph.origin[value][0].metadata
-    return metadata is not None and DERIVED in metadata.op_name
 
 
 def _weights(outcome: PropagationOutcome) -> list[float]:
@@ -91,6 +90,7 @@ class _SpecWriter:
     """Writes annotations by the names that values have."""
 
     outcome: PropagationOutcome
+    module: Module
     names: AnnotatableNames
     named: Mapping[int, str]
 
@@ -99,9 +99,10 @@ class _SpecWriter:
         outcome, history = propagated.outcome, propagated.provenance
         if outcome is None or history is None:
             raise ValueError("a program that is partitioned already has no plan to write")
-        names = AnnotatableNames(history, propagated.program.module)
+        module = propagated.program.module
+        names = AnnotatableNames(history, module)
         return _SpecWriter(
-            outcome, names, {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
+            outcome, module, names, {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
         )
 
     def spec(self, group: AnnotationGroup, reason: str) -> PlanSpec:
@@ -110,9 +111,18 @@ class _SpecWriter:
         short = tuple(n for n, _ in self.names.short(list(spelled)))
         kind = "argument" if group.is_argument else self.kind(group.values[0])
         i = self.outcome.graph.origin[group.values[0]][0]
-        inside = kind == "value"
-        what = f"{i.shape.plain} {i.opcode}" if inside else ""
-        return PlanSpec(kind, short, group.sharding, _place(i) if inside else "", what, reason)
+        if kind != "value":
+            return PlanSpec(kind, short, group.sharding, reason=reason)
+        by_source = self.by_source(i, spelled)
+        names = (by_source,) if by_source else short
+        return PlanSpec(kind, names, group.sharding, source_place(i), f"{i.shape.plain} {i.opcode}", reason)
+
+    def by_source(self, i: Instruction, names: Iterable[tuple[str, str]]) -> str:
+        """The name by the source, where it means the values called so, and no others."""
+        source = parse_source_name(name := source_name(i))
+        if source is None or {i.name for i in source.among(self.module.instructions())} != {n for n, _ in names}:
+            return ""
+        return name
 
     def kind(self, value: int) -> str:
         origin, prepared = self.outcome.graph.origin[value][0], self.outcome.prepared
@@ -131,15 +141,7 @@ class _SpecWriter:
         ]
 
 
-def _place(i: Instruction) -> str:
-    """Where an operation stands: ``model.py:22:15-36``, with the columns of its expression, from 0 on."""
-    m = i.metadata
-    if m is None or not m.source_file:
-        return m.place if m is not None else ""
-    end = f"-{m.source_end_column}" if m.source_end_line == m.source_line and m.source_end_column else ""
-    return f"{m.source_file}:{m.source_line}:{m.source_column}{end}"
-
-
 def _reason(group: AnnotationGroup, follow: Collection[int], nbytes: float) -> str:
     others = len(set(follow).difference(group.values))
-    return f"{others} other values follow from it; without it {bytes_text(nbytes)} would lie otherwise"
+    told = f"{others} other value{'' if others == 1 else 's'} follow{'s' if others == 1 else ''} from it; "
+    return f"{told if others else ''}without it {bytes_text(nbytes)} would lie otherwise"

@@ -95,13 +95,15 @@ def out_shardings(function, *arguments):
 class WrittenPlan:
     """The ``specs`` of a plan over ``mesh``, arguments first, and ``given`` ones, which the program has already.
 
-    ``arguments`` are the names of the program's arguments.
+    ``arguments`` are the names of the program's arguments. ``whole``: the program says nothing of layouts, so without
+    ``specs`` every device has everything.
     """
 
     mesh: Mesh
     specs: Sequence[PlanSpec]
     arguments: Sequence[str]
     given: Sequence[PlanSpec] = ()
+    whole: bool = False
 
     def as_jax(self) -> str:
         """Python code: functions that give the shardings of arguments and results, and a line per constraint inside."""
@@ -109,6 +111,8 @@ class WrittenPlan:
         own = [s for s in (*self.specs, *self.given) if s.kind != "value"]
         results = any(s.kind == "result" for s in own)
         specs = "".join(f"    {json.dumps(n)}: {s.partition_spec},\n" for s in own for n in s.names)
+        if self.whole and not self.specs:
+            specs = '    "*": P(),  # nothing is split: no layout was found with which a step is shorter\n'
         roots = list(dict.fromkeys(n.partition("[")[0].partition(".")[0] for n in self.arguments))
         code = _HEAD.substitute(
             sizes=sizes,

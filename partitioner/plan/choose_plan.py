@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.units import bytes_text
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
@@ -76,7 +77,7 @@ def choose_plan(
         raise describe_excess(last.question, last.answer, memory, search.least.peak)
     if tell is not None:
         told = search.taken or last
-        why = "" if search.taken else "no plan that was found costs less within the memory"
+        why = "" if search.taken else f"no plan that was found costs less within {bytes_text(room)} per device"
         tell(explain_plan(told.question, told.answer, told.limit, search.least, before, memory=memory, why=why))
     return search.best
 

@@ -129,7 +129,8 @@ class PlanReasons:
     def proof(self) -> str:
         """What is proven of other plans, in words."""
         if self.gap is None:
-            return f"{'no plan is within the memory' if self.bound > 0 else 'nothing is proven'} ({self.method})"
+            memory = "the memory" if self.limit is None else bytes_text(self.limit)
+            return f"{f'no plan is within {memory}' if self.bound > 0 else 'nothing is proven'} ({self.method})"
         return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
 
     @cached_property

@@ -98,7 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 #: Options that name a file to write, with standard output for it.
-_OUT = re.compile(r" (-o|--(output|outputs|report|provenance|trace|svg|memory-svg|profile-out|plot|save)[ =])\s*- ")
+_OUT = re.compile(
+    r" (-o|--(output|outputs|report|provenance|trace|svg|memory-svg|picture|profile-out|plot|save)[ =])\s*- "
+)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Annotations by name: ``annotate(module, {"w1": P(None, "model"), "layers.*": "None,model"}, mesh)``.
 
 Names are looked up exactly first, then as globs; arguments before results before values inside the program (by
-instruction name, then by op name), those of the entry before those of loops, branches and called functions. On the way
-an annotation is checked: axis, rank and dimension errors name the value.
+instruction name, then by op name), those of the entry before those of loops, branches and called functions. Values
+inside have names by the source, too (`shardc.sharding.notations.source_names`). On the way an annotation is checked:
+axis, rank and dimension errors name the value.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
 from shardc.sharding.notations.resize_mesh import resize_mesh
+from shardc.sharding.notations.source_names import SourceName, parse_source_name, source_name
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = [
@@ -222,12 +224,24 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
             )
         if exact:
             return exact[:1]
+    source = parse_source_name(name)
+    if source is not None and (found := _made_at(source, tables)):
+        return found
     for table in tables:
         names = set(match_names(name, (v.name for v in table)))
         if names:
             return [v for v in table if v.name in names]
     everything = [v.name for table in tables for v in table]
+    if source is not None:
+        everything = [n for table in tables for v in table if v.kind == "value" and (n := source_name(v.instruction))]
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything))
+
+
+def _made_at(source: SourceName, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
+    """What the place of the source makes, each value once."""
+    return list(
+        {v.instruction: v for t in tables for v in t if v.kind == "value" and source.means(v.instruction)}.values()
+    )
 
 
 def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:

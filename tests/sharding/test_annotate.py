@@ -17,6 +17,7 @@ from shardc.hlo.text.reader import read_hlo
 from shardc.sharding.notations.annotate import annotate, parse_spec, read_annotations, resize_mesh
 from shardc.sharding.notations.names import match_names
 from shardc.sharding.notations.partition_spec import UNCONSTRAINED, P, as_spec, spec_to_sharding
+from shardc.sharding.notations.source_names import parse_source_name, source_name
 from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"data": 2, "model": 4})
@@ -46,6 +47,52 @@ def test_exact_names_before_globs_and_brackets_are_literal() -> None:
     assert (m.mesh, m.num_partitions) == (MESH, 8)
     assert match_names("a[*]", ["a[0]", "a0", "a[1]"]) == ["a[0]", "a[1]"]
     assert match_names("a", ["ab", "a"]) == ["a"]
+
+
+def layers() -> Module:
+    """Two equal layers of one line, and what derivation made of it."""
+    b = Builder("main")
+    h, place = b.parameter(MATRIX, "x"), {"source_file": "/home/me/nets/model.py", "source_line": 7}
+    for k, (name, column) in enumerate(
+        [("jvp(f)/tanh", 8), ("jvp(f)/tanh", 8), ("transpose(jvp(f))/tanh", 8), ("g", 30)]
+    ):
+        metadata = Metadata(
+            op_name=name, source_column=column, source_end_column=column + 5, source_end_line=7, **place
+        )
+        h = b.add("tanh", h, name=f"tanh.{k}", metadata=metadata)
+    return make_module("m", b.build(h), mesh=MESH, arg_names=("x",))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("model.py:7:8-13 tanh", [0, 1]),
+        ("nets/model.py:7:8 tanh", [0, 1]),
+        ("/home/me/nets/model.py:7 tanh", [0, 1, 3]),
+        ("model.py:7:30-35 tanh", [3]),
+        ("tanh.2", [2]),
+    ],
+)
+def test_values_by_the_source(name: str, meant: list[int]) -> None:
+    """All that one expression makes, but for what derivation made of it."""
+    tanhs = [i for i in annotate(layers(), {name: "data"}).entry if i.opcode == "tanh"]
+    assert [k for k, i in enumerate(tanhs) if i.sharding is not None] == meant
+
+
+@pytest.mark.parametrize(
+    "name", ["model.py:8:8-13 tanh", "other/model.py:7 tanh", "model.py:7:8-14 tanh", "model.py:7 dot"]
+)
+def test_a_place_of_the_source_that_makes_nothing_names_near_ones(name: str) -> None:
+    with pytest.raises(AnnotationError, match=r"did you mean model\.py:7:(8-13|30-35) tanh"):
+        annotate(layers(), {name: "data"})
+
+
+def test_names_by_the_source_lead_back() -> None:
+    operations = [i for i in layers().entry if i.opcode == "tanh"]
+    assert list(map(source_name, operations)) == [*["model.py:7:8-13 tanh"] * 2, "", "model.py:7:30-35 tanh"]
+    for i in operations:
+        source = parse_source_name(source_name(i))
+        assert source is None or i in source.among(operations)
 
 
 def test_results_and_values_inside() -> None:

@@ -48,6 +48,11 @@ PlanOutOption = Annotated[
 ]
 
 
+PictureOption = Annotated[
+    Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw what lies otherwise, and why.")
+]
+
+
 def auto(
     file: FileArgument,
     *,
@@ -56,6 +61,7 @@ def auto(
     memory: MemoryOption = "",
     keep: KeepOption = None,
     output: PlanOutOption = None,
+    picture: PictureOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -69,12 +75,14 @@ def auto(
     """
     from shardc.analysis.auto.auto import auto as find
     from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
+    from shardc.analysis.explain.plan_text import plan_text
     from shardc.analysis.sweep.meshes import mesh_to_resize
     from shardc.launcher.run.output_files import check_writable
     from shardc.stages.programs import load
 
     view = View(json, verbose, quiet)
     check_writable(output)
+    check_writable(picture)
     if output is not None:
         check_plan_file(output)
     if devices is not None and mesh:
@@ -92,13 +100,19 @@ def auto(
             view.table("", SPEC_COLUMNS, found.written.as_table())
         else:
             view.text("No annotations were found that shorten the step by more than 1 %. Only even layouts are tried.")
+        if verbose:
+            view.text("")
+            view.text("\n".join(plan_text(found.plan, verbose=True)))
         if len(found.meshes) > 1:
             view.text("")
             view.table("", MESH_COLUMNS, [m.row() for m in found.meshes])
-        if output is None:
+        if output is None and found.written.specs:
             view.text(f"\n{found.as_jax()}")
 
     if output is not None:
         found.save(output)
         view.log(f"wrote {output}")
+    if picture is not None:
+        found.draw_plan(picture)
+        view.log(f"wrote {picture}")
     view.result(found.to_dict() if json else None, show)

@@ -57,6 +57,8 @@ def test_what_is_told_is_what_the_annotations_give(found: FoundPlan, tmp_path: P
     assert again.as_text() == found.partitioned.as_text()
     assert repr(found) == str(found) == found.as_text()
     assert again.simulate(MACHINE).step_seconds == found.simulation.step_seconds
+    assert found.plan.taken and found.plan.judged.cost == (found.simulation.step_seconds,)
+    assert found.plan.moved
     told = json.loads(json.dumps(found.to_dict()))
     assert told["step_seconds"] == found.simulation.step_seconds
     assert {n for s in told["specs"] for n in s["names"]} == set(found.annotations)
@@ -117,12 +119,14 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
     step, plan = tmp_path / "step.hlo", tmp_path / "plan.py"
     step.write_text(program().as_text())
     line = ["auto", str(step), "--machine", MACHINE, "--mesh", "data=2,model=2"]
-    assert main([*line, "-o", str(plan)]) == 0
+    assert main([*line, "-o", str(plan), "--picture", str(tmp_path / "plan.svg")]) == 0
     shown = capsys.readouterr()
     assert "P(" in shown.out
     assert "values follow from it" in shown.out
-    assert str(plan) in shown.err
+    assert str(plan) in shown.err and "as planned" in (tmp_path / "plan.svg").read_text()
     compile(plan.read_text(), str(plan), "exec")
+    assert main([*line, "-v"]) == 0
+    assert "decided values lie otherwise than propagated" in capsys.readouterr().out
     assert main([*line, "--json", "-q"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["mesh"] == {"data": 2, "model": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 import shardc
 from shardc import Mesh, P
-from shardc.analysis.auto.write_plan import write_plan
+from shardc.analysis.auto.write_plan import own_plan, write_plan
 from shardc.analysis.auto.written_plan import WrittenPlan
-from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.annotate import read_annotations
 
@@ -102,6 +103,33 @@ def test_pasted_code_leads_to_the_layouts(plan: WrittenPlan, wanted: Any) -> Non
     assert "in_shardings(state=state, x=x)" in code
 
 
+def test_code_of_a_plan_that_splits_nothing_is_for_all_devices(bare: Any) -> None:
+    code = own_plan(bare.propagate()).as_jax().replace("jax.make_mesh(", "jax.sharding.AbstractMesh(")
+    pasted: dict[str, Any] = {}
+    exec(code, pasted)
+    state, x = arguments()
+    for sharding in jax.tree.leaves(pasted["in_shardings"](state=state, x=x)):
+        assert sharding.spec == jax.P() and sharding.mesh.size == 8
+
+
+def test_an_argument_says_it_in_place_of_what_is_made_of_it() -> None:
+    """Tokens take no memory, so a plan may have them in any layout; people write how they lie."""
+
+    def embedded(table: Any, tokens: Any) -> Any:
+        return jnp.tanh(table[tokens])
+
+    array = jax.ShapeDtypeStruct
+    bare = shardc.from_jax(jax.jit(embedded), array((64, 8192), "float32"), array((128,), "int32"))
+    bare = bare.annotate({}, mesh=Mesh({"data": 4}))
+    (gather,) = (i.name for i in bare.module.instructions() if i.opcode == "gather")
+    found, propagated = shardings(bare.annotate({gather: P("data")})), bare.propagate()
+    assert propagated.outcome is not None
+    wanted = [found[i.name, leaf] for i, leaf in propagated.outcome.graph.origin]
+    wanted = [replace(s, dims=(DimSharding(),)) if s.rank == 1 else s for s in wanted]
+    plan = write_plan(propagated, wanted)
+    assert {n: s.partition_spec for s in plan.specs for n in s.names} == {"tokens": 'P("data")'}
+
+
 def test_constraints_stand_at_their_lines() -> None:
     """Weights split over the axis of the batch: what lies inside has to be said."""
 
@@ -119,6 +147,7 @@ def test_constraints_stand_at_their_lines() -> None:
     plan = written(bare, wanted)
     assert layouts(bare.annotate(plan.annotations())) == layouts(wanted)
     inside = [s for s in plan.specs if s.kind == "value"]
+    assert all(n.startswith(f"{Path(__file__).name}:") for s in inside for n in s.names)
     code = plan.as_jax()
     for s in inside:
         assert Path(__file__).name in s.place
