@@ -31,6 +31,7 @@ from shardc.partitioner.optimise.simplify_exchanges import SimplifyExchanges
 from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.plan.auto_plan import choose_auto_plan
 from shardc.partitioner.plan.choose_plan import choose_plan
 from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.plan.plan_budget import budget_of
@@ -87,6 +88,8 @@ def partition(
         return run_pipeline(laid_out, pipeline(machine, options)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
+    if options.plan == "auto" and options.memory is None and options.interface is None:
+        return choose_auto_plan(opened, machine, finish, judge=judge, tell=tell)
     return choose_plan(
         opened,
         machine,

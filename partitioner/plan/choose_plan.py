@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
-from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
-__all__ = ["choose_plan"]
+__all__ = ["choose_plan", "is_better"]
 
 #: By how much arithmetic may grow where bytes count, and memory on a machine: plans know it no finer.
 _MORE_FLOPS = 1.005
@@ -53,23 +51,18 @@ def choose_plan(
     """
     budget = budget or PlanBudget()
     first = finish(module)
-    if budget.gain is not None and machine is None and memory is None and not _sends(first):
-        return first
     try:
         question = pose_question(module, machine, interface, check=budget.check)
     except OverBudgetError:
         return first
-    models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
-    judge = judge or models
+    judge = judge or (judge_by_bytes() if machine is None else judge_by_models(question.context, machine))
     before = judge(first)
     room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory
     whole = question if machine is None else question.unhidden()
     answer = whole.solve(math.inf, limits=budget.limits)
-    if before.peak <= room and budget.is_met(answer.bound, _modelled(models(first), machine)):
-        return first
     search = _PlanSearch(finish, judge, budget, room, before, first, before)
     search.run(whole, answer)
-    if machine is not None and budget.gain is None:
+    if machine is not None:
         search.run(question, question.solve(math.inf, limits=budget.limits))
     last = search.last
     assert last is not None
@@ -125,24 +118,14 @@ class _PlanSearch:
             self.last = _CarriedPlan(question, answer, limit)
             made = self.finish(question.answer(answer.choice))
             found = self.judge(made)
-            if _is_better(found, self.least, self.before, self.room):
+            if is_better(found, self.least, self.before, self.room):
                 self.best, self.least, self.taken = made, found, self.last
             limits.learn(question.memory.peak(answer.choice), found.peak)
             if limits.narrow or (answer.choice == cheapest and found.peak <= self.room):
                 return
 
 
-def _sends(module: Module) -> bool:
-    return any(i.opcode in COLLECTIVES for i in module.instructions())
-
-
-def _modelled(found: Judgement, machine: Machine | None) -> float:
-    """The cost of a program as problems of layouts have it: where bytes count, arithmetic decides ties."""
-    cost, count = found.cost
-    return cost if machine is not None else cost + TIE_PER_COLLECTIVE * count + TIE_PER_ITERATION * found.flops / 2
-
-
-def _is_better(found: Judgement, least: Judgement, before: Judgement, room: float) -> bool:
+def is_better(found: Judgement, least: Judgement, before: Judgement, room: float) -> bool:
     """Does a plan cost less than the best one so far, within the memory? What fits beats what does not."""
     if found.flops > before.flops * _MORE_FLOPS:
         return False

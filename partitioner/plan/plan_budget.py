@@ -42,8 +42,8 @@ class PlanBudget:
         return self.gain is not None and abs(cost - bound) <= self.gain * cost
 
 
-#: Of a plan that nobody asked for: tables as small as those of two mesh axes, few branches of an integer program.
-_CAREFUL = PlanBudget(8_000, 48, 2, SolveLimits(columns=3_000, nodes=20), 1e-3)
+#: Of a plan that nobody asked for: tables as small as those of two mesh axes, no integer programs.
+_CAREFUL = PlanBudget(8_000, 48, 2, SolveLimits(columns=0, rounds=20), 1e-3)
 
 
 def budget_of(plan: Plan) -> PlanBudget:

@@ -28,6 +28,7 @@ from shardc.hlo.text.printer import print_module
 from shardc.hlo.verify import verify
 from shardc.partitioner.options import PLANS, PartitionOptions
 from shardc.partitioner.partition import OPENING, partition
+from shardc.partitioner.plan.auto_plan import choose_auto_plan
 from shardc.partitioner.plan.choose_plan import choose_plan
 from shardc.partitioner.plan.judge import Judgement, judge_by_bytes
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
@@ -101,16 +102,16 @@ class Counted:
         return partition(opened)
 
 
-def planned(module: Module, budget: PlanBudget) -> tuple[Module, int]:
+def planned(module: Module, budget: PlanBudget | None = None) -> tuple[Module, int]:
     opened, finish = run_pipeline(module, OPENING, Config()), Counted()
-    return choose_plan(opened, None, finish, budget=budget), finish.times
+    return choose_auto_plan(opened, None, finish, budget=budget), finish.times
 
 
 def test_nothing_is_carried_out_where_there_is_nothing_to_win() -> None:
     """The bound of the problem says so."""
-    assert planned(gradients(), budget_of("auto"))[1] == 1
+    assert planned(gradients())[1] == 1
     assert planned(gradients(), budget_of("global"))[1] == 2
-    assert planned(transforms(), budget_of("auto"))[1] > 1
+    assert planned(transforms())[1] > 1
 
 
 def test_what_sends_nothing_is_not_looked_at() -> None:

@@ -34,9 +34,9 @@ _PRICINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """How much work is done: the largest joint table of an elimination (entries), the largest linear program
-    (columns) and iterations on it, nodes of a search tree (fewer for integer programs with more than a sixteenth of
-    the columns), rounds of message passing. A search ends with a ``gap``; with ``enough`` no larger one begins."""
+    """How much work is done: the largest joint table of an elimination (entries), the largest linear program (columns;
+    0: none is made) and iterations on it, nodes of a search tree (fewer for integer programs with more than a sixteenth
+    of the columns), rounds of message passing. A search ends with a ``gap``; with ``enough`` no larger one begins."""
 
     table: int = 1 << 20
     columns: int = 200_000
@@ -86,7 +86,7 @@ def _approach(
     dual = DualBound(network, rows)
     best = improve_with_dual(dual, None if start is None else _locate(network, start), limits.rounds, limits.gap)
     bound, method = dual.bound, "dual and search"
-    if has_highs() and not _is_closed(best, bound, limits.gap):
+    if limits.columns and has_highs() and not _is_closed(best, bound, limits.gap):
         bound, method = max(bound, _close(dual, best, limits)), "integer program"
         if bound == np.inf and not len(rows.rows):
             return ChosenOptions(None, np.inf, np.inf, method, conflict=tuple(network.alive))

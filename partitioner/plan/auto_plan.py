@@ -1,0 +1,84 @@
+"""A plan that nobody asked for: looked for where a program may send less than as propagated, taken where it does.
+
+Each step costs more than the one before it, and most programs are done early: what sends nothing, has too many layouts
+to choose among, or sends what no plan goes below stays as it is. A plan that sends no less, once it is carried out, is
+not judged. All limits count work: equal programs have equal plans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from shardc.costs.machines.machine import Machine
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.partitioner.plan.choose_plan import is_better
+from shardc.partitioner.plan.explain_plan import explain_plan
+from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.memory_limits import MemoryLimits
+from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
+from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
+from shardc.partitioner.plan.plan_layouts import pose_question
+from shardc.partitioner.plan.plan_reasons import PlanReasons
+
+__all__ = ["choose_auto_plan"]
+
+
+def choose_auto_plan(
+    module: Module,
+    machine: Machine | None,
+    finish: Callable[[Module], Module],
+    *,
+    budget: PlanBudget | None = None,
+    judge: Judge | None = None,
+    tell: Callable[[PlanReasons], None] | None = None,
+) -> Module:
+    """The per-device program as propagated, or that of a plan that costs less and takes no more memory.
+
+    ``module``, ``finish``, ``judge`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the reasons of a
+    plan that is taken.
+    """
+    budget, first = budget or budget_of("auto"), finish(module)
+    if machine is None and not _sends(first):
+        return first
+    try:
+        question = pose_question(module, machine, check=budget.check)
+    except OverBudgetError:
+        return first
+    models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
+    question = question if machine is None else question.unhidden()
+    modelled, answer = models(first), question.solve(math.inf, limits=budget.limits)
+    if answer.choice is None or budget.is_met(answer.bound, _cost(modelled, machine)):
+        return first
+    judge = judge or models
+    before = judge(first)
+    limits, unlimited, tried = MemoryLimits(before.peak), answer, set[tuple[int, ...]]()
+    for _ in range(budget.rounds):
+        if question.memory.peak(answer.choice) > limits.next:
+            answer = question.solve(limits.next, answer.choice, budget.limits)
+        beyond = answer.excess is not None and unlimited.choice not in tried
+        answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
+        if answer.choice is None or answer.choice in tried:
+            break
+        tried.add(answer.choice)
+        made = finish(question.answer(answer.choice))
+        if not (beyond or models(made).cost < modelled.cost):
+            break
+        found = judge(made)
+        if is_better(found, before, before, before.peak):
+            if tell is not None:
+                tell(explain_plan(question, answer, limits.next, found, before))
+            return made
+        limits.learn(question.memory.peak(answer.choice), found.peak)
+    return first
+
+
+def _sends(module: Module) -> bool:
+    return any(i.opcode in COLLECTIVES for i in module.instructions())
+
+
+def _cost(found: Judgement, machine: Machine | None) -> float:
+    """The cost of a program as problems of layouts have it: where bytes count, arithmetic decides ties."""
+    cost, count = found.cost
+    return cost if machine is not None else cost + TIE_PER_COLLECTIVE * count + TIE_PER_ITERATION * found.flops / 2
