@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from shardc.hlo.codec import plain
 from shardc.hlo.config import CodeSettings
 from shardc.hlo.errors import InputError
+from shardc.partitioner.options import Choice, Plan
 from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
 __all__ = [
@@ -39,8 +40,6 @@ __all__ = [
 
 #: pydantic, like our codec, refuses fields that are not there.
 _CONFIG: Mapping[str, Any] = {"extra": "forbid"}
-
-Choice = Literal["never", "auto", "always"]
 
 Name = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}", "one line of 1 to 200 characters")]
 Symbol = Annotated[str, Text(r"(?:[A-Za-z_][A-Za-z0-9_]*)?", "a name in C"), Most(200)]
@@ -92,7 +91,8 @@ class Order:
     ``mesh`` are axes and sizes, outermost first, and ``annotations`` specs by name, both as on the command line.
     ``machine`` is a name with or without devices (``h100-dgx:64``), or empty; with ``machine_text``, a description
     (TOML), it is what that machine is called. ``partitioned_for`` says whether collectives are chosen for the least
-    modelled time on it, or for the fewest ``bytes``. ``measured`` is the text of a file of measured times.
+    modelled time on it, or for the fewest ``bytes``. ``plan`` says where layouts inside come from, ``memory`` how many
+    bytes a device may take with one (0: as many as without). ``measured`` is the text of a file of measured times.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
@@ -109,6 +109,8 @@ class Order:
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
     decomposed_rings: Flag = False
+    plan: Plan = "propagated"
+    memory: Annotated[float, Between(0.0, 1e18)] = 0.0
     settings: Settings = field(default_factory=Settings)
 
 
@@ -206,7 +208,6 @@ class AutoOrder(Order):
 
     kind: Literal["auto"] = "auto"
     devices: Annotated[int, Between(0, 2**24)] = 0
-    memory: Annotated[float, Between(0.0, 1e18)] = 0.0
     keep: Annotated[tuple[Line, ...], Most(1000)] | None = None
 
 

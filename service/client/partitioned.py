@@ -67,7 +67,7 @@ class RemotePartitioned(Reported):
                 f"partitioned for {ours} and asked about {machine}: an order has one machine",
                 fix="partition without a machine, or for the same",
             )
-        terms = {k: v for k, v in self.options.items() if k != "machine"}
+        terms = {k: v for k, v in self.options.items() if k != "machine" and v is not None}
         terms |= {**machine_terms(ours or machine), "partitioned_for": "machine" if ours else "bytes"}
         return self.program.order(kind, conservative=self.propagated.conservative, **terms, **fields)
 
@@ -209,7 +209,10 @@ class RemotePartitioned(Reported):
     @cached_property
     def here(self) -> PartitionedProgram:
         """The same stage, made in this process."""
-        return self.propagated.here.partition(**self.options)
+        from shardc.analysis.simulate.judge_of import judge_of
+
+        judge = judge_of(self.options["machine"], self.program.config) if "plan" in self.options else None
+        return self.propagated.here.partition(**self.options, judge=judge)
 
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""

@@ -245,14 +245,17 @@ class RemotePropagated:
         judge: Judge | None = None,
         interface: FreeInterface | None = None,
     ) -> RemotePartitioned:
-        """As `Propagated.partition`, with layouts as propagated."""
+        """As `Propagated.partition`; what judges a plan is the service's own."""
         from shardc.partitioner.options import PartitionOptions
 
         # Words are checked there.
         PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
-        if plan != "propagated" or memory is not None or judge is not None or interface is not None:
-            raise UnsupportedError(f"the service makes no {plan} plans", fix="partition here, without the service")
+        if judge is not None or interface is not None:
+            what = "a judge of one's own" if judge is not None else "a free interface"
+            raise UnsupportedError(f"{what} at a compile service: orders have no words for it", fix="partition here")
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
+        if plan != "propagated":
+            asked |= {"plan": plan, "memory": memory}
         return RemotePartitioned(self, MappingProxyType(asked))

@@ -9,7 +9,7 @@ from shardc.service.workers.workbench import Workbench
 __all__ = ["find_annotations"]
 
 #: Fields whose other values say how a given program is partitioned; here that is part of what is found.
-_FIXED = ("conservative", "partitioned_for", "windowed_einsum", "pipelined_loops", "decomposed_rings")
+_FIXED = ("conservative", "partitioned_for", "windowed_einsum", "pipelined_loops", "decomposed_rings", "plan")
 
 
 def find_annotations(bench: Workbench, order: AutoOrder) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shardc.analysis.simulate.judge_of import judge_of
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
@@ -141,14 +142,18 @@ class Workbench:
 
     def partition(self, program: SourceProgram | None = None) -> PartitionedProgram:
         """The order's program (or another form of it) partitioned as the order says."""
-        order, machine = self.order, self.machine()
-        propagated = self.propagate(self.open_program() if program is None else program)
+        order, program = self.order, self.open_program() if program is None else program
+        machine = (self.machine() or None) if order.partitioned_for == "machine" else None
+        propagated = self.propagate(program)
         with self.stage("partition"):
             return propagated.partition(
-                machine=(machine or None) if order.partitioned_for == "machine" else None,
+                machine=machine,
                 windowed_einsum=order.windowed_einsum,
                 pipelined_loops=order.pipelined_loops,
                 decomposed_rings=order.decomposed_rings,
+                plan=order.plan,
+                memory=order.memory or None,
+                judge=judge_of(machine, program.config) if order.plan != "propagated" else None,
             )
 
     def partition_files(self, partitioned: PartitionedProgram) -> dict[str, bytes]:

@@ -158,6 +158,8 @@ class Propagated(PropagatedProgram):
         Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
         """
         if plan != "propagated" and judge is None:
+            from shardc.analysis.simulate.judge_of import judge_of
+
             judge = judge_of(machine or self.program.config.machine, self.program.config)
         found = super().partition(
             machine=machine,
@@ -316,17 +318,6 @@ def remote_compiler(
     from shardc.service.client.compile_remotely import RemoteCompilation
 
     return RemoteCompilation.of(config, program, target, **stages)
-
-
-def judge_of(machine: str | Path, config: Config) -> Judge:
-    """What plans are judged by: a simulated step on ``machine``, or without one (empty) what the compiler says."""
-    if machine:
-        from shardc.analysis.simulate.judge_by_simulation import judge_by_simulation
-
-        return judge_by_simulation(machine, config)
-    from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
-
-    return judge_by_lowering(config)
 
 
 def _fields(record: SourceProgram | PropagatedProgram | PartitionedProgram) -> dict[str, Any]:

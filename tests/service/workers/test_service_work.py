@@ -118,6 +118,18 @@ def test_options_of_partitioning_count() -> None:
     assert dict(from_json(StagesFacts, files["stages.json"]).options) == dict(local.options)
 
 
+@pytest.mark.parametrize("machine", ["", "h100-dgx"])
+def test_plans_are_made_and_judged_as_here(machine: str) -> None:
+    specs = {"x": "data", "w1": "model", "w2": "None,data"}
+    terms = {**_COMMON, "annotations": specs, "machine": machine}
+    files, _ = _made(PartitionOrder(**terms, plan="global", memory=1e9))
+    local = _program(specs).partition(machine=machine or None, plan="global", memory=1e9)
+    assert local.plan is not None and local.plan.taken
+    _same_partition(files, local)
+    assert files["partitioned.hlo"] != _made(PartitionOrder(**terms))[0]["partitioned.hlo"]
+    assert dict(from_json(StagesFacts, files["stages.json"]).options) == dict(local.options)
+
+
 def test_an_executable_has_the_bytes_of_a_local_one(tmp_path: Path) -> None:
     config = Config(cache_dir=tmp_path, overlap="never")
     files, _ = _made(CompileOrder(**_COMMON, settings=Settings(overlap="never")))
