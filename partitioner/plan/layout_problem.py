@@ -211,7 +211,7 @@ class _Builder:
         wants: tuple[AxisLayout, ...],
         beside: float,
     ) -> _Costs:
-        least = self.resharder.at_least_all(dims, wire.nbytes, starts, wants)
+        least = self.resharder.expect_all(dims, wire.nbytes, starts, wants)
         least = least + self.collective * (least > 0)
         return least if self.overlap is None else exposed(least, beside)
 

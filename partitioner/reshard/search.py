@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from shardc.costs.machines.machine import Machine
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.reshard.direct_way import direct_way
 from shardc.partitioner.reshard.lower_bound import LowerBounds
 from shardc.partitioner.reshard.moves import Cost, ReshardStep
 from shardc.partitioner.reshard.price import Bytes, Price, Seconds
@@ -85,6 +86,8 @@ class Resharder:
         self._by_bytes = None if machine is None else Resharder(table)
         self._paths: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path] = {}
         self._like: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path | None] = {}
+        self._direct: dict[tuple[AxisLayout, AxisLayout], tuple[ReshardStep, ...]] = {}
+        self._expected: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], float] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
@@ -141,6 +144,30 @@ class Resharder:
         """Lower bounds from each source to each target."""
         shards = [nbytes * math.prod(self.table.local_dims(x, dims)) for x in targets]
         return self._bounds.least_of_all(nbytes * math.prod(dims), shards, sources, targets)
+
+    def expect(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> float:
+        """About that cost, found without a search: bytes at least, seconds of the direct way.
+
+        Of time the bound says little where arrays are small: it knows no algorithms, and no waits in their steps.
+        """
+        if self._by_bytes is None or source is target:
+            return self.at_least(dims, nbytes, source, target)
+        key = (dims, nbytes, source, target)
+        found = self._expected.get(key)
+        if found is None:
+            steps = self._direct.get((source, target))
+            if steps is None:
+                steps = self._direct[source, target] = direct_way(self.table, source, target)
+            found = self._expected[key] = sum(self.price.step(dims, nbytes, step)[0] for step in steps)
+        return found
+
+    def expect_all(
+        self, dims: tuple[int, ...], nbytes: int, sources: tuple[AxisLayout, ...], targets: tuple[AxisLayout, ...]
+    ) -> NDArray[np.float64]:
+        """`expect` from each source to each target."""
+        if self._by_bytes is None:
+            return self.at_least_all(dims, nbytes, sources, targets)
+        return np.array([[self.expect(dims, nbytes, a, b) for b in targets] for a in sources])
 
     def _search(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         if source is target:
