@@ -50,14 +50,14 @@ def _fusion(computation: Computation, sizes: Sequence[int], new: Instruction | N
 
 
 def _part(p: Instruction, users: Mapping[Instruction, Sequence[Instruction]], whole: int) -> int:
-    """Bytes of ``p`` that its users take."""
+    """Bytes of ``p`` that its users take: of a part that parts are taken of, only those."""
     taken = 0
     for value, user in _readers(p, users):
         if user is None or not OP_COSTS[user.opcode].samples:
             return whole
         if user.operands[0] is not value or value in user.operands[1:]:
             return whole
-        taken += _nbytes(user)
+        taken += _part(user, users, _nbytes(user))
     return min(whole, taken)
 
 
