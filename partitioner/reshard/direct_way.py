@@ -33,7 +33,7 @@ def direct_way(table: AxisTable, source: AxisLayout, target: AxisLayout) -> tupl
     kept = [a for a in source.unreduced if a in target.unreduced and source.reduction == target.reduction]
     padded = [tuple(a for a in old if a in target.unreduced) for old in source.dims]
     aim = table.layout((new + more for new, more in zip(target.dims, padded, strict=True)), kept, source.reduction)
-    steps = list(_Way(table, source, aim).steps())
+    steps = list(_DirectWay(table, source, aim).steps())
     state = aim
     for d, atoms in enumerate(padded):
         if atoms:
@@ -47,7 +47,7 @@ def direct_way(table: AxisTable, source: AxisLayout, target: AxisLayout) -> tupl
     return tuple(steps)
 
 
-class _Way:
+class _DirectWay:
     """``state`` is where the way to ``target`` has come to; nothing becomes partial on it."""
 
     def __init__(self, table: AxisTable, source: AxisLayout, target: AxisLayout) -> None:
