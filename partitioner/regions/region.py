@@ -1,7 +1,7 @@
-"""Local search over connected regions of operations whose layouts disagree, each solved by variable elimination.
+"""Local search over connected regions of operations whose layouts disagree, each solved as a whole.
 
 First every operation decides by itself (`dry_run`). Where that pays for a move, the operations around it are decided
-together: their options (`region_options`) make a network of costs (`region_network`), which `eliminate_variables`
+together: their options (`region_options`) make a network of costs (`region_network`), which the solver of choices
 solves. Its decisions are kept when they cost less, fewer bytes (or seconds) first, then fewer collectives. All else
 stays as it was, so that no region makes a program dearer. Equal regions, such as those of equal layers, are decided
 once.

@@ -1,4 +1,4 @@
-"""The costs of a region as a network for variable elimination: lower bounds, made exact where a solution uses them.
+"""The costs of a region as tables between variables: lower bounds, made exact where a solution uses them.
 
 Finding what a reshard costs takes a search; a lower bound does not. The network starts from bounds, and what its
 cheapest solution makes use of is made exact, until a solution is exact as a whole: then nothing is cheaper. Where the
@@ -16,17 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.partitioner.emit.layout import AxisLayout
-from shardc.partitioner.regions.eliminate_variables import Network
 from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, WireReader
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.strategy.solve.eliminate import CostTable
+from shardc.partitioner.strategy.solve.solve import SolveLimits
+from shardc.partitioner.strategy.solve.solve_tables import solve_tables
 
 __all__ = ["RegionNetwork"]
 
 #: Layouts in one set of forms of a value, unless it has more already; values with more ends than this have such sets.
 _FORMS = 3
-#: How often a network is solved before what was found by then is taken.
+#: How often a network is solved before what was found by then is taken, and how much work that may be each time.
 _TRIES = 24
+_LIMITS = SolveLimits(columns=3_000, nodes=20, rounds=20)
 
 #: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
 _View = tuple[AxisLayout | None, tuple[AxisLayout | None, ...]]
@@ -65,25 +67,27 @@ class RegionNetwork:
         self.compute_penalty = compute_penalty
         self.region, self.options = region, options
         nodes = region.nodes
-        self.network = Network()
+        self.sizes: list[int] = []
+        self.present: list[int] = []
+        self.factors: list[CostTable] = []
         self.choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
-        self.variable = {n: self.network.variable(len(o)) for n, o in self.choices.items()}
+        self.variable = {n: self._variable(len(o)) for n, o in self.choices.items()}
         self.edges: list[_Edge] = []
         self.weight = 1e-3 if isinstance(costs.resharder.price, Bytes) else 1e-12
         for n, o in self.choices.items():
-            self.network.add((self.variable[n],), np.array([self._own(n, x) for x in o]))
+            self.factors.append(CostTable((self.variable[n],), np.array([self._own(n, x) for x in o])))
         for wire in dict.fromkeys(w for n in self.choices for w in n.wires):
             if not wire.made:
                 self._add_wire(wire)
 
     def solve(self) -> tuple[NodeOption, ...] | None:
         """Options that together cost less than the present ones; None where there are none."""
-        present = list(self.network.present)
+        present = list(self.present)
         self._settle(present)
         before = self._total(present)
         best, least = present, before
         for _ in range(_TRIES):
-            found = self.network.solve()
+            found = solve_tables(self.sizes, self.factors, best, _LIMITS)
             if found == best or self._total(found) >= least:
                 break
             settled = self._settle(found)
@@ -97,8 +101,14 @@ class RegionNetwork:
         values = {n: best[v] for n, v in self.variable.items()}
         return tuple(o[values.get(n, 0)] for n, o in zip(self.region.nodes, self.options, strict=True))
 
+    def _variable(self, size: int, present: int = 0) -> int:
+        """A new variable of so many values."""
+        self.sizes.append(size)
+        self.present.append(present)
+        return len(self.sizes) - 1
+
     def _total(self, values: Sequence[int]) -> float:
-        return math.fsum(float(f.table[tuple(values[v] for v in f.variables)]) for f in self.network.factors)
+        return math.fsum(float(f.table[tuple(values[v] for v in f.variables)]) for f in self.factors)
 
     def _settle(self, values: Sequence[int]) -> bool:
         """Make exact what ``values`` make use of; whether anything was not."""
@@ -110,7 +120,7 @@ class RegionNetwork:
             start, wants = edge.entry(at)
             edge.table[at] = self._scalar(self.costs.of(edge.wire, start, wants))
             edge.exact[at] = changed = True
-            self.network.factors[edge.place] = edge.factor()
+            self.factors[edge.place] = edge.factor()
         return changed
 
     def _scalar(self, cost: tuple[float, float]) -> float:
@@ -165,8 +175,8 @@ class RegionNetwork:
             cost, exact[at] = self.costs.bound(wire, *entry(at))
             table[at] = self._scalar(cost)
         if table.any():
-            edge = _Edge(wire, variables, index, table, exact, entry, len(self.network.factors))
-            self.network.factors.append(edge.factor())
+            edge = _Edge(wire, variables, index, table, exact, entry, len(self.factors))
+            self.factors.append(edge.factor())
             self.edges.append(edge)
 
     def _add_forms(self, wire: Wire, views: Mapping[DecisionNode, Sequence[_View]]) -> None:
@@ -177,7 +187,7 @@ class RegionNetwork:
         layouts = list(dict.fromkeys(x for n in readers for v in views[n] for x in v[1] if x is not None))
         present = frozenset[AxisLayout]().union(*(asked[n][0] for n in readers))
         sets = list(_sets(layouts, present))
-        forms = self.network.variable(len(sets), sets.index(present))
+        forms = self._variable(len(sets), sets.index(present))
         producer = wire.producer if wire.producer in views else None
         given = [wire.start()] if producer is None else [o.results[wire.slot] for o in self.choices[producer]]
         starts = list(dict.fromkeys(given))
@@ -195,7 +205,7 @@ class RegionNetwork:
             self._add_edge(wire, variables, (_index(starts, given), every), [len(starts), len(sets)], entry)
         for n in readers:
             fits = [[0.0 if need <= chosen else np.inf for chosen in sets] for need in asked[n]]
-            self.network.add((self.variable[n], forms), np.array(fits))
+            self.factors.append(CostTable((self.variable[n], forms), np.array(fits)))
 
 
 def _index(kinds: Sequence[object], values: Sequence[object]) -> NDArray[np.intp]:
