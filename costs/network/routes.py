@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shardc.costs.network.algorithms import Law
 from shardc.costs.network.placement import GroupExtent, Groups, Placement
 from shardc.hlo.ir.groups import AxisPairs
+from shardc.hlo.ir.sharding import AxisRef
 
 __all__ = ["neighbour_law", "permute_law"]
 
@@ -53,14 +54,22 @@ def neighbour_law(part: GroupExtent) -> Law:
 def _ends(placement: Placement, pairs: Groups) -> tuple[list[tuple[_Place, _Place]], bool]:
     """Places of sources and targets: of one group where all groups do the same, else of all."""
     if isinstance(pairs, AxisPairs) and pairs.mesh.axes == placement.mesh.axes:
-        positions = [0]
-        for apart, extent in placement.strides(pairs.axes):
-            positions = [p + k * apart for p in positions for k in range(extent)]
-        grid = [placement.at(p) for p in positions]
+        grid = _grid(placement, pairs.axes)
         return [(grid[s], grid[t]) for s, t in pairs.pairs if s != t], True
     listed: Sequence[Sequence[int]] = () if pairs is None else pairs if isinstance(pairs, tuple) else pairs.expand()
     at = placement.coordinates
     return [(a, b) for a, b in (at(pair) for pair in listed) if a != b], False
+
+
+def _grid(placement: Placement, axes: tuple[AxisRef, ...]) -> list[_Place]:
+    """Places of the members of the first group over ``axes``."""
+    found: list[_Place] | None = placement.memory.get(axes)
+    if found is None:
+        positions = [0]
+        for apart, extent in placement.strides(axes):
+            positions = [p + k * apart for p in positions for k in range(extent)]
+        found = placement.memory[axes] = [placement.at(p) for p in positions]
+    return found
 
 
 def _between(placement: Placement, pairs: Groups) -> dict[str, int]:

@@ -109,8 +109,10 @@ def _independent(computation: Computation, members: Sequence[Instruction]) -> li
     before: dict[Instruction, int] = {}
     wanted = set(members)
     levels: dict[int, list[Instruction]] = {}
-    for i in computation:
-        level = max((before[o] for o in i.operands), default=0)
+    place = {i: n for n, i in enumerate(computation)}
+    places = [place[m] for m in members]
+    for i in computation.instructions[min(places) : max(places) + 1]:
+        level = max((before.get(o, 0) for o in i.operands), default=0)
         if i in wanted:
             levels.setdefault(level, []).append(i)
             level += 1

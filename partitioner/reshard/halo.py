@@ -25,6 +25,7 @@ from shardc.partitioner.reshard.windows import (
     TargetIntervals,
     operands_to_gather,
     plan_exchange,
+    plan_own,
 )
 
 __all__ = [
@@ -113,10 +114,7 @@ def pick(
 ) -> Instruction:
     """What of its target interval a device finds in its own shard, the scalar ``fill`` for everything else: sends
     nothing."""
-    steps = plan_exchange((source,), target)
-    own = [n for n, r in enumerate(steps.rounds) if r.own]
-    order = None if steps.order is None else tuple(own.index(n) for n in steps.order if n in own)
-    steps = replace(steps, rounds=tuple(steps.rounds[n] for n in own), order=order)
+    steps = plan_own(source, target)
     parts = _sent(em, line, [x], steps)
     return _Assembly(em, line, parts, steps, target, fill, _with_size(x, line.dim, target.size)).stacked()
 

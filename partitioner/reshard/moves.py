@@ -301,8 +301,8 @@ def _rechunks(
         return
     rest = math.prod(local[:dim]) * math.prod(local[dim + 1 :])
     local[dim] = new
-    for count in sent_elements(dims[dim], table.extent(atoms), old, new):
-        yield MoveCollectives("collective-permute", count * rest * nbytes, atoms)
+    for count, times in sent_elements(dims[dim], table.extent(atoms), old, new):
+        yield MoveCollectives("collective-permute", count * rest * nbytes, atoms, times)
 
 
 def permutation(table: AxisTable, before: AxisLayout, after: AxisLayout) -> AxisPairs:

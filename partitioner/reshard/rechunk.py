@@ -7,7 +7,7 @@ the ends of their chunks, by permutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 
-__all__ = ["ChunkPiece", "find_pieces", "rechunk", "sent_elements"]
+__all__ = ["ChunkPiece", "find_pieces", "rechunk", "sent_elements", "total_sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +38,36 @@ def find_pieces(n: int, k: int, old: int, new: int) -> tuple[ChunkPiece, ...]:
     >>> [(p.distance, p.low, p.high) for p in pieces(10, 4, 3, 4)]
     [(0, 0, 3), (1, 0, 2)]
     """
-    found: dict[int, tuple[int, int, list[int]]] = {0: (old, 0, [])}
+    found: dict[int, tuple[int, int]] = {0: (old, 0)}
+    readers: dict[int, list[int]] = {}
     for i in range(-(-n // new)):
         start, end = i * new, min((i + 1) * new, n)
         for source in range(start // old, -(-end // old)):
             low, high = max(start - source * old, 0), min(end - source * old, old)
-            least, most, readers = found.get(source - i, (old, 0, []))
-            found[source - i] = (min(least, low), max(most, high), [*readers, i])
+            least, most = found.get(source - i, (old, 0))
+            found[source - i] = (min(least, low), max(most, high))
+            readers.setdefault(source - i, []).append(i)
     distances = range(min(found), max(found) + 1)
     out: list[ChunkPiece] = []
     for d in distances:
-        low, high, readers = found.get(d, (0, old, []))
+        low, high = found.get(d, (0, old))
         low, high = 0 if d != distances[0] else low, old if d != distances[-1] else high
-        out.append(ChunkPiece(d, low, high, tuple(readers)))
+        out.append(ChunkPiece(d, low, high, tuple(readers.get(d, ()))))
     return tuple(out)
 
 
-def sent_elements(n: int, k: int, old: int, new: int) -> Iterator[int]:
-    """Elements along the dimension that each permute of `rechunk` carries."""
-    if n and old != new and k > 1:
-        yield from (p.high - p.low for p in find_pieces(n, k, old, new) if p.distance)
+@lru_cache(maxsize=4096)
+def sent_elements(n: int, k: int, old: int, new: int) -> tuple[tuple[int, int], ...]:
+    """Elements along the dimension that permutes of `rechunk` carry, and how many permutes carry so many."""
+    if not n or old == new or k == 1:
+        return ()
+    return tuple(Counter(p.high - p.low for p in find_pieces(n, k, old, new) if p.distance).items())
+
+
+def total_sent(n: int, k: int, old: int, new: int) -> tuple[int, int]:
+    """Elements along the dimension that all permutes of `rechunk` carry, and how many those are."""
+    sent = sent_elements(n, k, old, new)
+    return sum(count * times for count, times in sent), sum(times for _, times in sent)
 
 
 def rechunk(em: Emitter, x: Instruction, n: int, change: tuple[int, Atoms, int]) -> Instruction:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 __all__ = [
     "ExchangePlan",
@@ -24,6 +24,7 @@ __all__ = [
     "TargetIntervals",
     "operands_to_gather",
     "plan_exchange",
+    "plan_own",
 ]
 
 
@@ -139,6 +140,9 @@ def operands_to_gather(sources: tuple[SourceInterval, ...], target: TargetInterv
     for operand, own in _by_operand(sources).items():
         if not any(s.split for s in own):
             continue
+        if _needs_many_rounds(own, target):
+            out.add(operand)
+            continue
         alone = _alone(own, target)
         sent, messages = _effort(alone.travelling)
         everything = (k - 1) * alone.chunk
@@ -153,6 +157,27 @@ def _by_operand(sources: Iterable[SourceInterval]) -> dict[int, tuple[SourceInte
     for s in sources:
         found.setdefault(s.operand, []).append(s)
     return {operand: tuple(found[operand]) for operand in sorted(found)}
+
+
+def _needs_many_rounds(sources: Sequence[SourceInterval], target: TargetIntervals) -> bool:
+    """Does a device send to, or receive from, so many others that the operand is gathered however pieces are grouped?
+
+    Asked before pieces are made: there may be as many as pairs of devices.
+    """
+    if not all(s.split for s in sources):
+        return False
+    k = len(target.starts)
+    received, sent = [0] * k, [0] * (k + 1)
+    for s in sources:
+        for device, (start, size) in enumerate(zip(target.starts, target.sizes, strict=True)):
+            low, high = max(start, s.at) - s.at + s.start, min(start + size, s.at + s.length) - s.at + s.start
+            if low < high:
+                first, last = low // s.chunk, (high - 1) // s.chunk
+                sent[first] += 1
+                sent[last + 1] -= 1
+                received[device] += last + 1 - first
+    # What stays at home is one piece of each source at most.
+    return max(*accumulate(sent), *received) > _MOST_ROUNDS + len(sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +197,23 @@ def _alone(sources: tuple[SourceInterval, ...], target: TargetIntervals) -> _Alo
     whole = not all(s.split for s in sources)
     own = tuple(_round(chunks, True, group) for group in _own(pieces, whole=whole))
     return _Alone(sources[0].chunk, own, () if whole else tuple(_travelling(pieces, chunks)))
+
+
+@lru_cache(maxsize=4096)
+def plan_own(source: SourceInterval, target: TargetIntervals) -> ExchangePlan:
+    """Of an exchange what every device finds in its own shard of a split source; all else is left to the fill."""
+    own: list[Landing] = []
+    filled = [(0, 0)] * len(target.starts)
+    for device, (start, size) in enumerate(zip(target.starts, target.sizes, strict=True)):
+        shard = source.at - source.start + device * source.chunk
+        low = max(start, source.at, shard)
+        high = min(start + size, source.at + source.length, shard + source.chunk)
+        if low < high:
+            own.append(Landing(source.operand, device, device, low - shard, high - low, low - start))
+            filled[device] = (low - start, high - start)
+    rounds = [_round({source.operand: source.chunk}, True, own)] if own else []
+    order = _order(rounds, filled, target)
+    return ExchangePlan(tuple(rounds), tuple(filled), (), False, (True, True), (True, True), order)
 
 
 @lru_cache(maxsize=4096)
@@ -206,12 +248,14 @@ def _effort(rounds: Iterable[Round]) -> tuple[int, int]:
 def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round]:
     """Rounds for what changes devices, of the ways to group it the one that sends least."""
     moving = [p for p in pieces if p.shard != p.device]
-    best = [_round(chunks, False, g) for g in _near(moving)]
     sent = Counter(p.shard for p in moving)
     received = Counter(p.device for p in moving)
-    if len(best) > max((*sent.values(), *received.values()), default=0):
-        best = min(best, [_round(chunks, False, g) for g in _colour(moving)], key=_effort)
-    return best
+    least = max((*sent.values(), *received.values()), default=0)
+    near = _near(moving, least + _MOST_ROUNDS)
+    ways = [] if near is None else [near]
+    if near is None or len(near) > least:
+        ways.append(_colour(moving))
+    return min(([_round(chunks, False, g) for g in way] for way in ways), key=_effort)
 
 
 def _strays(
@@ -285,8 +329,9 @@ def _own(pieces: list[Landing], *, whole: bool) -> list[list[Landing]]:
     return groups
 
 
-def _near(pieces: Iterable[Landing]) -> list[list[Landing]]:
-    """Pieces from equally distant shards go together, others join where sender and receiver are still free."""
+def _near(pieces: Iterable[Landing], most: int) -> list[list[Landing]] | None:
+    """Pieces from equally distant shards go together, others join where sender and receiver are still free; None where
+    that takes more than ``most`` groups."""
     groups: list[list[Landing]] = []
     busy: list[tuple[set[int], set[int]]] = []
     full: dict[tuple[int, int], int] = {}  # (sender, receiver) -> how many groups have no room for them
@@ -295,6 +340,8 @@ def _near(pieces: Iterable[Landing]) -> list[list[Landing]]:
         while n < len(groups) and (p.shard in busy[n][0] or p.device in busy[n][1]):
             n += 1
         full[p.shard, p.device] = n + 1
+        if n == most:
+            return None
         if n == len(groups):
             groups.append([])
             busy.append((set(), set()))

@@ -23,7 +23,7 @@ from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
+from shardc.partitioner.reshard.rechunk import rechunk, total_sent
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -131,10 +131,10 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], 
         lines *= 1 if f == along else -(-factor.size // table.extent(atoms))
     r = rows_of_columns(n, k)
     sizes = [nbytes for _, nbytes, _ in problem.results]
-    ends = list(sent_elements(n, k, r, -(-n // k)))
+    ends, permutes = total_sent(n, k, r, -(-n // k))
     half, place = r // 2, _place_type(r * k).nbytes if places else 0
-    sent = (2 * r * (k - 1) / k + half) * (sum(sizes) + place) + (half + sum(ends)) * sum(sizes)
-    return (lines * sent, (4 + len(ends)) * len(sizes) + 3 * places)
+    sent = (2 * r * (k - 1) / k + half) * (sum(sizes) + place) + (half + ends) * sum(sizes)
+    return (lines * sent, (4 + permutes) * len(sizes) + 3 * places)
 
 
 # -- the instructions ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, Shape, array_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import with_padding
-from shardc.partitioner.reshard.rechunk import rechunk, sent_elements
+from shardc.partitioner.reshard.rechunk import rechunk, total_sent
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
@@ -66,11 +66,11 @@ def _split(n: int, k: int, kind: str, n1: int) -> Split:
     if kind == "IRFFT":
         times.reverse()
         bins.reverse()
-    ends = [list(sent_elements(n, k, *times)), list(sent_elements(spectrum, k, *bins))]
-    in_time = outer * inner * k * moved + sum(ends[0])
-    in_bins = (wide * inner + sides * _share(rows, k) * wide) * k * moved + sum(ends[1])
+    (early, first), (late, second) = total_sent(n, k, *times), total_sent(spectrum, k, *bins)
+    in_time = outer * inner * k * moved + early
+    in_bins = (wide * inner + sides * _share(rows, k) * wide) * k * moved + late
     both = (in_bins, in_time) if kind == "IRFFT" else (in_time, in_bins)
-    return Split(n1, n2, *both, 3 + len(ends[0]) + len(ends[1]))
+    return Split(n1, n2, *both, 3 + first + second)
 
 
 def _grid(n: int, n1: int, *, real: bool) -> tuple[int, int, int]:

@@ -60,6 +60,16 @@ def test_chains_and_mixtures_stay(pairs: list[tuple[int, int]]) -> None:
     assert DecomposeRings(wanted=True).run(before) is before
 
 
+def test_a_long_chain_is_walked_once() -> None:
+    """From each of its members it would be walked for minutes."""
+    mesh = Mesh({"x": 1 << 15})
+    b = Builder("main")
+    pairs = AxisPairs(mesh, (AxisRef("x"),), tuple(shifted(1, mesh.size)[:-1]))
+    b.add("collective-permute", b.parameter(array_shape("f32", 3, 2)), source_target_pairs=pairs)
+    before = make_module("m", b.build(), mesh=mesh, num_partitions=mesh.size, partitioned=True)
+    assert DecomposeRings(wanted=True).run(before) is before
+
+
 def test_only_where_it_is_wanted() -> None:
     before = permuted(*shifted(1))
     assert DecomposeRings().run(before) is before

@@ -17,7 +17,14 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.reader import read_hlo
 from shardc.partitioner.partition import partition
-from shardc.partitioner.reshard.windows import SourceInterval, TargetIntervals, operands_to_gather, plan_exchange
+from shardc.partitioner.reshard.rechunk import sent_elements
+from shardc.partitioner.reshard.windows import (
+    SourceInterval,
+    TargetIntervals,
+    operands_to_gather,
+    plan_exchange,
+    plan_own,
+)
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 from shardc.sharding.propagate import propagate
 
@@ -134,3 +141,25 @@ def carried(depth: int, width: int = 8) -> Module:
 def test_a_computation_is_asked_once_how_partial_values_spread() -> None:
     """Not once for each element of the state, in each loop around it."""
     assert calls(lambda: partition(carried(6))) <= 2.8 * calls(lambda: partition(carried(3)))
+
+
+def test_exchanges_cost_no_more_than_in_proportion_to_devices() -> None:
+    """Few rows over many devices: a roll, what all devices read, what each finds at home, and other chunks."""
+
+    def work(devices: int) -> int:
+        rows = devices // 4 - 3
+        whole = SourceInterval(0, 1, True, 0, 0, rows)
+        roll = (SourceInterval(0, 1, True, 5, 0, rows - 5), SourceInterval(0, 1, True, 0, rows - 5, 5))
+        spread = TargetIntervals(tuple(range(devices)), tuple(int(k < rows) for k in range(devices)), 1)
+        same = TargetIntervals((0,) * devices, (rows,) * devices, rows)
+
+        def act() -> None:
+            assert operands_to_gather((whole,), same) == {0}
+            assert not operands_to_gather(roll, spread)
+            plan_exchange(roll, spread)
+            assert plan_own(whole, same).rounds[0].size == 1
+            sent_elements(rows, devices, 1, 4)
+
+        return calls(act, "call", "c_call")
+
+    assert work(4096) <= 4.4 * work(1024)

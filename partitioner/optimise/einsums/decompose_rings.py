@@ -34,8 +34,8 @@ class DecomposeRings:
     why: str = "messages in a circle wait for each other"
 
     def run(self, module: Module) -> Module:
-        rings = [i for i in module.instructions() if self._fits(i)]
-        if not self.wanted or not rings:
+        rings = [i for i in module.instructions() if self._fits(i)] if self.wanted else []
+        if not rings:
             return module
         pairs: list[AxisPairs] = [i.attrs["source_target_pairs"] for i in rings]
         table = AxisTable(pairs[0].mesh, [Sharding(p.mesh, (DimSharding(p.axes),)) for p in pairs])
@@ -62,14 +62,14 @@ class DecomposeRings:
 def _circular(pairs: _Pairs) -> bool:
     """Does a member get back, after some permutes, what it sent to another one?"""
     following = dict(pairs)
+    seen: set[int] = set()
     for first, second in following.items():
         at: int | None = second
-        for _ in pairs:
-            if at is None or at == first:
-                break
+        while at is not None and at not in seen:
+            seen.add(at)
+            if at == first != second:
+                return True
             at = following.get(at)
-        if at == first != second:
-            return True
     return False
 
 
