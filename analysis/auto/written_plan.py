@@ -57,6 +57,7 @@ def _entry(dim: DimSharding) -> str:
 
 _HEAD = Template('''\
 import fnmatch
+import functools
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -89,6 +90,22 @@ def out_shardings(function, *arguments):
     """The tree of shardings of what the function returns, for jax.jit: out_shardings(function, $arguments)."""
     return _shardings("result", jax.eval_shape(function, *arguments))
 ''')
+
+_INSIDE = '''
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def constrained(x, spec):
+    """x, which lies as spec says; unlike jax.lax.with_sharding_constraint alone it says nothing of the gradient."""
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+@constrained.defjvp
+def _(spec, primals, tangents):
+    return constrained(*primals, spec), *tangents
+
+
+# Inside of the program, with "from plan import P, constrained":
+'''
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +141,7 @@ class WrittenPlan:
         )
         code += _RESULTS.substitute(arguments=", ".join(roots)) if results else ""
         inside = [s for s in self.specs if s.kind == "value"]
-        return code + ("\n" if inside else "") + "".join(map(_constraint, inside))
+        return code + (_INSIDE if inside else "") + "".join(map(_constraint, inside))
 
     def as_toml(self) -> str:
         """A file for ``--annotations``: the mesh, and each spec by name."""
@@ -148,8 +165,7 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _constraint(spec: PlanSpec) -> str:
-    call = f"jax.lax.with_sharding_constraint(x, NamedSharding(mesh, {spec.partition_spec}))"
-    return f"\n# {spec.target}: x is what this makes\n# x = {call}\n"
+    return f"\n# {spec.target}: x is what this makes\n# x = constrained(x, {spec.partition_spec})\n"
 
 
 def _key(name: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardc.analysis.explain.chains import CauseTracer
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AxisRef, DimSharding
@@ -20,7 +21,6 @@ from shardc.partitioner.strategy.cause import Cause
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import match_names, pattern_of
 from shardc.sharding.notations.partition_spec import dims_text
-from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.provenance.history import Provenance
 
 __all__ = ["AnnotatableNames", "AnnotationCandidate", "AnnotationCandidates", "merged", "spec_text"]

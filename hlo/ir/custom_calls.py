@@ -30,6 +30,7 @@ __all__ = [
     "CustomCalls",
     "Expand",
     "has_manual_computation",
+    "is_constraint",
 ]
 
 #: A NumPy function: ``meaning(call, *operands)`` gives an array, or a tuple of them for several results.
@@ -129,3 +130,8 @@ SINK = "dce_sink"
 def has_manual_computation(module: Module) -> bool:
     """Whether a part of a global program is written for the single device."""
     return any(i.attrs.get("custom_call_target") in ENTER_MANUAL | LEAVE_MANUAL for i in module.instructions())
+
+
+def is_constraint(i: Instruction) -> bool:
+    """A sharding constraint: the value lies like this, and what makes it may as well."""
+    return i.opcode == "custom-call" and i.attrs.get("custom_call_target") == "Sharding"

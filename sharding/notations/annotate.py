@@ -2,20 +2,22 @@
 
 Names are looked up exactly first, then as globs; arguments before results before values inside the program (by
 instruction name, then by op name), those of the entry before those of loops, branches and called functions. Values
-inside have names by the source, too (`shardc.sharding.notations.source_names`). On the way an annotation is checked:
-axis, rank and dimension errors name the value.
+inside have names by the source, too (`shardc.sharding.notations.source_names`), and get a constraint behind them, as
+`jax.lax.with_sharding_constraint` makes one. On the way an annotation is checked: axis, rank and dimension errors name
+the value.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import (
     Computation,
     Instruction,
@@ -269,15 +271,37 @@ def _put_shardings(
     called: Mapping[Computation, Computation],
 ) -> Computation:
     marked = {i for i, _ in wanted}
+    constrained = {i: c for i in marked if (c := _constraint_of(i, computation)) is not None}
+    given = {c: wanted[i, 0] for i, c in constrained.items()}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old not in marked:
+        if old in given:
+            return old.replace(operands=operands, sharding=given[old])
+        if old not in marked or old in constrained:
             return None
+        if old.opcode != "parameter" and not old.shape.is_tuple and not is_constraint(old):
+            return _constrain(old.replace(operands=operands), wanted[old, 0])
         leaves = len(list(old.shape.leaves()))
         mine = {n: wanted[old, n] for n in range(leaves) if (old, n) in wanted}
         return old.replace(operands=operands, sharding=_merge_shardings(old, leaves, mine))
 
     return rebuild_computation(computation, change, called)
+
+
+def _constraint_of(i: Instruction, computation: Computation) -> Instruction | None:
+    """The sharding constraint that alone reads a value inside of the program."""
+    if is_constraint(i) or i.opcode == "parameter" or i.shape.is_tuple or i is computation.root:
+        return None
+    readers = [c for c in computation if i in c.operands]
+    return readers[0] if len(readers) == 1 and is_constraint(readers[0]) else None
+
+
+def _constrain(value: Instruction, sharding: Sharding) -> Instruction:
+    """A constraint behind the value, as `jax.lax.with_sharding_constraint` around its expression makes one."""
+    metadata = None if value.metadata is None else replace(value.metadata, op_name="")
+    attrs = {"custom_call_target": "Sharding"}
+    name = f"{value.name}.constraint"
+    return Instruction("custom-call", value.shape, (value,), attrs, name=name, sharding=sharding, metadata=metadata)
 
 
 def _merge_shardings(i: Instruction, leaves: int, mine: Mapping[int, Sharding]) -> AnySharding:

@@ -20,7 +20,6 @@ __all__ = [
     "barrier_direction",
     "enters_manual",
     "group_number",
-    "is_constraint",
     "is_edge",
     "is_function_edge",
     "is_reshard",
@@ -29,11 +28,6 @@ __all__ = [
     "manual_axes",
     "manual_axes_of",
 ]
-
-
-def is_constraint(i: Instruction) -> bool:
-    """A sharding constraint: the value lies like this, and what makes it may as well."""
-    return _target(i) == "Sharding"
 
 
 def is_reshard(i: Instruction) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.sharding import Sharding
-from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.graph import Equation, PropagationGraph
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.reshape import identity_rule

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir.build import uncalled_computations
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.writer import FunctionVersion
 from shardc.sharding.axes.sub_axes import minus
-from shardc.sharding.prepare.markers import enters_manual, is_constraint, is_edge, is_reshard
+from shardc.sharding.prepare.markers import enters_manual, is_edge, is_reshard
 from shardc.sharding.prepare.split_calls import Copies
 from shardc.sharding.propagation.graph import PropagationGraph, leaf_annotations
 from shardc.sharding.propagation.op_priorities import OpClass

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from shardc.hlo.ir.build import uncalled_computations
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
@@ -20,7 +21,6 @@ from shardc.sharding.prepare.markers import (
     barrier_direction,
     enters_manual,
     group_number,
-    is_constraint,
     is_edge,
     is_function_edge,
     leaves_manual,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Computation, Instruction, flow_computations, has_side_effect
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.prepare.manual import Border
-from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.op_priorities import OpClass
 from shardc.sharding.rules.factor_rule import Direction, FactorRule
 from shardc.sharding.rules.reshape import identity_rule

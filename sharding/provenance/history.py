@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shardc.hlo.errors import AnnotationError
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import near_names
-from shardc.sharding.prepare.markers import is_constraint
 from shardc.sharding.propagation.engine import Step
 from shardc.sharding.propagation.factor_step import Gain
 from shardc.sharding.propagation.graph import Equation, PropagationGraph

@@ -9,6 +9,7 @@ import pytest
 
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
 from shardc.hlo.ir.build import Builder, make_module
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Metadata, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
@@ -35,6 +36,11 @@ def program(mesh: Mesh | None = None) -> Module:
     return make_module(
         "m", b.build(root), mesh=mesh, arg_names=("st['w'][0]", "st['w'][1]"), result_names=("loss", "out['x']")
     )
+
+
+def constraints(m: Module) -> dict[str, str]:
+    """Shardings of values inside of the program, by the value's name."""
+    return {i.operands[0].name: str(i.sharding) for i in m.instructions() if is_constraint(i)}
 
 
 def shardings(m: Module) -> list[str]:
@@ -75,8 +81,7 @@ def layers() -> Module:
 )
 def test_values_by_the_source(name: str, meant: list[int]) -> None:
     """All that one expression makes, but for what derivation made of it."""
-    tanhs = [i for i in annotate(layers(), {name: "data"}).entry if i.opcode == "tanh"]
-    assert [k for k, i in enumerate(tanhs) if i.sharding is not None] == meant
+    assert constraints(annotate(layers(), {name: "data"})) == {f"tanh.{k}": "[{data}, {}]" for k in meant}
 
 
 @pytest.mark.parametrize(
@@ -100,10 +105,17 @@ def test_results_and_values_inside() -> None:
     root = m.entry.root
     assert isinstance(root.sharding, tuple)
     assert [None if s is None else str(s) for s in root.sharding] == ["[{data}, {}]", None]
-    named = {i.name: str(i.sharding) for i in m.entry}
-    assert named["act2"] == "[{?}, {model}]"
-    assert named["sum"] == "[{data, model}, {}]"
+    assert constraints(m) == {"act2": "[{?}, {model}]", "sum": "[{data, model}, {}]"}
     assert shardings(program()) == ["None", "None"]
+
+
+def test_a_value_inside_is_constrained_as_jax_does_it_and_once() -> None:
+    """All that reads it reads the constraint; another annotation of it takes the place of the first."""
+    m = annotate(annotate(program(), {"act": "data", "sum": "model"}, MESH), {"jit(f)/add": "data", "act": ",model"})
+    assert constraints(m) == {"act": "[{}, {model}]", "sum": "[{data}, {}]"}
+    for i in m.entry:
+        assert not {"act", "sum"} & {o.name for o in i.operands} or i.opcode == "custom-call"
+    assert constraints(annotate(m, {"act.constraint": "data"})) == {"act": "[{data}, {}]", "sum": "[{data}, {}]"}
 
 
 LOOP = """
@@ -137,7 +149,7 @@ ENTRY main { x = f32[8,16] parameter(0)
 
 def test_values_inside_loops() -> None:
     m = annotate(read_hlo(LOOP), {"inner": "data,model"}, MESH)
-    assert {str(i.sharding) for i in m.instructions() if i.name == "inner"} == {"[{data}, {model}]"}
+    assert constraints(m) == {"inner": "[{data}, {model}]"}
     out = propagate(m).module
     assert str(out.parameters[0].axis_sharding) == "[{data}, {model}]"
     with pytest.raises(AnnotationError, match="no argument"):

@@ -39,7 +39,7 @@ def paste(path: Path, specs: Iterable[tuple[str, str]]) -> None:
         assert Path(match[1]) == path
         line, begin, end = int(match[2]) - 1, int(match[3]), int(match[4])
         was = lines[line]
-        call = f"jax.lax.with_sharding_constraint({was[begin:end]}, jax.sharding.NamedSharding(plan.mesh, {spec}))"
+        call = f"plan.constrained({was[begin:end]}, {spec})"
         lines[line] = was[:begin] + call + was[end:]
     text = "\n".join(lines) + "\n"
     path.write_text(text.replace("from jax.sharding import PartitionSpec\n", "import plan\nfrom plan import P\n", 1))

@@ -11,10 +11,12 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.analysis.auto.write_plan import own_plan, write_plan
-from shardc.analysis.auto.written_plan import WrittenPlan
+from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.annotate import read_annotations
+from shardc.sharding.notations.partition_spec import spec_to_sharding
+from shardc.sharding.notations.source_names import source_name, source_place
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -53,7 +55,8 @@ def shardings(program: SourceProgram) -> dict[tuple[str, int], Sharding]:
 
 
 def layouts(program: SourceProgram) -> dict[tuple[str, int], object]:
-    return {k: tuple(d.axes for d in s.dims) for k, s in shardings(program).items()}
+    found = shardings(program).items()
+    return {k: tuple(d.axes for d in s.dims) for k, s in found if not k[0].endswith(".constraint")}
 
 
 def written(bare: SourceProgram, wanted: SourceProgram) -> WrittenPlan:
@@ -128,6 +131,36 @@ def test_an_argument_says_it_in_place_of_what_is_made_of_it() -> None:
     wanted = [replace(s, dims=(DimSharding(),)) if s.rank == 1 else s for s in wanted]
     plan = write_plan(propagated, wanted)
     assert {n: s.partition_spec for s in plan.specs for n in s.names} == {"tokens": 'P("data")'}
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"x": P("data")}, {"v": P("data")}, {n: P("data") for n in ("w", "v", "x")}], ids=str
+)
+@pytest.mark.parametrize("spec", [P("data"), P(None, "data")], ids=str)
+def test_pasted_constraints_do_what_was_told_of_them(given: dict[str, P], spec: P) -> None:
+    """Also where the partitioner would rather have the value otherwise, and nothing of its gradient."""
+
+    def updated(mark: Any) -> Any:
+        def loss(w: Any, v: Any, x: Any) -> Any:
+            return ((mark(jnp.tanh(x @ w)) @ v) ** 2).mean()
+
+        return jax.jit(jax.grad(loss, (0, 1)))
+
+    mesh, shapes = Mesh({"data": 4}), ((256, 512), (512, 256), (1024, 256))
+    inputs = [jax.ShapeDtypeStruct(s, "float32") for s in shapes]
+    bare = shardc.from_jax(updated(lambda x: x), *inputs).annotate(given, mesh=mesh)
+    (tanh,) = (i for i in bare.module.instructions() if i.opcode == "tanh")
+    said = bare.annotate({source_name(tanh): spec})
+    written = PlanSpec("value", (source_name(tanh),), spec_to_sharding(spec, mesh, 2), source_place(tanh))
+    pasted: dict[str, Any] = {}
+    exec(
+        WrittenPlan(mesh, [written], ("w", "v", "x")).as_jax().replace("jax.make_mesh", "jax.sharding.AbstractMesh"),
+        pasted,
+    )
+    again = shardc.from_jax(updated(lambda x: pasted["constrained"](x, jax.P(*spec))), *inputs).annotate(
+        given, mesh=mesh
+    )
+    assert again.partition().report()["wire_bytes"] == said.partition().report()["wire_bytes"] > 0
 
 
 def test_constraints_stand_at_their_lines() -> None:
