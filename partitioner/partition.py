@@ -56,6 +56,7 @@ from shardc.partitioner.reshard.reorder_devices import reorder_devices
 from shardc.partitioner.rewrite.body import partition_computation
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
+from shardc.partitioner.strategy.decisions import ChosenSplits
 from shardc.sharding.axes.device_orders import DEVICE_ORDERS
 
 __all__ = ["OPENING", "PIPELINE", "PREPARATION", "Rewrite", "optimisation", "partition", "pipeline", "write_program"]
@@ -84,8 +85,8 @@ def partition(
     if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
         return run_pipeline(module, pipeline(machine, options), config, times=times)
 
-    def finish(laid_out: Module) -> Module:
-        return run_pipeline(laid_out, pipeline(machine, options)[len(OPENING) :], config, times=times)
+    def finish(laid_out: Module, chosen: ChosenSplits | None = None) -> Module:
+        return run_pipeline(laid_out, pipeline(machine, options, chosen)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
     if options.plan == "auto" and options.memory is None and options.interface is None:
@@ -104,10 +105,11 @@ def partition(
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace every global value by its local one and insert collectives."""
+    """Replace every global value by its local one and insert collectives; as ``chosen``, and better where it can."""
 
     machine: Machine | None = None
     partial_interface: bool = False
+    chosen: ChosenSplits | None = None
     name: str = "partition"
     why: str = "every device gets its part of every value"
 
@@ -116,7 +118,7 @@ class Rewrite:
             raise UnsupportedError("the module is partitioned already", where=module.name)
         if module.mesh is None:
             raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
-        context = Context.over(module.mesh, module, self.machine)
+        context = Context.over(module.mesh, module, self.machine, self.chosen)
         partial = self.partial_interface
         parameters = [context.layouts(p, partial=partial) for p in module.entry.parameters]
         context = context.following(make_plan(context, RULES, module, parameters))
@@ -218,9 +220,11 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
     )
 
 
-def pipeline(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
+def pipeline(
+    machine: Machine | None, options: PartitionOptions, chosen: ChosenSplits | None = None
+) -> tuple[Pass, ...]:
     """All passes of `partition`, in order."""
-    return (*PREPARATION, Rewrite(machine, options.partial_interface), *optimisation(machine, options))
+    return (*PREPARATION, Rewrite(machine, options.partial_interface, chosen), *optimisation(machine, options))
 
 
 PIPELINE = pipeline(None, PartitionOptions())

@@ -74,6 +74,12 @@ class AxisTable:
     def count(self) -> int:
         return len(self.extents)
 
+    def includes(self, other: AxisTable) -> bool:
+        """Are the atoms of ``other`` made of its own?"""
+        borders = set(zip(self.names, self._pre, strict=True))
+        same = self.mesh == other.mesh and self.index == other.index
+        return same and borders.issuperset(zip(other.names, other._pre, strict=True))
+
     def extent(self, atoms: Iterable[int]) -> int:
         """Number of positions over ``atoms`` together."""
         key = atoms if type(atoms) is tuple else tuple(atoms)

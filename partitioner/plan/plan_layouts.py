@@ -14,9 +14,10 @@ import numpy as np
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
@@ -31,6 +32,7 @@ from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wi
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
+from shardc.partitioner.strategy.decisions import ChosenSplits, PlannedSplit
 from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 
@@ -89,6 +91,18 @@ class LayoutQuestion:
             chosen[op] = tuple(table.to_sharding(options[n].results[0]) for n in nodes)
         chosen.update(self._interface(options))
         return write_shardings(self.module, chosen)
+
+    def splits(self, choice: Sequence[int]) -> ChosenSplits:
+        """How a choice has the operations done, in the program that it is the `answer` for."""
+        options, found = self.problem.options(choice), dict[tuple[str, str], PlannedSplit]()
+        for node, row in self.graph.rows.items():
+            option = options[node]
+            if node.strategies and option.choice is not None:
+                taken = node.strategies[option.strategy]
+                found[node.op.opcode, node.op.name] = PlannedSplit(
+                    row, None, taken.local, taken.problem.rule, option.choice
+                )
+        return ChosenSplits(self.context.resharder, found)
 
     def _interface(self, options: Mapping[DecisionNode, NodeOption]) -> dict[Instruction, tuple[Sharding, ...]]:
         """The shardings of arguments and results: as they were, but for leaves that are free."""
@@ -151,7 +165,8 @@ def pose_question(
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
-    context = Context.over(module.mesh, module, machine)
+    mesh, module = module.mesh, _name_apart(module)
+    context = Context.over(mesh, module, machine)
     parameters = [context.layouts(p) for p in module.entry.parameters]
     graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)
     by_bytes = isinstance(context.resharder.price, Bytes)
@@ -165,6 +180,17 @@ def pose_question(
     problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap)
     memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
     return LayoutQuestion(module, interface, context, graph, problem, memory, options)
+
+
+def _name_apart(module: Module) -> Module:
+    """``module`` with a name of its own for each instruction: opened calls have copies of one."""
+    names = NameSupply(i.name for i in module.instructions())
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        name = names.own(old.name)
+        return None if name == old.name else old.replace(operands=operands, name=name)
+
+    return rebuild_module(module, change)
 
 
 def _find_given_layouts(graph: DecisionGraph) -> list[AxisLayout]:

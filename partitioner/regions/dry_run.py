@@ -38,10 +38,10 @@ _NOTHING = Instruction("constant", array_shape("pred"))
 
 
 class DecisionGraph:
-    """What a dry run records: nodes, wires, and what they stand for. ``rows`` are the rows that operations went by;
-    ``borders`` borders by operation. ``free_barriers``: what passes a barrier may do so in any layout. ``arguments``
-    and ``results`` are the borders of leaves of the program's ``interface``, ``given`` and ``wanted`` its layouts at
-    present."""
+    """What a dry run records: nodes, wires, and what they stand for. ``places`` has the operation and the leaf that a
+    wire is the value of, ``rows`` the rows that operations went by; ``borders`` borders by operation.
+    ``free_barriers``: what passes a barrier may do so in any layout. ``arguments`` and ``results`` are the borders of
+    leaves of the program's ``interface``, ``given`` and ``wanted`` its layouts at present."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class DecisionGraph:
         self.nodes: list[DecisionNode] = []
         self.wires: list[Wire] = []
         self.wire_of: dict[GlobalValue, Wire] = {}
+        self.places: dict[Wire, tuple[Instruction, int]] = {}
         self.rows: dict[DecisionNode, Local] = {}
         self.borders: dict[Instruction, list[DecisionNode]] = {}
         self.counts = count_executions(module).count
@@ -201,14 +202,16 @@ class DryRun(Body):
         return list(leaves(self.values[self.computation.root]))
 
     def visit(self, op: Instruction) -> None:
-        special = _BORDERS.get(op.opcode)
+        graph, special, known = self.graph, _BORDERS.get(op.opcode), len(self.graph.wires)
         if special is None:
             super().visit(op)
             tree = self.values[op]
-            if (isinstance(tree, GlobalValue) and tree not in self.graph.wire_of) or op.shape.is_tuple:
+            if (isinstance(tree, GlobalValue) and tree not in graph.wire_of) or op.shape.is_tuple:
                 self._wires(op, tree)
         else:
             self.values[op] = special(self, op)
+        if self.alone and len(graph.wires) > known:
+            graph.places.update((graph.wire_of[v], (op, n)) for n, v in enumerate(leaves(self.values[op])))
 
     def _wires(self, op: Instruction, tree: Tree) -> None:
         """Wires for values that an operation of its own kind has made."""
@@ -239,14 +242,19 @@ class DryRun(Body):
             forms.setdefault(step.after, _NOTHING)
 
     def partition_locally(self, op: Instruction, row: Local) -> Tree:
-        """Choose as the operation alone would, and note it."""
+        """Choose as the plan has it, else as the operation alone would, and note it."""
         graph = self.graph
         operands = [self.value(o) for o in op.operands]
         wanted = self.wanted(op)
         found = self.strategies(op, row, operands, wanted)
-        best = min(range(len(found)), key=lambda n: found[n][2].cost)
         strategies, key = self._strategies(op, found)
-        option = graph.option(strategies, best, found[best][2], tuple(wanted))
+        planned = self.planned(op, row, operands)
+        if planned is None:
+            best = min(range(len(found)), key=lambda n: found[n][2].cost)
+            option = graph.option(strategies, best, found[best][2], tuple(wanted))
+        else:
+            taken = [local for local, _, _ in found].index(planned.strategy)
+            option = graph.option(strategies, taken, planned.choice, tuple(wanted))
         times = max((graph.wire_of[v].times for v in operands), default=1)
         family = OPS[op.opcode].family
         heavy = family not in _LIGHT

@@ -56,19 +56,7 @@ def make_plan(
     graph = build_decision_graph(context, rules, module, parameters)
     search = Search(context, graph.nodes, graph.wires)
     search.run()
-    return _plan(graph, search)
-
-
-def _plan(graph: DecisionGraph, search: Search) -> LayoutPlan:
-    decisions: dict[Instruction, PlannedSplit] = {}
-    for node, row in graph.rows.items():
-        option = node.option
-        if node.strategies and option.choice is not None:
-            strategy = node.strategies[option.strategy]
-            sources = tuple(w.start() for w in node.operands)
-            decisions[node.op] = PlannedSplit(row, sources, strategy.local, strategy.problem.rule, option.choice)
-    layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in graph.borders.items()}
-    return LayoutPlan(decisions, layouts, {n.op: why for n, why in search.why.items()})
+    return search.plan(graph)
 
 
 @dataclass(slots=True)
@@ -112,6 +100,23 @@ class Search:
             work = sorted(again, key=lambda w: w.index)
             if not work:
                 break
+
+    def plan(self, graph: DecisionGraph) -> LayoutPlan:
+        """What is decided at present for the operations and borders of ``graph``."""
+        decisions: dict[Instruction, PlannedSplit] = {}
+        for node, row in graph.rows.items():
+            option = node.option
+            if node.strategies and option.choice is not None:
+                strategy = node.strategies[option.strategy]
+                sources = tuple(w.start() for w in node.operands)
+                decisions[node.op] = PlannedSplit(row, sources, strategy.local, strategy.problem.rule, option.choice)
+        layouts = {op: tuple(n.option.operands[0] for n in nodes) for op, nodes in graph.borders.items()}
+        common: dict[Instruction, dict[int, AxisLayout]] = {}
+        for wire, (op, leaf) in graph.places.items():
+            form = self.costs.common(wire)
+            if form is not None:
+                common.setdefault(op, {})[leaf] = form
+        return LayoutPlan(decisions, layouts, common, {n.op: why for n, why in self.why.items()})
 
     def _pays(self, wire: Wire) -> bool:
         """Does the value, or the operation that makes it, send anything at present?"""

@@ -283,12 +283,18 @@ def ends(wire: Wire, readers: Iterable[WireReader] | None = None) -> Iterator[De
     yield from (r.node for r in (wire.readers if readers is None else readers) if r.node is not None)
 
 
+#: Dimensions and bytes per element of what is moved, where it lies, and the layouts that it is asked for in, in order.
+_Moved = tuple[tuple[int, ...], int, AxisLayout, tuple[AxisLayout, ...]]
+#: What is less by rounding is not less.
+_LESS = 1 - 1e-9
+
+
 class GraphCosts:
     """What wires and nodes cost, remembered."""
 
     def __init__(self, resharder: Resharder) -> None:
         self.resharder = resharder
-        self._known: dict[tuple[tuple[int, ...], int, AxisLayout, tuple[AxisLayout, ...]], Cost] = {}
+        self._known: dict[_Moved, tuple[Cost, AxisLayout | None]] = {}
 
     def total(self, nodes: Iterable[DecisionNode], wires: Iterable[Wire]) -> tuple[float, float]:
         """Of some nodes and wires at present."""
@@ -317,14 +323,31 @@ class GraphCosts:
         if wire.made or not others:
             return (0.0, 0)
         dims, times = moved(wire, (start, *others))
-        key = (dims, wire.nbytes, start, others)
+        (cost, count), _ = self._cheapest((dims, wire.nbytes, start, others))
+        return (cost * times, count * times)
+
+    def common(self, wire: Wire) -> AxisLayout | None:
+        """The form that a wire is brought into first at present, where that is not what is asked for first."""
+        start = wire.start()
+        others = tuple(x for x in wire.wants.layouts() if x is not start)
+        return None if wire.made else self._cheapest((moved(wire, (start, *others))[0], wire.nbytes, start, others))[1]
+
+    def _cheapest(self, key: _Moved) -> tuple[Cost, AxisLayout | None]:
+        """What moves cost in the best order: that in which layouts are asked for, or one of them before all others."""
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._moves(*key)
-        return (found[0] * times, found[1] * times)
+            dims, nbytes, start, wants = key
+            found = self._moves(dims, nbytes, start, wants), None
+            if found[0][1] > 1:
+                for x in wants[1:]:
+                    cost = self._moves(dims, nbytes, start, (x, *wants))
+                    if cost[0] < found[0][0] * _LESS:
+                        found = cost, x
+            self._known[key] = found
+        return found
 
     def _moves(self, dims: tuple[int, ...], nbytes: int, start: AxisLayout, wants: Sequence[AxisLayout]) -> Cost:
-        """The cheapest move into each layout from what there is by then."""
+        """The cheapest move into each layout in order, from what there is by then."""
         resharder = self.resharder
         forms = [start]
         wire, count = 0.0, 0

@@ -31,6 +31,7 @@ from shardc.partitioner.rewrite.required_layouts import required_layouts
 from shardc.partitioner.rewrite.scope import ComputationScope
 from shardc.partitioner.strategy.cause import Cause, SplitDecision
 from shardc.partitioner.strategy.choose import SplitChoice, SplitOperand, SplitProblem
+from shardc.partitioner.strategy.decisions import PlannedSplit
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, GlobalValue, PartialAxes, Tree, leaves
@@ -111,6 +112,9 @@ class Body(ComputationScope):
                 where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
                 fix="give the program without it, or an already partitioned one",
             )
+        common = self.context.plan.common.get(op, {})
+        for leaf, value in enumerate(leaves(self.values[op]) if common else ()):
+            value.common = common.get(leaf)
 
     def finish(self, results: Sequence[AxisLayout]) -> Computation:
         """The local computation, its root in the given layouts."""
@@ -154,6 +158,12 @@ class Body(ComputationScope):
         if value.remake is not None:
             made = value.forms[layout] = self._remake(value, layout)
             return made
+        if value.common is not None and value.common not in value.forms:
+            self._move(value, value.common, need)
+        return value.forms.get(layout) or self._move(value, layout, need)
+
+    def _move(self, value: GlobalValue, layout: AxisLayout, need: str) -> Instruction:
+        """``value`` brought into ``layout`` from the nearest of its forms."""
         dims, nbytes = value.shape.dims, value.shape.dtype.nbytes
         resharder = self.context.resharder
         start = resharder.start(dims, nbytes, tuple(value.forms), layout)
@@ -279,13 +289,18 @@ class Body(ComputationScope):
     ) -> tuple[Local, SplitDecision]:
         """As planned, where the operands lie as the plan has them; else the cheapest strategy, the first of equals."""
         resharder = self.context.resharder
-        planned = self.context.plan.decisions.get(op)
-        if planned is not None and planned.row is row and planned.fits(operands):
+        planned = self.planned(op, row, operands)
+        if planned is not None:
             problem = self._problem(op, planned.strategy, planned.rule, operands, wanted)
             regional = self.context.plan.why.get(op)
             return planned.strategy, SplitDecision(op, problem, planned.choice, resharder, regional)
         strategy, problem, choice = min(self.strategies(op, row, operands, wanted), key=lambda found: found[2].cost)
         return strategy, SplitDecision(op, problem, choice, resharder)
+
+    def planned(self, op: Instruction, row: Local, operands: Sequence[GlobalValue]) -> PlannedSplit | None:
+        """What the plan has for ``op``, where it holds."""
+        found = self.context.plan.decisions.get(op)
+        return found if found is not None and found.row is row and found.fits(operands) else None
 
     def strategies(
         self, op: Instruction, row: Local, operands: Sequence[GlobalValue], wanted: Sequence[AxisLayout]

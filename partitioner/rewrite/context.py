@@ -17,7 +17,7 @@ from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, choose_split
-from shardc.partitioner.strategy.decisions import LayoutPlan
+from shardc.partitioner.strategy.decisions import ChosenSplits, LayoutPlan
 from shardc.partitioner.strategy.pieces import count_repetitions
 from shardc.partitioner.strategy.values import PartialAxes
 from shardc.partitioner.unreduced.linear import LinearGroups
@@ -62,17 +62,24 @@ class Context:
     _choices: dict[SplitProblem, SplitChoice] = field(default_factory=dict)
 
     @staticmethod
-    def over(mesh: Mesh, module: Module, machine: Machine | None = None) -> Context:
-        """A context for partitioning ``module`` over ``mesh``, for the least time on a ``machine`` if one is given."""
+    def over(mesh: Mesh, module: Module, machine: Machine | None = None, known: ChosenSplits | None = None) -> Context:
+        """A context for partitioning ``module`` over ``mesh``, for the least time on a ``machine`` if one is given;
+        by what was chosen, where it is ``known`` and in the terms of this program."""
         table = AxisTable(mesh, _shardings(module), _index_type(module))
+        resharder = Resharder(table, machine)
+        if known is not None and known.resharder.table.includes(table):
+            resharder, table = known.resharder, known.resharder.table
+        else:
+            known = None
         names = NameSupply(i.name for i in module.instructions())
         return Context(
             table,
-            Resharder(table, machine),
+            resharder,
             names,
             NameSupply(),
             has_manual_computation(module),
             count_repetitions(module),
+            plan=known.plan_for(module) if known else LayoutPlan(),
         )
 
     def following(self, plan: LayoutPlan) -> Context:

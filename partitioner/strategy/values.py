@@ -33,10 +33,23 @@ class GlobalValue:
     with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
     is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial,
     ``made`` the decision that made it so, and ``moved`` that its elements were not added up
-    (`unreduced.moved_partials`).
+    (`unreduced.moved_partials`). ``common`` is the form that it is brought into before any other.
     """
 
-    __slots__ = ("forms", "layout", "made", "metadata", "moved", "name", "remake", "shape", "uses", "wanted", "why")
+    __slots__ = (
+        "common",
+        "forms",
+        "layout",
+        "made",
+        "metadata",
+        "moved",
+        "name",
+        "remake",
+        "shape",
+        "uses",
+        "wanted",
+        "why",
+    )
 
     def __init__(
         self,
@@ -64,6 +77,7 @@ class GlobalValue:
         self.metadata = metadata
         self.remake = remake
         self.moved = moved
+        self.common: AxisLayout | None = None
 
     def __repr__(self) -> str:
         return f"Value({self.name}, {self.shape}, {self.layout})"
