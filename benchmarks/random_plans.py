@@ -15,17 +15,13 @@ from typing import Any
 import numpy as np
 
 import shardc
-from shardc.costs.machines.machine import Machine, load_machine
+from shardc.costs.machines.machine import load_machine
 from shardc.hlo.config import Config
-from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.passes import run_pipeline
-from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.options import PartitionOptions
-from shardc.partitioner.partition import PREPARATION, optimisation, partition, write_program
+from shardc.partitioner.partition import OPENING, pipeline
 from shardc.partitioner.plan.merge_equal import merge_equal
-from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
-from shardc.partitioner.regions.region_graph import Wire
-from shardc.partitioner.strategy.decisions import LayoutPlan, PlannedSplit
+from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.strategy.solve.solve import solve_choice
 from shardc.stages.stages import Partitioned
 
@@ -52,8 +48,7 @@ def random_plans(program: shardc.Program, machine: str | None, count: int, seed:
     r = random.Random(seed)
     described = None if machine is None else load_machine(machine)
     propagated = program.propagate()
-    prepared = run_pipeline(propagated.module, PREPARATION, Config())
-    question = pose_question(prepared, described)
+    question = pose_question(run_pipeline(propagated.module, OPENING, Config()), described)
     merged = merge_equal(question.as_choice(math.inf))
     problem = merged.problem
     best = solve_choice(problem).choice
@@ -68,32 +63,15 @@ def random_plans(program: shardc.Program, machine: str | None, count: int, seed:
             continue
         known.add(drawn)
         choice = merged.expand(drawn)
-        chosen = as_chosen(question, choice, described)
-        written = partition(question.answer(choice), machine=described)
+        chosen, written = (
+            run_pipeline(question.answer(choice), pipeline(described, PartitionOptions(), splits), Config())
+            for splits in (question.splits(choice), None)
+        )
         yield RandomPlan(
             Partitioned(propagated, chosen, {}), Partitioned(propagated, written, {}), problem.cost(drawn), share
         )
         if len(known) == count:
             return
-
-
-def as_chosen(question: LayoutQuestion, choice: Sequence[int], machine: Machine | None) -> Module:
-    """The per-device program that does as ``choice`` says: nothing is decided again."""
-    module, graph, options = question.module, question.graph, question.problem.options(choice)
-
-    def start(wire: Wire) -> AxisLayout:
-        return wire.given if wire.producer is None else options[wire.producer].results[wire.slot]
-
-    decisions: dict[Instruction, PlannedSplit] = {}
-    for node, row in graph.rows.items():
-        option = options[node]
-        if node.strategies and option.choice is not None:
-            strategy = node.strategies[option.strategy]
-            sources = tuple(map(start, node.operands))
-            decisions[node.op] = PlannedSplit(row, sources, strategy.local, strategy.problem.rule, option.choice)
-    layouts = {op: tuple(options[n].operands[0] for n in nodes) for op, nodes in graph.borders.items()}
-    context = question.context.following(LayoutPlan(decisions, layouts, {}))
-    return run_pipeline(write_program(module, context), optimisation(machine, PartitionOptions()), Config())
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:

@@ -105,7 +105,7 @@ def partition(
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Replace every global value by its local one and insert collectives; as ``chosen``, and better where it can."""
+    """Replace every global value by its local one and insert collectives; operations are done as ``chosen``."""
 
     machine: Machine | None = None
     partial_interface: bool = False

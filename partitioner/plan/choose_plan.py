@@ -21,9 +21,13 @@ from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
+from shardc.partitioner.strategy.decisions import ChosenSplits
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["choose_plan", "is_better"]
+
+#: Makes the per-device program of one whose layouts are chosen, its operations done as chosen, too, or as seems best.
+Finish = Callable[[Module, ChosenSplits | None], Module]
 
 #: By how much arithmetic may grow where bytes count, and memory on a machine: plans know it no finer.
 _MORE_FLOPS = 1.005
@@ -33,7 +37,7 @@ _MORE_MEMORY = 1.05
 def choose_plan(
     module: Module,
     machine: Machine | None,
-    finish: Callable[[Module], Module],
+    finish: Finish,
     *,
     budget: PlanBudget | None = None,
     memory: float | None = None,
@@ -43,14 +47,15 @@ def choose_plan(
 ) -> Module:
     """The per-device program that costs least.
 
-    ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one.
+    ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one, whose
+    operations it does as chosen.
     ``memory``: bytes per device that it may take (None: as many as without a plan). ``judge`` says what a per-device
     program costs (default: bytes, on a machine what models say). Leaves of ``interface`` may lie in any layout. What
     goes beyond the ``budget`` stays as propagated. ``tell`` is given the reasons of a plan, also of one that was made
     and not taken. Raises `PlanError` where nothing is found within ``memory``.
     """
     budget = budget or PlanBudget()
-    first = finish(module)
+    first = finish(module, None)
     try:
         question = pose_question(module, machine, interface, check=budget.check)
     except OverBudgetError:
@@ -89,7 +94,7 @@ class _PlanSearch:
     """Carries plans out, each once, and keeps the ``best`` program, which comes to ``least``; ``before`` is what the
     program without a plan comes to. ``last`` is the last plan that was carried out, ``taken`` the best program's."""
 
-    finish: Callable[[Module], Module]
+    finish: Finish
     judge: Judge
     budget: PlanBudget
     room: float
@@ -116,13 +121,24 @@ class _PlanSearch:
                 return
             self.tried.add(answer.choice)
             self.last = _CarriedPlan(question, answer, limit)
-            made = self.finish(question.answer(answer.choice))
-            found = self.judge(made)
-            if is_better(found, self.least, self.before, self.room):
-                self.best, self.least, self.taken = made, found, self.last
+            found = self._carry_out(question, answer.choice)
             limits.learn(question.memory.peak(answer.choice), found.peak)
             if limits.narrow or (answer.choice == cheapest and found.peak <= self.room):
                 return
+
+    def _carry_out(self, question: LayoutQuestion, choice: tuple[int, ...]) -> Judgement:
+        """What a choice comes to: done as it says, and with its layouts alone, around which operations are decided
+        again; the better of the two."""
+        laid_out, least = question.answer(choice), None
+        for splits in (question.splits(choice), None):
+            made = self.finish(laid_out, splits)
+            found = self.judge(made)
+            if least is None or is_better(found, least, self.before, self.room):
+                least = found
+            if is_better(found, self.least, self.before, self.room):
+                self.best, self.least, self.taken = made, found, self.last
+        assert least is not None
+        return least
 
 
 def is_better(found: Judgement, least: Judgement, before: Judgement, room: float) -> bool:

@@ -47,7 +47,8 @@ _COMPUTE_PENALTIES = (0.25, 2.0, math.inf)
 def make_plan(
     context: Context, rules: Mapping[str, PartitionRow], module: Module, parameters: Sequence[tuple[AxisLayout, ...]]
 ) -> LayoutPlan:
-    """Decisions for a whole module whose entry takes ``parameters``.
+    """Decisions for a whole module whose entry takes ``parameters``: as the context has them, if they were chosen for
+    the whole program, else improved region by region.
 
     Which states of loops and results of branches are partial is found by writing the program once (`accumulate`).
     """
@@ -55,7 +56,8 @@ def make_plan(
         partition_computation(context, rules, module.entry, parameters, context.layouts(module.entry.root))
     graph = build_decision_graph(context, rules, module, parameters)
     search = Search(context, graph.nodes, graph.wires)
-    search.run()
+    if not context.plan.decisions:
+        search.run()
     return search.plan(graph)
 
 

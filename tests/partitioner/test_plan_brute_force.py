@@ -24,9 +24,15 @@ from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.hlo.passes import run_pipeline
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import agree, gather_results
-from shardc.partitioner.partition import OPENING, partition
+from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.partition import OPENING, pipeline, write_program
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
+from shardc.partitioner.regions.region import make_plan
+from shardc.partitioner.regions.region_graph import GraphCosts
+from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.rewrite.local_cost import collectives_cost
+from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.solve.problem import ChoiceProblem
 from shardc.partitioner.strategy.solve.solve import solve_choice
 
@@ -177,17 +183,42 @@ def least_peak(question: LayoutQuestion) -> float:
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *(f"generated {k}" for k in range(20))])
 def test_every_choice_computes_the_same(name: str) -> None:
+    """Done as it says, and with its layouts alone."""
     r = random.Random(f"choices of {name}")
     b = Builder("main")
     computation = b.build(PROGRAMS[name](r, b)) if name in PROGRAMS else generated(r)
     mesh = r.choice((Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3})))
     machine = r.choice(("", "h100-dgx"))
     module, question = question_of(r, computation, mesh, machine)
+    described = load_machine(machine) if machine else None
     args = [integers(np.random.default_rng(0), p.shape, -1, 2) for p in module.parameters]
     want = evaluate(module, args)
-    for _ in range(2):
+    for k in range(4):
         choice = random_choice(r, question.as_choice(math.inf))
-        local = partition(question.answer(choice), machine=load_machine(machine) if machine else None)
+        passes = pipeline(described, PartitionOptions(), question.splits(choice) if k % 2 else None)
+        local = run_pipeline(question.answer(choice), passes, Config())
         verify(local)
         for g, w in zip(gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args))), want, strict=True):
             assert agree(g, w), (str(mesh), machine, choice)
+
+
+def test_a_choice_is_written_as_it_says() -> None:
+    """What is sent is what the choice's options send, each move by its path: nothing is decided again."""
+    moved = 0
+    for seed in range(60):
+        r = random.Random(f"written {seed}")
+        _, question = question_of(r, generated(r), r.choice(MESHES), "")
+        choice = random_choice(r, question.as_choice(math.inf))
+        planned, graph = question.answer(choice), question.graph
+        for node, option in question.problem.options(choice).items():
+            node.option = option
+        costs = GraphCosts(question.context.resharder)
+        says = costs.total(graph.nodes, graph.wires)[0]
+        assert planned.mesh is not None
+        context = Context.over(planned.mesh, planned, None, question.splits(choice))
+        parameters = [context.layouts(p) for p in planned.entry.parameters]
+        context = context.following(make_plan(context, RULES, planned, parameters))
+        local = write_program(planned, context)
+        assert collectives_cost(context, local.entry)[0] == pytest.approx(says), seed
+        moved += says > 0
+    assert moved >= 20
