@@ -26,8 +26,8 @@ from shardc.sharding.notations.resize_mesh import manual_border
 
 __all__ = ["auto"]
 
-#: Plans over so many meshes are carried out: those that models like best.
-_CARRIED_OUT = 3
+#: Plans over so many meshes are carried out at most: those that models like best.
+_CARRIED_OUT = 4
 #: So many meshes are weighed at most.
 _MESHES = 16
 
@@ -85,8 +85,7 @@ class _MeshChoice:
         if not self.searches:
             assert self.problem is not None
             raise self.problem
-        carried = [(search, made) for search in self.searches if (made := search.found()) is not None]
-        search, best = self.best(carried)
+        search, best = self.best()
         given = search.as_given()
         if best is None or given.is_better(best, self.memory):
             best = given
@@ -106,16 +105,23 @@ class _MeshChoice:
             partial(search.reasons, best, given),
         )
 
-    def best(
-        self, carried: Sequence[tuple[PlanSearch, AnnotatedProgram]]
-    ) -> tuple[PlanSearch, AnnotatedProgram | None]:
-        """The search whose plan is best, and its program."""
-        found: tuple[PlanSearch, AnnotatedProgram | None] = (self.searches[0], None)
-        for search, made in carried:
+    def best(self) -> tuple[PlanSearch, AnnotatedProgram | None]:
+        """The search whose plan is best, and its program.
+
+        A mesh is left out where no plan over it can win: where even its bound is above the best step by more than
+        models were above any step.
+        """
+        first, best, above = self.searches[0], None, 1.0
+        for search in self.searches:
+            most = best.simulation.step_seconds if best is not None and best.fits(self.memory) else math.inf
+            made = search.found() if search.best.bound <= above * most else None
+            if made is None:
+                continue
             self.tell(made)
-            if found[1] is None or made.is_better(found[1], self.memory):
-                found = (search, made)
-        return found
+            above = max(above, search.best.cost / made.simulation.step_seconds)
+            if best is None or made.is_better(best, self.memory):
+                first, best = search, made
+        return first, best
 
     def tell(self, made: AnnotatedProgram) -> None:
         """What a plan that was carried out came to."""
