@@ -10,7 +10,7 @@ to write. What derivation makes of a line (`transpose(...)`) is not: nobody wrot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir.ir import Instruction
@@ -25,6 +25,8 @@ __all__ = ["AnnotationGroup", "NeededAnnotations", "fewest_annotations"]
 
 #: Groups that are tried in a round: the largest arguments, operations whose results are the first to differ.
 _TRIES = 6
+#: The same for two groups at once, which are tried where no single one makes anything better.
+_PAIRS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class AnnotationGroup:
     values: tuple[int, ...]
     sharding: Sharding
     is_argument: bool
+
+
+#: Groups to annotate next, and what lies otherwise than wanted then.
+_Step = tuple[list[AnnotationGroup], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +105,11 @@ class _Cover:
     def take(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> frozenset[int]:
         """Annotate of ``groups`` what makes most right, one after the other; returns what differs then."""
         while self.weight(different) > self.allowed:
-            found = self.best(groups, different)
+            found = self.best(groups, different) or self.best_pair(groups, different)
             if found is None:
                 break
-            group, different = found
-            self.taken.append(group)
+            taken, different = found
+            self.taken += taken
         return different
 
     def groups(self) -> list[AnnotationGroup]:
@@ -154,22 +160,35 @@ class _Cover:
     def parameters(self) -> frozenset[Instruction]:
         return frozenset(self.outcome.prepared.parameters)
 
-    def best(
-        self, groups: Sequence[AnnotationGroup], different: frozenset[int]
-    ) -> tuple[AnnotationGroup, frozenset[int]] | None:
+    def best(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> _Step | None:
         """The next group to annotate, and what differs then; None where no group makes anything better."""
+        return self.least(([group] for group in self.tries(groups, different, _TRIES)), different)
+
+    def best_pair(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> _Step | None:
+        """The next two groups, of which the second keeps the first from spreading too far."""
+
+        def pairs() -> Iterator[list[AnnotationGroup]]:
+            for first in self.tries(groups, different, _PAIRS):
+                spread = self.different([*self.taken, first])
+                yield from ([first, second] for second in self.tries(self.groups(), spread, _PAIRS) if second != first)
+
+        return self.least(pairs(), different)
+
+    def least(self, steps: Iterable[list[AnnotationGroup]], different: frozenset[int]) -> _Step | None:
+        """That step which leaves least that is ``different``, less than now."""
         best, least = None, self.weight(different)
-        for group in self.tries(groups, different):
-            left = self.different([*self.taken, group])
+        for step in steps:
+            left = self.different([*self.taken, *step])
             weight = self.weight(left)
             if weight < least:
-                best, least = (group, left), weight
+                best, least = (step, left), weight
         return best
 
-    def tries(self, groups: Sequence[AnnotationGroup], different: frozenset[int]) -> Iterator[AnnotationGroup]:
+    def tries(
+        self, groups: Sequence[AnnotationGroup], different: frozenset[int], most: int
+    ) -> Sequence[AnnotationGroup]:
         taken = set(self.taken)
-        first = [g for g in groups if g not in taken and not different.isdisjoint(g.values)]
-        return iter(first[:_TRIES])
+        return [g for g in groups if g not in taken and not different.isdisjoint(g.values)][:most]
 
     def reduce(self, weight: float) -> None:
         """Take away annotations, those first that make least right, without which no more differs than ``weight``."""
