@@ -89,7 +89,7 @@ class _Cover:
     def run(self) -> NeededAnnotations:
         groups = self.groups()
         different = self.different(())
-        for arguments in (True, False):
+        for arguments in (True, False, True):
             different = self.take([g for g in groups if g.is_argument is arguments], different)
         most = max(self.allowed, self.weight(different))
         self.reduce(most)

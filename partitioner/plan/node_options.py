@@ -30,6 +30,8 @@ _MOVING = frozenset(("elementwise", "shape", "indexing"))
 #: What an iteration of a product, and a collective, cost where bytes count and not time: they decide ties.
 TIE_PER_ITERATION = 1e-3
 TIE_PER_COLLECTIVE = 1e-3
+#: The same for what is held between steps and iterations, as a share of the time that it takes to read it.
+TIE_PER_BYTE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,14 +93,21 @@ class ClusterOptions:
         """Every layout, the same on all sides."""
         wire = node.results[0] if node.results else node.operands[0]
         sides = (len(node.option.operands), len(node.option.results))
-        key = (wire.dims, sides, node.option)
+        key = (wire.dims, wire.nbytes, sides, node.option)
         found = self._members.get(key)
         if found is None:
             present = (node.option.results or node.option.operands)[0]
             layouts = dict.fromkeys((present, *(self._layouts(wire.dims))))
             options = [node.option, *(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(layouts)[1:])]
-            found = self._members[key] = MemberOptions(tuple(options), np.zeros(len(options)))
+            held = [wire.nbytes * math.prod(self.context.table.local_dims(x, wire.dims)) for x in layouts]
+            found = self._members[key] = MemberOptions(tuple(options), np.array(held) * self._tie_per_byte)
         return found
+
+    @property
+    def _tie_per_byte(self) -> float:
+        """What a byte held by a border weighs on a machine: of layouts that cost the same the smaller one is better."""
+        price = self.context.resharder.price
+        return TIE_PER_BYTE / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
 
     def _layouts(self, dims: tuple[int, ...]) -> Iterator[AxisLayout]:
         table = self.context.table

@@ -103,6 +103,18 @@ def test_what_follows_is_not_annotated(annotations: dict[str, Any], groups: int 
     assert groups is None or len(made.groups) == groups
 
 
+def rows_and_columns(x: Any) -> Any:
+    return np.sort(x, 1), np.sort(x, 0)
+
+
+def test_two_annotations_hold_each_other() -> None:
+    """Either result alone would split the argument, and with it the other result: no single annotation is better."""
+    program = shardc.trace(rows_and_columns, array(64, 64))
+    rows, columns = (n or f"out{k}" for k, n in enumerate(program.module.result_names or ("", "")))
+    made, _, _ = needed(program.annotate({"x": P(None, None), rows: P("data"), columns: P(None, "data")}, mesh=MESH))
+    assert not made.different and len(made.groups) in (2, 3)
+
+
 def fully_split(x: Any, w: Any) -> Any:
     """Weights split over the axis of the batch: propagation would split the rows of the product by it."""
     for n in range(3):
