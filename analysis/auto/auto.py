@@ -86,10 +86,9 @@ class _MeshChoice:
             assert self.problem is not None
             raise self.problem
         search, best = self.best()
-        given = search.as_given()
+        given, best = search.as_given(), best and search.shorten(best)
         if best is None or given.is_better(best, self.memory):
             best = given
-        best = search.shorten(best)
         self.tell(best)
         if not best.fits(self.memory):
             raise self.too_large(best)

@@ -142,19 +142,19 @@ class PlanSearch:
         return explain_plan(self.question, answer, best.limit, best.judged, given.judged, memory=self.memory, why=why)
 
     def shorten(self, best: AnnotatedProgram) -> AnnotatedProgram:
-        """The program with as few of its annotations as a step hardly takes longer with: those go first from which
-        least follows, the lighter half and so on, then single ones."""
+        """The program with as few of its annotations as a step hardly takes longer with, or is shorter with: those go
+        first from which least follows, the lighter half and so on, then single ones."""
         most, tries = best.simulation.step_seconds * _LONGER, _SHORTER
         room = max(self.memory, best.simulation.peak_bytes)
 
         def attempt(specs: Sequence[PlanSpec]) -> bool:
-            nonlocal best, tries
+            nonlocal best, tries, most
             tries -= 1
             made = self.annotated(replace(best.written, specs=tuple(specs)))
             made = replace(made, answer=best.answer, limit=best.limit)
             if made.simulation.step_seconds > most or made.simulation.peak_bytes > room:
                 return False
-            best = made
+            best, most = made, min(most, made.simulation.step_seconds * _LONGER)
             return True
 
         order = sorted((s for s in best.written.specs if not s.replaces), key=lambda s: s.follow_bytes)

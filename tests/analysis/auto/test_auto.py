@@ -14,10 +14,12 @@ from plugin_environment import plugin_environment
 
 import shardc
 from shardc import Mesh, P
+from shardc.analysis.auto.find_plan import PlanSearch
 from shardc.analysis.auto.found_plan import FoundPlan
+from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.cli.app import main
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
-from shardc.sharding.notations.annotate import read_annotations
+from shardc.sharding.notations.annotate import parse_spec, read_annotations
 
 MACHINE = "host"
 
@@ -73,6 +75,24 @@ def test_all_meshes_of_so_many_devices_are_weighed() -> None:
     assert found.simulation.step_seconds == best
     assert all(m.step_seconds is not None or m.bound > best for m in found.meshes), "what may win is carried out"
     assert found.written.mesh.size == 8
+
+
+def test_annotations_that_only_harm_are_left_out() -> None:
+    """Weights in parts that every product gathers; the step without them is the measure from then on."""
+    source = shardc.trace(layer, array(512, 128), array(128, 512), array(512, 128)).annotate({}, mesh={"d": 4})
+    search = PlanSearch.begin(source, "h100-dgx", 1e12)
+    assert source.mesh is not None
+    harms, helps = (
+        PlanSpec(
+            "argument", (name,), parse_spec(text, source.mesh, source.module.parameters[n].shape), follow_bytes=n + 1
+        )
+        for n, name, text in ((1, "w", "d"), (0, "x", "d"))
+    )
+    both = search.annotated(WrittenPlan(source.mesh, (helps, harms), source.arg_names))
+    found = search.shorten(both)
+    assert found.simulation.step_seconds < both.simulation.step_seconds
+    assert found.simulation.step_seconds < search.as_given().simulation.step_seconds
+    assert [s.names for s in found.written.specs] == [("x",)]
 
 
 def iterated(a: Any, b: Any) -> Any:
