@@ -16,8 +16,10 @@ from partitioning import global_module
 from partitioning_programs import Program
 from partitioning_set import ALL
 
+from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
 from shardc.hlo.config import Config
+from shardc.native.llvm.target import host_target
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 from shardc.partitioner.plan.judge import Judgement
@@ -27,12 +29,19 @@ HEAD = ("program", "wire bytes", "collectives", "peak bytes")
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One program as propagated and as planned: what is sent and held, and processor seconds of partitioning."""
+    """One program as propagated and as planned: what is sent and held, processor seconds of partitioning both ways, and
+    of compiling what was propagated."""
 
     name: str
     before: Judgement
     after: Judgement
     seconds: tuple[float, float]
+    compiling: float
+
+    @property
+    def longer(self) -> float:
+        """How many times as long it takes to partition and compile."""
+        return (self.seconds[1] + self.compiling) / (self.seconds[0] + self.compiling)
 
     def cells(self) -> tuple[str, ...]:
         pairs = (*zip(self.before.cost, self.after.cost, strict=True), (self.before.peak, self.after.peak))
@@ -46,8 +55,10 @@ def measure(program: Program) -> PlanRow:
     before = partition(module)
     between = time.process_time()
     after = partition(module, options=PartitionOptions(plan="auto"), judge=judge)
-    seconds = (between - start, time.process_time() - between)
-    return PlanRow(program.name, judge(before), judge(after), seconds)
+    end = time.process_time()
+    build_executable(before, Config(), host_target())
+    compiling = time.process_time() - end
+    return PlanRow(program.name, judge(before), judge(after), (between - start, end - between), compiling)
 
 
 def table(rows: Sequence[PlanRow]) -> str:
@@ -58,11 +69,14 @@ def table(rows: Sequence[PlanRow]) -> str:
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     slower = statistics.median(r.seconds[1] / r.seconds[0] for r in rows)
     whole = sum(r.seconds[1] for r in rows) / sum(r.seconds[0] for r in rows)
+    longer = sorted(r.longer for r in rows)
+    often = sum(x > 2 for x in longer)
     lines = [
         f'{len(rows)} programs, as propagated and with `plan="auto"`: {len(better)} send less, '
         + (f"worse in bytes or memory: {', '.join(worse)}" if worse else "none sends or holds more")
         + f". Bytes in geometric mean {mean:.3f}. Partitioning takes {slower:.1f} times as long in the median, "
-        f"{whole:.1f} times in all.",
+        f"{whole:.1f} times in all; with compiling {statistics.median(longer):.2f} times in the median, "
+        f"more than twice for {often}, {longer[-1]:.1f} times at most.",
         "",
         "| " + " | ".join(HEAD) + " |",
         "|" + " --- |" * len(HEAD),

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from shardc.hlo.errors import InputError
 from shardc.partitioner.free_interface import FreeInterface
 
-__all__ = ["CHOICES", "PLANS", "Choice", "PartitionOptions", "Plan"]
+__all__ = ["CHOICES", "DEFAULT_PLAN", "PLANS", "Choice", "PartitionOptions", "Plan"]
 
 #: Never, where the modelled time on a machine says so, or wherever it can be done.
 Choice = Literal["never", "auto", "always"]
@@ -17,6 +17,8 @@ CHOICES: tuple[Choice, ...] = get_args(Choice)
 #: Layouts as propagation gives them, or chosen for the whole program at once: within a budget, or whatever it takes.
 Plan = Literal["propagated", "auto", "global"]
 PLANS: tuple[Plan, ...] = get_args(Plan)
+#: What programs are partitioned with that nobody said anything about.
+DEFAULT_PLAN: Plan = "propagated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
-from shardc.partitioner.options import Choice, PartitionOptions, Plan
+from shardc.partitioner.options import DEFAULT_PLAN, Choice, PartitionOptions, Plan
 from shardc.sharding.notations.device_count import device_count
 
 if TYPE_CHECKING:
@@ -150,8 +150,9 @@ class SourceProgram:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
-        plan: Plan = "propagated",
+        plan: Plan = DEFAULT_PLAN,
         memory: float | None = None,
+        judge: Judge | None = None,
     ) -> PartitionedProgram:
         """`propagate`, then `PropagatedProgram.partition`."""
         return self.propagate().partition(
@@ -161,6 +162,7 @@ class SourceProgram:
             decomposed_rings=decomposed_rings,
             plan=plan,
             memory=memory,
+            judge=judge,
         )
 
     def as_text(self) -> str:
@@ -219,7 +221,7 @@ class PropagatedProgram:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
-        plan: Plan = "propagated",
+        plan: Plan = DEFAULT_PLAN,
         memory: float | None = None,
         judge: Judge | None = None,
         interface: FreeInterface | None = None,
@@ -231,11 +233,12 @@ class PropagatedProgram:
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
         ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
-        With ``decomposed_rings`` no permute leads in a circle. With ``plan="global"`` layouts inside of the program
-        are chosen for all of it at once, within ``memory`` bytes per device (default: what propagated ones take), and
-        kept where ``judge`` (default: the models) says that they are better; so are those of the arguments and results
-        of an ``interface``, such as `find_free_interface(self.program.module)`. Raises `InputError` for unknown
-        machines and words.
+        With ``decomposed_rings`` no permute leads in a circle. With ``plan="propagated"`` (`DEFAULT_PLAN`) layouts
+        inside of the program are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with
+        ``plan="auto"`` within a budget and where that pays: within ``memory`` bytes per device (default: what
+        propagated ones take), and kept where ``judge`` (default: the models) says that they are better; so are those of
+        the arguments and results of an ``interface``, such as `find_free_interface(self.program.module)`. Raises
+        `InputError` for unknown machines and words.
         """
         from shardc.costs.machines.machine import load_machine
         from shardc.partitioner.partition import partition
@@ -253,7 +256,7 @@ class PropagatedProgram:
         source = replace(self, program=self.program.scheduled(machine=machine))
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
-        if plan != "propagated":
+        if plan != DEFAULT_PLAN or memory is not None:
             asked |= {"plan": plan, "memory": memory}
         if interface is not None:
             asked["interface"] = interface

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from shardc.hlo.codec import plain
 from shardc.hlo.config import CodeSettings
 from shardc.hlo.errors import InputError
-from shardc.partitioner.options import Choice, Plan
+from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
 from shardc.service.bounds import Between, Closed, Digest, Flag, Line, Most, Text
 
 __all__ = [
@@ -109,7 +109,7 @@ class Order:
     windowed_einsum: Choice = "auto"
     pipelined_loops: Choice = "auto"
     decomposed_rings: Flag = False
-    plan: Plan = "propagated"
+    plan: Plan = DEFAULT_PLAN
     memory: Annotated[float, Between(0.0, 1e18)] = 0.0
     settings: Settings = field(default_factory=Settings)
 

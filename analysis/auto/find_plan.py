@@ -127,9 +127,9 @@ class PlanSearch:
         return self.annotated(own_plan(given))
 
     def annotated(self, written: WrittenPlan) -> AnnotatedProgram:
-        """The program with ``written`` annotations, partitioned and simulated."""
+        """The program with ``written`` annotations, partitioned as these propagate, and simulated."""
         program = self.program.annotate(written.annotations()) if written.specs else self.program
-        partitioned = program.partition(machine=self.machine)
+        partitioned = program.partition(machine=self.machine, plan="propagated")
         simulation = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
         detail("%d annotations: %s", len(written.specs), seconds_text(simulation.step_seconds))
         return AnnotatedProgram(program, partitioned, simulation, written)

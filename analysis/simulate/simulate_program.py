@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from shardc.analysis.simulate.judge_of import judge_of
 from shardc.analysis.simulate.run import need_memory, simulate
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
@@ -41,7 +42,8 @@ def simulate_program(
     if is_scheduled(program.module):
         return simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=ignore_memory)
     program = program if mesh is None else program.annotate({}, mesh)
-    partitioned = program.partition(machine=machine)
+    judge = judge_of(machine or program.config.machine, program.config)
+    partitioned = program.partition(machine=machine, judge=judge)
     return simulate_partitioned(partitioned, machine, mapping=mapping, ignore_memory=ignore_memory)
 
 

@@ -100,7 +100,7 @@ class Outcome:
 
 
 def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSettings) -> Outcome:
-    """The candidate's outcome; errors of ours become its reason."""
+    """The candidate's outcome, with layouts as its annotations propagate; errors of ours become its reason."""
     name = candidate.name
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)
     try:
@@ -111,7 +111,7 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
         if problem:
             return replace(outcome, reason=problem)
         machine = settings.machine if settings.for_machine else None
-        partitioned = annotated.partition(machine=machine)
+        partitioned = annotated.partition(machine=machine, plan="propagated")
         mapping = settings.mapping or None
         found = simulate_partitioned(partitioned, settings.machine, mapping=mapping, ignore_memory=True)
     except ShardcError as e:

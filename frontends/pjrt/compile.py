@@ -88,7 +88,9 @@ class JaxlibProgram:
     @cached_property
     def partitioned(self) -> PartitionedProgram:
         """The per-device program with its story, made again where another process, or the cache, compiled it."""
-        return self.source.partition()
+        from shardc.compiler.lower.judge_by_lowering import judge_to_compile
+
+        return self.source.partition(judge=judge_to_compile(self.config))
 
     def compilation(self) -> ProgramCompilation:
         """What compiles it, unless the cache knows it."""

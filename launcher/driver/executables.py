@@ -149,7 +149,9 @@ def compilation_of_partitioned(
 def _module_to_compile(program: SourceProgram, config: Config) -> tuple[Module, Mapping[str, float]]:
     if program.for_one_device and config.dump_to is None:
         return program.module, program.seconds
-    partitioned = program.partition()
+    from shardc.compiler.lower.judge_by_lowering import judge_to_compile
+
+    partitioned = program.partition(judge=judge_to_compile(config))
     return partitioned.compiled_module, partitioned.seconds
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.opset import COLLECTIVES
-from shardc.partitioner.plan.choose_plan import is_better
+from shardc.partitioner.plan.choose_plan import Finish, is_better
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
@@ -24,22 +24,26 @@ from shardc.partitioner.plan.plan_reasons import PlanReasons
 
 __all__ = ["choose_auto_plan"]
 
+#: The part of a device's memory that a plan may fill on a machine; without one it may take as much as without a plan.
+_MEMORY = 0.8
+
 
 def choose_auto_plan(
     module: Module,
     machine: Machine | None,
-    finish: Callable[[Module], Module],
+    finish: Finish,
     *,
     budget: PlanBudget | None = None,
     judge: Judge | None = None,
     tell: Callable[[PlanReasons], None] | None = None,
 ) -> Module:
-    """The per-device program as propagated, or that of a plan that costs less and takes no more memory.
+    """The per-device program as propagated, or that of a plan that costs less and takes no more memory: on a machine,
+    no more than that or the larger part of what a device has.
 
     ``module``, ``finish``, ``judge`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the reasons of a
     plan that is taken.
     """
-    budget, first = budget or budget_of("auto"), finish(module)
+    budget, first = budget or budget_of("auto"), finish(module, None)
     if machine is None and not _sends(first):
         return first
     try:
@@ -49,11 +53,14 @@ def choose_auto_plan(
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
     question = question if machine is None else question.unhidden()
     modelled, answer = models(first), question.solve(math.inf, limits=budget.limits)
-    if answer.choice is None or budget.is_met(answer.bound, _cost(modelled, machine)):
+    present = _cost(modelled, machine)
+    if answer.choice is None or not budget.is_promising(answer.bound, answer.cost, present):
         return first
+    again = answer.bound > present  # models do not know what becomes of some operations: these are decided again
     judge = judge or models
     before = judge(first)
-    limits, unlimited, tried = MemoryLimits(before.peak), answer, set[tuple[int, ...]]()
+    room = max(before.peak, _MEMORY * question.context.resharder.price.memory())
+    limits, unlimited, tried = MemoryLimits(room), answer, set[tuple[int, ...]]()
     for _ in range(budget.rounds):
         if question.memory.peak(answer.choice) > limits.next:
             answer = question.solve(limits.next, answer.choice, budget.limits)
@@ -62,14 +69,16 @@ def choose_auto_plan(
         if answer.choice is None or answer.choice in tried:
             break
         tried.add(answer.choice)
-        made = finish(question.answer(answer.choice))
+        made = finish(question.answer(answer.choice), None if again else question.splits(answer.choice))
         if not (beyond or models(made).cost < modelled.cost):
             break
         found = judge(made)
-        if is_better(found, before, before, before.peak):
+        if is_better(found, before, before, room):
             if tell is not None:
                 tell(explain_plan(question, answer, limits.next, found, before))
             return made
+        if found.peak <= room and not beyond:
+            break
         limits.learn(question.memory.peak(answer.choice), found.peak)
     return first
 

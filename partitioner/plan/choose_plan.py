@@ -24,7 +24,7 @@ from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.strategy.decisions import ChosenSplits
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
-__all__ = ["choose_plan", "is_better"]
+__all__ = ["Finish", "choose_plan", "is_better"]
 
 #: Makes the per-device program of one whose layouts are chosen, its operations done as chosen, too, or as seems best.
 Finish = Callable[[Module, ChosenSplits | None], Module]

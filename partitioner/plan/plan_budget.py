@@ -18,32 +18,38 @@ class OverBudgetError(UnsupportedError):
 
 @dataclass(frozen=True, slots=True)
 class PlanBudget:
-    """``options`` of all decisions together, with ``options_each`` more per decision; ``rounds``: how many plans are
-    carried out; ``limits`` of the solver; ``gain``: the least share of the cost that a plan must promise."""
+    """``options`` of all decisions together, with ``options_each`` more per decision, ``most`` at most; ``rounds``: how
+    many plans are carried out; ``limits`` of the solver; ``gain``: the least share of the cost that a plan must
+    promise; ``doubt``: by how much models may be off."""
 
     options: float = math.inf
     options_each: float = 0.0
+    most: float = math.inf
     rounds: int = 3
     limits: SolveLimits = field(default_factory=SolveLimits)
-    gain: float | None = None
+    gain: float = 0.0
+    doubt: float = math.inf
 
     def check(self, decisions: int, options: int) -> None:
         """Raise `OverBudgetError` for ``decisions`` that have more ``options`` together."""
-        most = self.options + self.options_each * decisions
+        most = min(self.options + self.options_each * decisions, self.most)
         if options > most:
             raise OverBudgetError(
                 f"a plan would choose among {options:,} layouts for {decisions:,} decisions, where {most:,.0f} may be",
                 fix='ask for plan="global", which has no such limit',
             )
 
-    def is_met(self, bound: float, cost: float) -> bool:
-        """Does a program cost what no plan goes below? One that costs less than the ``bound`` has something that models
-        of plans do not know, which says nothing."""
-        return self.gain is not None and abs(cost - bound) <= self.gain * cost
+    def is_promising(self, bound: float, planned: float, present: float) -> bool:
+        """Is a plan that costs ``planned`` worth being carried out, where no plan is below ``bound`` and the program
+        costs ``present`` without one? A program below the bound has something that models do not know: far below it
+        they say nothing."""
+        if bound > present * (1 + self.gain):
+            return bound <= present * (1 + self.doubt)
+        return planned <= present * (1 - self.gain)
 
 
 #: Of a plan that nobody asked for: tables as small as those of two mesh axes, no integer programs.
-_CAREFUL = PlanBudget(8_000, 48, 2, SolveLimits(columns=0, rounds=20), 1e-3)
+_CAREFUL = PlanBudget(1_000, 48, 100_000, 2, SolveLimits(columns=0, rounds=20), 0.02, 0.2)
 
 
 def budget_of(plan: Plan) -> PlanBudget:

@@ -83,6 +83,7 @@ class Resharder:
         self.table = table
         self.price: Price = Bytes(table) if machine is None else Seconds(table, machine)
         self._bounds = LowerBounds(table, self.price.boundaries())
+        self._least: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], float] = {}
         self._by_bytes = None if machine is None else Resharder(table)
         self._paths: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path] = {}
         self._like: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path | None] = {}
@@ -135,8 +136,12 @@ class Resharder:
         """A lower bound of that cost, found without a search."""
         if source is target:
             return 0.0
-        shard = nbytes * math.prod(self.table.local_dims(target, dims))
-        return self._bounds.least(nbytes * math.prod(dims), shard, source, target)
+        key = (dims, nbytes, source, target)
+        found = self._least.get(key)
+        if found is None:
+            shard = nbytes * math.prod(self.table.local_dims(target, dims))
+            found = self._least[key] = self._bounds.least(nbytes * math.prod(dims), shard, source, target)
+        return found
 
     def at_least_all(
         self, dims: tuple[int, ...], nbytes: int, sources: tuple[AxisLayout, ...], targets: tuple[AxisLayout, ...]

@@ -21,7 +21,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.free_interface import FreeInterface
-from shardc.partitioner.options import Choice, Plan
+from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
 from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.program import schedule_config
 from shardc.service.bounds import LONGEST_LINE
@@ -240,7 +240,7 @@ class RemotePropagated:
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
-        plan: Plan = "propagated",
+        plan: Plan = DEFAULT_PLAN,
         memory: float | None = None,
         judge: Judge | None = None,
         interface: FreeInterface | None = None,
@@ -256,6 +256,6 @@ class RemotePropagated:
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}
-        if plan != "propagated":
+        if plan != DEFAULT_PLAN or memory is not None:
             asked |= {"plan": plan, "memory": memory}
         return RemotePartitioned(self, MappingProxyType(asked))

@@ -153,7 +153,7 @@ class Workbench:
                 decomposed_rings=order.decomposed_rings,
                 plan=order.plan,
                 memory=order.memory or None,
-                judge=judge_of(machine, program.config) if order.plan != "propagated" else None,
+                judge=judge_of(machine, program.config),
             )
 
     def partition_files(self, partitioned: PartitionedProgram) -> dict[str, bytes]:

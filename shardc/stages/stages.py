@@ -20,15 +20,16 @@ from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import Compiled, compile_partitioned, compile_program, job_config
 from shardc.launcher.driver.executables import RemoteCompiler
-from shardc.partitioner.options import Choice, Plan
+from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
+    from shardc.hlo.ir.ir import Module
     from shardc.partitioner.free_interface import FreeInterface
-    from shardc.partitioner.plan.judge import Judge
+    from shardc.partitioner.plan.judge import Judge, Judgement
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remote_compiler"]
 
@@ -89,8 +90,9 @@ class Program(SourceProgram):
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
-        plan: Plan = "propagated",
+        plan: Plan = DEFAULT_PLAN,
         memory: float | None = None,
+        judge: Judge | None = None,
     ) -> Partitioned:
         """`propagate`, then `Propagated.partition`."""
         return self.propagate().partition(
@@ -100,6 +102,7 @@ class Program(SourceProgram):
             decomposed_rings=decomposed_rings,
             plan=plan,
             memory=memory,
+            judge=judge,
         )
 
     def simulate(
@@ -148,7 +151,7 @@ class Propagated(PropagatedProgram):
         windowed_einsum: Choice = "auto",
         pipelined_loops: Choice = "auto",
         decomposed_rings: bool = False,
-        plan: Plan = "propagated",
+        plan: Plan = DEFAULT_PLAN,
         memory: float | None = None,
         judge: Judge | None = None,
         interface: FreeInterface | None = None,
@@ -157,10 +160,7 @@ class Propagated(PropagatedProgram):
 
         Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
         """
-        if plan != "propagated" and judge is None:
-            from shardc.analysis.simulate.judge_of import judge_of
-
-            judge = judge_of(machine or self.program.config.machine, self.program.config)
+        judge = judge or _judge_of(machine or self.program.config.machine, self.program.config)
         found = super().partition(
             machine=machine,
             windowed_einsum=windowed_einsum,
@@ -318,6 +318,17 @@ def remote_compiler(
     from shardc.service.client.compile_remotely import RemoteCompilation
 
     return RemoteCompilation.of(config, program, target, **stages)
+
+
+def _judge_of(machine: str | Path | None, config: Config) -> Judge:
+    """`judge_of`, imported once there is a plan to judge."""
+
+    def judge(module: Module) -> Judgement:
+        from shardc.analysis.simulate.judge_of import judge_of
+
+        return judge_of(machine, config)(module)
+
+    return judge
 
 
 def _fields(record: SourceProgram | PropagatedProgram | PartitionedProgram) -> dict[str, Any]:

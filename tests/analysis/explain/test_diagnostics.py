@@ -21,7 +21,7 @@ Make = Callable[[], shardc.Program]
 
 
 def warned(make: Make, *, remedies: int = 0) -> dict[str, Diagnostic]:
-    return {w.kind: w for w in make().partition().explanation(remedies=remedies, tries=3).warnings}
+    return {w.kind: w for w in make().partition(plan="propagated").explanation(remedies=remedies, tries=3).warnings}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_sum_of_equals() -> None:
 
 def test_small_work_done_again_on_purpose_is_no_alarm_on_a_machine() -> None:
     """For the least time the partitioner repeats small products; by bytes the same partitioning is worth a warning."""
-    partitioned = programs.megatron(w2=jax.P(None, "model")).partition(machine="h100-dgx")
+    partitioned = programs.megatron(w2=jax.P(None, "model")).partition(machine="h100-dgx", plan="propagated")
     by_time = {w.kind for w in partitioned.explanation("h100-dgx").warnings}
     by_bytes = {w.kind for w in partitioned.explanation().warnings}
     assert "redundant-compute" not in by_time

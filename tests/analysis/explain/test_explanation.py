@@ -24,8 +24,8 @@ from tests.analysis.explain.transformer import transformer
 
 @cache
 def wrong() -> Partitioned:
-    """Megatron with the second weight split along the wrong dimension."""
-    return programs.megatron(w2=jax.P(None, "model")).partition()
+    """Megatron with the second weight split along the wrong dimension, which a plan would make up for."""
+    return programs.megatron(w2=jax.P(None, "model")).partition(plan="propagated")
 
 
 @cache
@@ -71,12 +71,12 @@ def test_alternatives_carry_their_costs() -> None:
 
 def again(program: shardc.Program, specs: dict[str, str]) -> dict[str, Any]:
     """The report after annotating, independently of what explain remembers."""
-    return program.annotate(specs).propagate().partition().report()
+    return program.annotate(specs).propagate().partition(plan="propagated").report()
 
 
 @pytest.mark.parametrize("what", ["wrong", pytest.param("fsdp", marks=pytest.mark.full)])
 def test_remedies_do_what_they_promise(what: str) -> None:
-    partitioned = wrong() if what == "wrong" else programs.fsdp_scan().partition()
+    partitioned = wrong() if what == "wrong" else programs.fsdp_scan().partition(plan="propagated")
     told = explained() if what == "wrong" else partitioned.explanation(remedies=1, tries=4)
     before = partitioned.report()
     remedies = [(c, r) for c in told.collectives for r in c.remedies]
@@ -118,7 +118,7 @@ def test_where_nothing_helps_it_says_why() -> None:
 
 
 def test_equal_layers_are_told_once_and_cured_together() -> None:
-    partitioned = transformer(2, down=jax.P(None, "model")).partition()
+    partitioned = transformer(2, down=jax.P(None, "model")).partition(plan="propagated")
     told = partitioned.explanation(remedies=1, tries=2)
     first = told.collectives[0]
     assert len(first.names) == 2
