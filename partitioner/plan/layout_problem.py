@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
 from shardc.partitioner.plan.overlap import BesideMoves, exposed
@@ -83,7 +84,7 @@ class _Builder:
         self._beside: dict[Wire, tuple[float, float]] = {}
         self._tables: dict[object, _Costs] = {}
         price = resharder.price
-        self.second_per_byte = 1 / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
+        self.second_per_byte = price.second_per_byte if isinstance(price, Seconds) else 0.0
         for c, members in zip(clusters, self.problem.members, strict=True):
             own = [m.own * n.times for n, m in zip(c.members, members, strict=True)]
             self.problem.costs.append(np.sum(own, axis=0))
@@ -98,8 +99,6 @@ class _Builder:
         problem = self.problem
         source = None if wire.producer is None else self.place[wire.producer]
         starts = (wire.given,) if source is None else problem.members[source[0]][source[1]].starts(wire.slot)
-        if source is not None:
-            self._read_and_write(wire, source[0], starts)
         asked: dict[int, dict[tuple[AxisLayout, ...], None]] = {}
         fixed: dict[AxisLayout, None] = {}
         for r in wire.readers:
@@ -112,6 +111,11 @@ class _Builder:
                 problem.costs[k] += self._diagonal(wire, starts, wants)
             else:
                 asked.setdefault(k, {})[wants] = None
+        product = wire.producer is not None and _is_product(wire.producer)
+        if source is not None and (asked or fixed) and not _is_read_by_one_product(wire):
+            self._read_and_write(wire, source[0], starts)
+        for k, sets in asked.items():
+            for wants in sets if len(asked) > 1 or fixed or not product else ():
                 self._read_and_write(wire, k, wants)
         if len(asked) + len(fixed) <= 1:
             self._connect(wire, None if source is None else source[0], starts, asked, fixed)
@@ -166,7 +170,8 @@ class _Builder:
     # -- tables ----------------------------------------------------------------------------------------------
 
     def _read_and_write(self, wire: Wire, variable: int, layouts: tuple[AxisLayout, ...]) -> None:
-        """What a cluster that is one kernel reads and writes takes its time."""
+        """What a cluster that is one kernel reads and writes takes its time; but for what it is fused with, a product
+        before or behind it."""
         if not self.second_per_byte or not self.problem.clusters[variable].loop_of:
             return
         local, rate = self.resharder.table.local_dims, wire.nbytes * self.second_per_byte * wire.times
@@ -214,6 +219,15 @@ class _Builder:
         least = self.resharder.expect_all(dims, wire.nbytes, starts, wants)
         least = least + self.collective * (least > 0)
         return least if self.overlap is None else exposed(least, beside)
+
+
+def _is_product(node: DecisionNode) -> bool:
+    return OPS[node.op.opcode].family == "contraction"
+
+
+def _is_read_by_one_product(wire: Wire) -> bool:
+    readers = [r.node for r in wire.readers]
+    return len(readers) == 1 and readers[0] is not None and _is_product(readers[0])
 
 
 def _kinds(layouts: Sequence[AxisLayout]) -> tuple[list[AxisLayout], list[int]]:

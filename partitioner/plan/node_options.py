@@ -145,7 +145,7 @@ class ClusterOptions:
                 read[0], written = 0.0 if node.op.opcode == "dynamic-update-slice" else new, new
             elif cost.samples and read:
                 read[0] = min(read[0], written)
-            moved = (sum(read) + written) / price.machine.device.memory_bandwidth
+            moved = (sum(read) + written) * price.second_per_byte
             found.append(max(0.0, moved - self._price_of_work(node) * option.work))
         return np.array(found)
 

@@ -113,6 +113,12 @@ class Seconds:
                 out.append(Boundary(outer, inside, min(x.latency for x in beyond), 1 / rate))
         return tuple(out)
 
+    @property
+    def second_per_byte(self) -> float:
+        """What a long stream of bytes takes from or to a device's memory."""
+        device = self.machine.device
+        return 1 / (device.memory_bandwidth * device.memory_share)
+
     def memory(self) -> float:
         """Bytes of a device."""
         return float(self.machine.device.memory_bytes)
@@ -123,7 +129,7 @@ class Seconds:
         device = self.machine.device
         if product is None:
             return 2 * dtype.nbytes / device.memory_bandwidth
-        return 2 / (device.peak(product) or device.memory_bandwidth)
+        return 2 / (device.peak(product) * device.matrix.share or device.memory_bandwidth)
 
     def _parts_of(self, atoms: Atoms) -> tuple[GroupExtent, ...]:
         found = self._parts.get(atoms)
