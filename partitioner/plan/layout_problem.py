@@ -85,6 +85,7 @@ class _Builder:
         self._tables: dict[object, _Costs] = {}
         price = resharder.price
         self.second_per_byte = price.second_per_byte if isinstance(price, Seconds) else 0.0
+        self.launch_seconds = price.launch_seconds if isinstance(price, Seconds) else 0.0
         for c, members in zip(clusters, self.problem.members, strict=True):
             own = [m.own * n.times for n, m in zip(c.members, members, strict=True)]
             self.problem.costs.append(np.sum(own, axis=0))
@@ -184,7 +185,8 @@ class _Builder:
 
     def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
         """The costs of all moves; the same array for equal ones."""
-        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, self._seconds_beside(wire), starts, wants)
+        beside = self._seconds_beside(wire)
+        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, beside, self._is_cut(wire), starts, wants)
         found = self._tables.get(key)
         if found is None:
             rows, row = _kinds(starts)
@@ -216,9 +218,24 @@ class _Builder:
         wants: tuple[AxisLayout, ...],
         beside: float,
     ) -> _Costs:
-        least = self.resharder.expect_all(dims, wire.nbytes, starts, wants)
-        least = least + self.collective * (least > 0)
-        return least if self.overlap is None else exposed(least, beside)
+        moves = self.resharder.expect_all(dims, wire.nbytes, starts, wants)
+        moves = moves + self.collective * (moves > 0)
+        found = moves if self.overlap is None else exposed(moves, beside)
+        return found + self._cut(wire, dims, starts, wants) * (moves == 0) if self._is_cut(wire) else found
+
+    def _is_cut(self, wire: Wire) -> bool:
+        """Does it take a kernel to make a smaller part of it, as no reader computes that for itself?"""
+        light = (r.node is not None and self.problem.clusters[self.place[r.node][0]].loop_of for r in wire.readers)
+        return self.second_per_byte > 0 and not all(light)
+
+    def _cut(
+        self, wire: Wire, dims: tuple[int, ...], starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]
+    ) -> _Costs:
+        """What such a kernel takes."""
+        local = self.resharder.table.local_dims
+        nbytes = wire.nbytes * np.array([math.prod(local(x, dims)) for x in wants])
+        other = np.array([[a is not b for b in wants] for a in starts])
+        return other * (2 * nbytes * self.second_per_byte + self.launch_seconds)
 
 
 def _is_product(node: DecisionNode) -> bool:

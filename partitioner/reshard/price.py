@@ -119,6 +119,12 @@ class Seconds:
         device = self.machine.device
         return 1 / (device.memory_bandwidth * device.memory_share)
 
+    @property
+    def launch_seconds(self) -> float:
+        """What a kernel waits before its first operation."""
+        device = self.machine.device
+        return device.launch_seconds + device.memory_latency
+
     def memory(self) -> float:
         """Bytes of a device."""
         return float(self.machine.device.memory_bytes)
