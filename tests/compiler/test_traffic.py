@@ -24,6 +24,12 @@ CASES: dict[str, tuple[str, str, Traffic]] = {
         BIG + "s = f32[10,50] slice(x), slice={[5:15], [0:50]}\nROOT r = f32[10,50] tanh(s)", "",
         Traffic(2000, 2000, 500),
     ),
+    "a part of a part in a fusion": (
+        BIG + "i = s32[] parameter(1)\nj = s32[] parameter(2)\nz = s32[] constant(0)\n"
+        "a = f32[10,50] dynamic-slice(x, i, z), dynamic_slice_sizes={10,50}\n"
+        "b = f32[10,5] dynamic-slice(a, z, j), dynamic_slice_sizes={10,5}\nROOT r = f32[10,5] tanh(b)", "",
+        Traffic(200, 200, 50),
+    ),
     "gathered rows": (
         BIG + "i = s32[3,1] parameter(1)\nROOT g = f32[3,50] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, "
         "start_index_map={0}, index_vector_dim=1, slice_sizes={1,50}", "", Traffic(600 + 12, 600),
