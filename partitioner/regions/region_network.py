@@ -29,6 +29,8 @@ _FORMS = 3
 #: How often a network is solved before what was found by then is taken, and how much work that may be each time.
 _TRIES = 24
 _LIMITS = SolveLimits(columns=3_000, nodes=20, rounds=20)
+#: On a machine options are many, and linear programs take most of the time there for no better regions.
+_LIMITS_OF_SECONDS = SolveLimits(columns=0, rounds=20)
 
 #: What an option means for one wire: the layout that it gives, and per reader the one that it wants; None: not its own.
 _View = tuple[AxisLayout | None, tuple[AxisLayout | None, ...]]
@@ -73,7 +75,8 @@ class RegionNetwork:
         self.choices = {n: o for n, o in zip(nodes, options, strict=True) if len(o) > 1}
         self.variable = {n: self._variable(len(o)) for n, o in self.choices.items()}
         self.edges: list[_Edge] = []
-        self.weight = 1e-3 if isinstance(costs.resharder.price, Bytes) else 1e-12
+        by_bytes = isinstance(costs.resharder.price, Bytes)
+        self.weight, self.limits = (1e-3, _LIMITS) if by_bytes else (1e-12, _LIMITS_OF_SECONDS)
         for n, o in self.choices.items():
             self.factors.append(CostTable((self.variable[n],), np.array([self._own(n, x) for x in o])))
         for wire in dict.fromkeys(w for n in self.choices for w in n.wires):
@@ -87,7 +90,7 @@ class RegionNetwork:
         before = self._total(present)
         best, least = present, before
         for _ in range(_TRIES):
-            found = solve_tables(self.sizes, self.factors, best, _LIMITS)
+            found = solve_tables(self.sizes, self.factors, best, self.limits)
             if found == best or self._total(found) >= least:
                 break
             settled = self._settle(found)
