@@ -1,14 +1,14 @@
 """The best of several ways to lay out a program: as propagated, and as planned within what memory there is.
 
 A plan is made with models; what it comes to shows when it is carried out. Where that takes more memory than there is,
-the next plan is made for as much less.
+the next plan is made for as much less. Models err: plans that follow a pattern each (`find_seeds`) are carried out, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
@@ -21,6 +21,7 @@ from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
+from shardc.partitioner.plan.seeds.find_seeds import PlanSeed, find_seeds
 from shardc.partitioner.strategy.decisions import ChosenSplits
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
@@ -32,6 +33,8 @@ Finish = Callable[[Module, ChosenSplits | None], Module]
 #: By how much arithmetic may grow where bytes count, and memory on a machine: plans know it no finer.
 _MORE_FLOPS = 1.005
 _MORE_MEMORY = 1.05
+#: A plan that follows a pattern is decided again where it takes no longer than the best one by this factor.
+_HOPEFUL = 1.25
 
 
 def choose_plan(
@@ -69,6 +72,8 @@ def choose_plan(
     search.run(whole, answer)
     if machine is not None:
         search.run(question, question.solve(math.inf, limits=budget.limits))
+        if budget.seeds:
+            search.try_seeds(whole, find_seeds(whole, room), answer)
     last = search.last
     assert last is not None
     if memory is not None and search.least.peak > memory:
@@ -117,27 +122,54 @@ class _PlanSearch:
                 answer = unlimited  # the model says that nothing fits: it may take too much
             if answer.choice is None:
                 raise describe_conflict(question, answer)
-            if answer.choice in self.tried:
+            found = self.carry_out(_CarriedPlan(question, answer, limit))
+            if found is None:
                 return
-            self.tried.add(answer.choice)
-            self.last = _CarriedPlan(question, answer, limit)
-            found = self._carry_out(question, answer.choice)
             limits.learn(question.memory.peak(answer.choice), found.peak)
             if limits.narrow or (answer.choice == cheapest and found.peak <= self.room):
                 return
 
-    def _carry_out(self, question: LayoutQuestion, choice: tuple[int, ...]) -> Judgement:
-        """What a choice comes to: done as it says, and with its layouts alone, around which operations are decided
-        again; the better of the two."""
-        laid_out, least = question.answer(choice), None
-        for splits in (question.splits(choice), None):
+    def try_seeds(self, question: LayoutQuestion, seeds: Sequence[PlanSeed], cheapest: ChosenOptions) -> None:
+        """Plans that follow patterns; those that are faster and take too much memory again, within less of it.
+
+        Their bounds are those of the ``question``, whose ``cheapest`` answer is given.
+        """
+        left = self.budget.seeds
+        for seed in seeds:
+            for choice in seed.choices():
+                cost = question.as_choice(math.inf).cost(choice)
+                answer = replace(cheapest, choice=choice, cost=cost, method="pattern")
+                found = self.carry_out(_CarriedPlan(question, answer, math.inf), hopeful=_HOPEFUL) if left else None
+                if found is None:
+                    continue
+                left -= 1
+                if found.peak > self.room and found.cost < self.least.cost and left:
+                    limit = question.memory.peak(choice) * self.room / found.peak
+                    less = seed.within(limit)
+                    if less.choice is not None and less.excess is None:
+                        answer = replace(less, bound=cheapest.bound, method="pattern")
+                        plan = _CarriedPlan(question, answer, limit)
+                        left -= self.carry_out(plan, hopeful=_HOPEFUL) is not None
+
+    def carry_out(self, plan: _CarriedPlan, *, hopeful: float = math.inf) -> Judgement | None:
+        """What a plan comes to: done as it says, and with its layouts alone, around which operations are decided again;
+        the better of the two. The second is done where the first takes no longer than the best by a factor ``hopeful``.
+        None for a plan that was tried before."""
+        choice = plan.answer.choice
+        if choice is None or choice in self.tried:
+            return None
+        self.tried.add(choice)
+        self.last = plan
+        laid_out, least = plan.question.answer(choice), None
+        for splits in (plan.question.splits(choice), None):
             made = self.finish(laid_out, splits)
             found = self.judge(made)
             if least is None or is_better(found, least, self.before, self.room):
                 least = found
             if is_better(found, self.least, self.before, self.room):
-                self.best, self.least, self.taken = made, found, self.last
-        assert least is not None
+                self.best, self.least, self.taken = made, found, plan
+            if least.cost[0] > hopeful * self.least.cost[0]:
+                break
         return least
 
 

@@ -14,6 +14,7 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.alternatives import Alternatives
 from shardc.partitioner.plan.judge import Judgement
 from shardc.partitioner.plan.merge_equal import merge_equal
+from shardc.partitioner.plan.seeds.nearest_choice import with_common_forms
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.plan_reasons import DecidedRole, LayoutDecision, MemoryRow, PlanReasons
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
@@ -214,17 +215,7 @@ def _wanted(question: LayoutQuestion) -> tuple[int, ...]:
             for slot, wire in enumerate(n.results):
                 like += [wire.nbytes * np.prod(wire.dims) * (x == wire.preferred) for x in m.starts(slot)]
         found.append(int(like.argmax()))
-    found += [0] * (len(problem.costs) - len(found))
-    hubs = {hub for hub, _ in problem.common.values()}
-    costs = {hub: problem.costs[hub].copy() for hub in hubs}
-    for p in problem.pairs:
-        if p.first in hubs:
-            costs[p.first] += p.table[:, found[p.second]]
-        elif p.second in hubs:
-            costs[p.second] += p.table[found[p.first]]
-    for hub, cost in costs.items():
-        found[hub] = int(cost.argmin())
-    return tuple(found)
+    return with_common_forms(problem, found)
 
 
 def _rows(question: LayoutQuestion, answer: ChosenOptions, limit: float) -> Iterator[tuple[int, MemoryRow]]:

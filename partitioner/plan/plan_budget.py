@@ -19,13 +19,14 @@ class OverBudgetError(UnsupportedError):
 @dataclass(frozen=True, slots=True)
 class PlanBudget:
     """``options`` of all decisions together, with ``options_each`` more per decision, ``most`` at most; ``rounds``: how
-    many plans are carried out; ``limits`` of the solver; ``gain``: the least share of the cost that a plan must
-    promise; ``doubt``: by how much models may be off."""
+    many plans are carried out, ``seeds``: how many that follow patterns besides; ``limits`` of the solver; ``gain``:
+    the least share of the cost that a plan must promise; ``doubt``: by how much models may be off."""
 
     options: float = math.inf
     options_each: float = 0.0
     most: float = math.inf
     rounds: int = 3
+    seeds: int = 6
     limits: SolveLimits = field(default_factory=SolveLimits)
     gain: float = 0.0
     doubt: float = math.inf
@@ -49,7 +50,7 @@ class PlanBudget:
 
 
 #: Of a plan that nobody asked for: tables as small as those of two mesh axes, no integer programs.
-_CAREFUL = PlanBudget(1_000, 48, 100_000, 2, SolveLimits(columns=0, rounds=20), 0.02, 0.2)
+_CAREFUL = PlanBudget(1_000, 48, 100_000, 2, 0, SolveLimits(columns=0, rounds=20), 0.02, 0.2)
 
 
 def budget_of(plan: Plan) -> PlanBudget:

@@ -1,0 +1,132 @@
+"""Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
+
+A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
+batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
+programs by hand, and so plans differ in what a model of costs may be wrong about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.plan.seeds.dimension_classes import DimensionClass, DimensionClasses
+from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion
+from shardc.partitioner.plan.seeds.propagate_arguments import propagate_arguments
+from shardc.partitioner.regions.region_graph import Wire
+from shardc.partitioner.strategy.solve.problem import ChosenOptions
+from shardc.partitioner.strategy.solve.solve import SolveLimits
+
+__all__ = ["PlanSeed", "find_seeds"]
+
+#: What each block of axes is given to, first choice first.
+_Pattern = tuple[tuple[DimensionClass, ...], ...]
+
+#: Classes that a pattern may begin with: how many, and the least share of the arithmetic.
+_CLASSES, _SHARE = 5, 0.1
+#: So many patterns are priced, fewer of so many variables together.
+_PATTERNS, _VARIABLES = 24, 20_000
+#: Plans that cost more by this factor than the cheapest one that fits are left out.
+_WORSE = 3.0
+#: Models of memory err by so much.
+_MORE_MEMORY = 1.2
+#: Pricing is rough.
+_ROUGH = SolveLimits(columns=1, nodes=1, rounds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSeed:
+    """``question`` allows what follows a pattern; ``answer`` is the cheapest choice, whatever memory it takes."""
+
+    question: LayoutQuestion
+    answer: ChosenOptions
+
+    def choices(self) -> Iterator[tuple[int, ...]]:
+        """The answer, and what propagation makes of its arguments, where they were the plan's to lay out."""
+        assert self.answer.choice is not None
+        yield self.answer.choice
+        if self.question.graph.arguments:
+            layouts = propagate_arguments(self.question, self.question.answer(self.answer.choice))
+            found = nearest_choice(self.question, lambda w: layouts.get(w, w.preferred))
+            if self.question.as_choice(math.inf).cost(found) <= _WORSE * self.answer.cost:
+                yield found
+
+    def within(self, limit: float) -> ChosenOptions:
+        """The cheapest choice found for so many modelled bytes."""
+        return self.question.solve(limit, self.answer.choice, replace(_ROUGH, rounds=30))
+
+
+def find_seeds(question: LayoutQuestion, room: float) -> list[PlanSeed]:
+    """The best ones first: those within ``room`` modelled bytes, then by cost. Equal ones are told once."""
+    seeds: dict[tuple[float, float], PlanSeed] = {}
+    patterns = _Patterns(question)
+    count = min(_PATTERNS, _VARIABLES // max(len(question.problem.costs), 1))
+    for pattern in itertools.islice(patterns.all(), count):
+        pinned = patterns.pin(pattern)
+        answer = pinned.solve(math.inf, limits=_ROUGH)
+        if answer.choice is not None:
+            peak = question.memory.peak(answer.choice)
+            seeds.setdefault((float(f"{answer.cost:.5g}"), float(f"{peak:.4g}")), PlanSeed(pinned, answer))
+    order = sorted(seeds, key=lambda key: (key[1] > room * _MORE_MEMORY, key))
+    return [seeds[key] for key in order if key[0] <= _WORSE * order[0][0]]
+
+
+class _Patterns:
+    """The patterns of a question, and what they allow."""
+
+    def __init__(self, question: LayoutQuestion) -> None:
+        self.question = question
+        self.blocks = question.node_options.blocks
+        self.classes = DimensionClasses(question.graph.nodes)
+        self.place = {n: (k, j) for k, c in enumerate(question.problem.clusters) for j, n in enumerate(c.members)}
+
+    def all(self) -> Iterator[_Pattern]:
+        """Those first that run over most of the arithmetic."""
+        firsts = [c for c in self.classes.ranked() if self.classes.share[c] >= _SHARE][:_CLASSES]
+        sets = {frozenset(found): found for found in map(self.classes.complete, reversed(firsts))}
+        found = list(itertools.product(list(sets.values())[::-1], repeat=len(self.blocks)))
+        yield from sorted(found, key=lambda p: -sum(self.classes.share[given[0]] for given in p))
+
+    def pin(self, pattern: _Pattern) -> LayoutQuestion:
+        """The question where arguments lie as the pattern says, and arithmetic is split so, as far as may be."""
+        costs = list(self.question.problem.costs)
+
+        def allow(variable: int, allowed: Sequence[bool]) -> None:
+            left = np.where(allowed, costs[variable], np.inf)
+            if np.isfinite(left).any():
+                costs[variable] = left
+
+        for node in self.question.graph.arguments.values():
+            k, j = self.place[node]
+            want = self.layout(node.results[0], pattern)
+            allow(k, [o.results[0] is want for o in self.question.problem.members[k][j].options])
+        for node in self.classes.heavy:
+            k, j = self.place[node]
+            options, of = self.question.problem.members[k][j].options, self.classes.of_factors(node)
+            for block, given in zip(self.blocks, pattern, strict=True):
+                mine = [f for f, c in enumerate(of) if c in given]
+                if mine:
+                    allow(k, [o.choice is not None and _splits(o.choice.factors, mine, block) for o in options])
+        return replace(self.question, problem=replace(self.question.problem, costs=costs))
+
+    def layout(self, wire: Wire, pattern: _Pattern) -> AxisLayout:
+        """Each block splits the first dimension of its first class that is there and divides evenly."""
+        table, of = self.question.context.table, self.classes.of(wire)
+        dims: list[tuple[int, ...]] = [()] * len(wire.dims)
+        for block, given in zip(self.blocks, pattern, strict=True):
+            places = (d for c in given for d, x in enumerate(of) if x == c)
+            for d in places:
+                if wire.dims[d] > 1 and wire.dims[d] % table.extent(dims[d] + block) == 0:
+                    dims[d] += block
+                    break
+        return table.layout(dims)
+
+
+def _splits(factors: Sequence[tuple[int, ...]], mine: Sequence[int], block: tuple[int, ...]) -> bool:
+    return any(set(block) <= set(factors[f]) for f in mine if f < len(factors))
