@@ -1,7 +1,7 @@
 """The best of several ways to lay out a program: as propagated, and as planned within what memory there is.
 
 A plan is made with models; what it comes to shows when it is carried out. Where that takes more memory than there is,
-the next plan is made for as much less. Models err: plans that follow a pattern each (`find_seeds`) are carried out, too.
+the next plan is made for as much less. Models err: plans that follow patterns (`find_seeds`) are carried out, too.
 """
 
 from __future__ import annotations

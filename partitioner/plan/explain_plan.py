@@ -14,9 +14,9 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.alternatives import Alternatives
 from shardc.partitioner.plan.judge import Judgement
 from shardc.partitioner.plan.merge_equal import merge_equal
-from shardc.partitioner.plan.seeds.nearest_choice import with_common_forms
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.plan_reasons import DecidedRole, LayoutDecision, MemoryRow, PlanReasons
+from shardc.partitioner.plan.seeds.nearest_choice import with_common_forms
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.strategy.solve.problem import BindingRow, ChosenOptions, Numbers

@@ -1,4 +1,4 @@
-"""Classes of dimensions that operations tie to each other: a batch's, the heads', a hidden width's, wherever they occur.
+"""Classes of dimensions that operations tie to each other: a batch, heads, a hidden width, wherever they occur.
 
 Two dimensions are of one class if some operation runs over both with one factor of its rule, or a border hands the one
 on as the other. A mesh axis that is given to a class splits all values that have it, and nothing moves between them.

@@ -1,7 +1,7 @@
 """Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
 
-A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
-batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
+A *pattern* gives each block of axes to nothing, or to a class and others that no operation runs over together with it:
+to the batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
 programs by hand, and so plans differ in what a model of costs may be wrong about.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.seeds.dimension_classes import DimensionClass, DimensionClasses
 from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
-from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.seeds.propagate_arguments import propagate_arguments
 from shardc.partitioner.regions.region_graph import Wire
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
@@ -87,11 +87,12 @@ class _Patterns:
         self.place = {n: (k, j) for k, c in enumerate(question.problem.clusters) for j, n in enumerate(c.members)}
 
     def all(self) -> Iterator[_Pattern]:
-        """Those first that run over most of the arithmetic."""
-        firsts = [c for c in self.classes.ranked() if self.classes.share[c] >= _SHARE][:_CLASSES]
+        """Those first that split most of the arithmetic most often."""
+        share = self.classes.share
+        firsts = [c for c in self.classes.ranked() if share[c] >= _SHARE][:_CLASSES]
         sets = {frozenset(found): found for found in map(self.classes.complete, reversed(firsts))}
-        found = list(itertools.product(list(sets.values())[::-1], repeat=len(self.blocks)))
-        yield from sorted(found, key=lambda p: -sum(self.classes.share[given[0]] for given in p))
+        found = list(itertools.product([*reversed(sets.values()), ()], repeat=len(self.blocks)))[:-1]
+        yield from sorted(found, key=lambda p: -sum(share[given[0]] for given in p if given))
 
     def pin(self, pattern: _Pattern) -> LayoutQuestion:
         """The question where arguments lie as the pattern says, and arithmetic is split so, as far as may be."""

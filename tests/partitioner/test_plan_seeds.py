@@ -1,0 +1,186 @@
+"""Plans that follow patterns: classes of dimensions, what they pin, what propagation makes of them, who takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from partition_support import scatter_poisoned
+
+from shardc.costs.machines.machine import load_machine
+from shardc.frontends.jax.frontend import module_from_jax
+from shardc.hlo.config import Config
+from shardc.hlo.evaluate import evaluate, evaluate_spmd
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.passes import run_pipeline
+from shardc.partitioner.equivalence import gather_results
+from shardc.partitioner.free_interface import FreeInterface, find_free_interface
+from shardc.partitioner.partition import OPENING, partition
+from shardc.partitioner.plan.choose_plan import choose_plan
+from shardc.partitioner.plan.judge import Judgement, judge_by_models
+from shardc.partitioner.plan.plan_budget import PlanBudget
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
+from shardc.partitioner.plan.seeds.dimension_classes import DimensionClasses
+from shardc.partitioner.plan.seeds.find_seeds import find_seeds
+from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
+from shardc.partitioner.rewrite.context import Context
+from shardc.sharding.propagate import propagate
+
+MESH = Mesh({"data": 4, "model": 2})
+MACHINE = load_machine("h100-dgx")
+_BATCH, _WIDTH, _HIDDEN = 4096, 512, 2048
+
+
+def step(w: dict[str, Any], x: Any) -> Any:
+    """The gradients of a perceptron with a residual connection."""
+
+    def loss(w: dict[str, Any]) -> Any:
+        return ((x + jax.nn.gelu(x @ w["up"]) @ w["down"]) ** 2).mean()
+
+    return jax.grad(loss)(w)
+
+
+def module_of(f: Callable[..., Any], *arguments: Any) -> tuple[Module, FreeInterface]:
+    """A program without an annotation, its calls opened, and its free interface."""
+    module = module_from_jax(jax.jit(f), *arguments).module.with_(mesh=MESH)
+    free = find_free_interface(module)
+    return run_pipeline(propagate(module).module, OPENING, Config()), free
+
+
+def array(*dims: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, np.float32)
+
+
+@pytest.fixture(scope="module")
+def perceptron() -> tuple[Module, FreeInterface]:
+    return module_of(step, {"up": array(_WIDTH, _HIDDEN), "down": array(_HIDDEN, _WIDTH)}, array(_BATCH, _WIDTH))
+
+
+@pytest.fixture(scope="module")
+def question(perceptron: tuple[Module, FreeInterface]) -> LayoutQuestion:
+    return pose_question(perceptron[0], MACHINE, perceptron[1])
+
+
+def test_a_perceptron_has_three_classes(question: LayoutQuestion) -> None:
+    """Batch, width and hidden width, each the same wherever it occurs."""
+    classes = DimensionClasses(question.graph.nodes)
+    wires = {w.dims: classes.of(w) for w in question.graph.wires if len(w.dims) == 2}
+    batch, width = wires[_BATCH, _WIDTH]
+    hidden = wires[_BATCH, _HIDDEN][1]
+    assert len({batch, width, hidden}) == 3
+    for w in question.graph.wires:
+        sizes = {_BATCH: batch, _WIDTH: width, _HIDDEN: hidden}
+        assert classes.of(w) == [sizes[n] for n in w.dims] or len(w.dims) != 2
+    assert {c for c in classes.ranked() if classes.share[c] > 0.3} == {batch, width, hidden}
+
+
+def test_what_no_operation_runs_over_together_goes_together() -> None:
+    """Heads of one product and hidden width of another: both may have an axis that the batch has not."""
+    module, free = module_of(
+        lambda x, a, b: (x @ a, x @ b), array(_BATCH, _WIDTH), array(_WIDTH, 1024), array(_WIDTH, _HIDDEN)
+    )
+    question = pose_question(module, MACHINE, free)
+    classes = DimensionClasses(question.graph.nodes)
+    of = {w.dims: classes.of(w) for w in question.graph.wires}
+    first, second = of[_WIDTH, 1024][1], of[_WIDTH, _HIDDEN][1]
+    assert set(classes.complete(first)) == {first, second}
+    assert classes.complete(of[_BATCH, _WIDTH][0]) == (of[_BATCH, _WIDTH][0],)
+
+
+def argument_specs(question: LayoutQuestion, choice: tuple[int, ...]) -> list[tuple[tuple[str, ...], ...]]:
+    planned = question.answer(choice)
+    return [
+        tuple(tuple(a.name for a in axes) for axes in s.axes_by_dim)
+        for p in planned.parameters
+        for s in p.leaf_shardings()
+    ]
+
+
+def test_patterns_are_those_that_people_write(question: LayoutQuestion) -> None:
+    """Data parallel, data and tensor parallel are among them, and each arguments' layouts are told once."""
+    seeds = find_seeds(question, 1e12)
+    found = [tuple(argument_specs(question, next(s.choices()))) for s in seeds]
+    both = ("data", "model")
+    assert (((), ()), ((), ()), (both, ())) in found
+    assert ((("model",), ()), ((), ("model",)), (("data",), ())) in found
+    costs = [s.answer.cost for s in seeds]
+    assert costs == sorted(costs)
+    again = find_seeds(question, 1e12)
+    assert [s.answer.choice for s in again] == [s.answer.choice for s in seeds]
+
+
+def test_within_memory_first(question: LayoutQuestion) -> None:
+    peaks = [question.memory.peak(s.answer.choice or ()) for s in find_seeds(question, 1e12)]
+    room = sorted(peaks)[1] / 1.2
+    found = [question.memory.peak(s.answer.choice or ()) for s in find_seeds(question, room)]
+    assert found[0] <= room * 1.2 < found[-1]
+
+
+def test_the_nearest_choice_lies_as_propagation_says(question: LayoutQuestion) -> None:
+    """Arguments as chosen; what is written onto the program is what propagation gives."""
+    for seed in find_seeds(question, 1e12):
+        for choice in seed.choices():
+            planned = question.answer(choice)
+            assert argument_specs(question, choice) == argument_specs(question, next(seed.choices()))
+            table = question.context.table
+            layouts = {i.name: table.from_sharding(i.leaf_shardings()[0]) for i in planned.instructions()}
+            again = nearest_choice(
+                question,
+                lambda w: w.preferred if w.producer is None else layouts[w.producer.op.name],  # noqa: B023
+            )
+            assert question.answer(again).entry.root.sharding == planned.entry.root.sharding
+
+
+class Carried:
+    """Carries plans out, and counts them."""
+
+    def __init__(self) -> None:
+        self.modules: list[Module] = []
+
+    def __call__(self, opened: Module) -> Module:
+        self.modules.append(partition(opened, machine=MACHINE))
+        return self.modules[-1]
+
+
+@pytest.mark.parametrize("seeds", [0, 3, 6])
+def test_the_judge_has_the_last_word(perceptron: tuple[Module, FreeInterface], seeds: int) -> None:
+    """The best of all that were carried out is taken, no more than there may be."""
+    module, free = perceptron
+    finish, judge = Carried(), judge_by_models(Context.over(MESH, module, MACHINE), MACHINE)
+    budget = PlanBudget(rounds=1, seeds=seeds)
+    made = choose_plan(module, MACHINE, finish, budget=budget, memory=1e12, judge=judge, interface=free)
+    assert len(finish.modules) <= 3 + seeds
+    assert judge(made).cost == min(judge(m).cost for m in finish.modules)
+
+
+def test_a_seed_is_taken_where_models_are_wrong(perceptron: tuple[Module, FreeInterface]) -> None:
+    """A judge that only likes weights in two parts: they are what a pattern gives, not what is cheapest."""
+    module, free = perceptron
+    finish = Carried()
+
+    def judge(local: Module) -> Judgement:
+        return Judgement((abs(local.parameters[0].shape.size - _WIDTH * _HIDDEN // 2),), 1.0)
+
+    made = choose_plan(module, MACHINE, finish, memory=1e12, judge=judge, interface=free)
+    assert made.parameters[0].shape.size == _WIDTH * _HIDDEN // 2
+
+
+def test_seeds_compute_the_same() -> None:
+    """Each pattern's programs, against the whole program."""
+    module, free = module_of(lambda x, a, b: jax.numpy.maximum(x @ a, 0) @ b, array(16, 8), array(8, 32), array(32, 8))
+    question = pose_question(module, MACHINE, free)
+    rng = np.random.default_rng(0)
+    args = [rng.integers(-2, 3, p.shape.dims).astype(np.float32) for p in module.parameters]
+    (want,) = evaluate(module, args)
+    done = 0
+    for seed in find_seeds(question, 1e12):
+        for choice in seed.choices():
+            local = partition(question.answer(choice), machine=MACHINE)
+            (got,) = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
+            np.testing.assert_array_equal(got, want)
+            done += 1
+    assert done >= 4
