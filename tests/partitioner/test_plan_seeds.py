@@ -75,7 +75,7 @@ def test_a_perceptron_has_three_classes(question: LayoutQuestion) -> None:
     for w in question.graph.wires:
         sizes = {_BATCH: batch, _WIDTH: width, _HIDDEN: hidden}
         assert classes.of(w) == [sizes[n] for n in w.dims] or len(w.dims) != 2
-    assert {c for c in classes.ranked() if classes.share[c] > 0.3} == {batch, width, hidden}
+    assert {c for c in classes.ranked() if classes.share[c] > 0.1} == {batch, width, hidden}
 
 
 def test_what_no_operation_runs_over_together_goes_together() -> None:

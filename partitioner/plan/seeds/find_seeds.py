@@ -1,7 +1,7 @@
 """Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
 
-A *pattern* gives each block of axes to nothing, or to a class and others that no operation runs over together with it:
-to the batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
+A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
+batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
 programs by hand, and so plans differ in what a model of costs may be wrong about.
 """
 
@@ -33,7 +33,7 @@ _CLASSES, _SHARE = 5, 0.1
 #: So many patterns are priced, fewer of so many variables together.
 _PATTERNS, _VARIABLES = 24, 20_000
 #: Plans that cost more by this factor than the cheapest one that fits are left out.
-_WORSE = 3.0
+_WORSE = 1.5
 #: Models of memory err by so much.
 _MORE_MEMORY = 1.2
 #: Pricing is rough.
@@ -91,8 +91,8 @@ class _Patterns:
         share = self.classes.share
         firsts = [c for c in self.classes.ranked() if share[c] >= _SHARE][:_CLASSES]
         sets = {frozenset(found): found for found in map(self.classes.complete, reversed(firsts))}
-        found = list(itertools.product([*reversed(sets.values()), ()], repeat=len(self.blocks)))[:-1]
-        yield from sorted(found, key=lambda p: -sum(share[given[0]] for given in p if given))
+        found = list(itertools.product(list(reversed(sets.values())), repeat=len(self.blocks)))
+        yield from sorted(found, key=lambda p: -sum(share[given[0]] for given in p))
 
     def pin(self, pattern: _Pattern) -> LayoutQuestion:
         """The question where arguments lie as the pattern says, and arithmetic is split so, as far as may be."""
