@@ -134,22 +134,22 @@ class _PlanSearch:
 
         Their bounds are those of the ``question``, whose ``cheapest`` answer is given.
         """
-        left = self.budget.seeds
-        for seed in seeds:
-            for choice in seed.choices():
-                cost = question.as_choice(math.inf).cost(choice)
-                answer = replace(cheapest, choice=choice, cost=cost, method="pattern")
-                found = self.carry_out(_CarriedPlan(question, answer, math.inf), hopeful=_HOPEFUL) if left else None
-                if found is None:
-                    continue
-                left -= 1
-                if found.peak > self.room and found.cost < self.least.cost and left:
-                    limit = question.memory.peak(choice) * self.room / found.peak
-                    less = seed.within(limit)
-                    if less.choice is not None and less.excess is None:
-                        answer = replace(less, bound=cheapest.bound, method="pattern")
-                        plan = _CarriedPlan(question, answer, limit)
-                        left -= self.carry_out(plan, hopeful=_HOPEFUL) is not None
+        most = len(self.tried) + self.budget.seeds
+
+        def attempt(choice: tuple[int, ...], limit: float) -> Judgement | None:
+            answer = replace(cheapest, choice=choice, cost=whole.cost(choice), method="pattern")
+            return self.carry_out(_CarriedPlan(question, answer, limit), hopeful=_HOPEFUL)
+
+        whole = question.as_choice(math.inf)
+        for seed, choice in ((s, c) for s in seeds for c in s.choices()):
+            found = attempt(choice, math.inf)
+            if found is not None and found.peak > self.room and found.cost < self.least.cost:
+                limit = question.memory.peak(choice) * self.room / found.peak
+                less = seed.within(limit)
+                if less.choice is not None and less.excess is None:
+                    attempt(less.choice, limit)
+            if len(self.tried) >= most:
+                return
 
     def carry_out(self, plan: _CarriedPlan, *, hopeful: float = math.inf) -> Judgement | None:
         """What a plan comes to: done as it says, and with its layouts alone, around which operations are decided again;

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Computation, Instruction, Module, flow_computations, map_callees
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.regions.region_graph import Wire
-from shardc.sharding.prepare.markers import enters_manual, is_constraint, is_reshard, leaves_manual
+from shardc.sharding.prepare.markers import enters_manual, is_reshard, leaves_manual
 from shardc.sharding.propagate import propagate
 
 __all__ = ["propagate_arguments"]
