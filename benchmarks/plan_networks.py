@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -263,7 +264,7 @@ _BLOCKS = (
 
 def _waves(at: Points, size: Size) -> Made:
     """Waves in three dimensions, to the eighth order in space."""
-    n = 128 * round(size.devices ** (1 / 3))
+    n = 128 * 2 ** round(math.log2(size.devices) / 3)
 
     def step(now: Any, before: Any) -> Any:
         def one(_: Any, state: Any) -> Any:

@@ -16,6 +16,8 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import shardc
 from shardc import Mesh, P
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir.ir import Module
 
 __all__ = ["HandPlan", "Made", "PlanProgram", "Points", "Size", "abstract", "adam", "planned", "size_for"]
 
@@ -86,7 +88,20 @@ def planned(program: PlanProgram, size: Size, plan: HandPlan | None = None) -> s
     traced = jax.jit(step, donate_argnums=numbers).trace(*arguments.values())
     lowered = shardc.from_jax(traced)
     specs = {g: P(*s) for g, s in (plan.arguments if plan else {}).items()}
-    return lowered.annotate(specs, mesh=Mesh(size.mesh))
+    annotated = lowered.annotate(specs, mesh=Mesh(size.mesh))
+    _refuse_uneven_arguments(annotated.module)
+    return annotated
+
+
+def _refuse_uneven_arguments(module: Module) -> None:
+    """JAX takes no argument whose dimensions its sharding does not divide: nobody writes such a plan."""
+    for p, name in zip(module.parameters, module.argument_names, strict=True):
+        given = p.leaf_shardings() if p.sharding is not None else ()
+        for shape, sharding in zip(p.shape.leaves(), given, strict=False):
+            for size, dim in zip(shape.dims, sharding.dims, strict=True):
+                parts = dim.extent(sharding.mesh)
+                if size % parts:
+                    raise InputError(f"{size} rows are not divided by {parts} devices", where=name)
 
 
 def abstract(*dims: int, dtype: Any = "bfloat16") -> jax.ShapeDtypeStruct:

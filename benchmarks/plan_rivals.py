@@ -143,8 +143,10 @@ def _figures(name: str, devices: int, *, arguments: bool) -> Iterator[Figure]:
             return Figure(name, devices, plan, how, took=time.perf_counter() - begun, problem=str(error))
         return Figure(name, devices, plan, how, found.step_seconds, found.peak_bytes, time.perf_counter() - begun)
 
-    hands = {plan.name: figure(plan.name, plan, BY_HAND) for plan in program.plans}
-    yield from hands.values()
+    hands: dict[str, Figure] = {}
+    for plan in program.plans:
+        hands[plan.name] = figure(plan.name, plan, BY_HAND)
+        yield hands[plan.name]
     known = [h for h in hands.values() if not h.problem]
     if known:
         best = best_by_hand(known)

@@ -25,6 +25,9 @@ __all__ = ["TIE_PER_COLLECTIVE", "TIE_PER_ITERATION", "ClusterOptions", "MemberO
 
 _Factors = tuple[Atoms, ...]
 
+#: A dimension of operations is split where its parts together are at most so much longer.
+_MOST_PADDED = 4 / 3
+
 #: Families whose operations may pass partial values on.
 _MOVING = frozenset(("elementwise", "shape", "indexing"))
 #: What an iteration of a product, and a collective, cost where bytes count and not time: they decide ties.
@@ -161,7 +164,7 @@ class ClusterOptions:
             carries = bool(group) and OPS[node.op.opcode].family in _MOVING
 
             def fits(place: int, atoms: Atoms, rule: FactorRule = rule, loops: Sequence[int] = loops) -> bool:
-                return place == len(loops) or rule.factors[loops[place]].size % table.extent(atoms) == 0
+                return place == len(loops) or _fits(rule.factors[loops[place]].size, table.extent(atoms))
 
             for chosen in assignments(self.blocks, len(loops) + carries, fits):
                 factors: list[Atoms] = [()] * len(rule.factors)
@@ -179,7 +182,7 @@ class ClusterOptions:
             table = self.context.table
 
             def fits(place: int, atoms: Atoms) -> bool:
-                return place == len(loops) or loops[place] % table.extent(atoms) == 0
+                return place == len(loops) or _fits(loops[place], table.extent(atoms))
 
             found = self._chosen[loops, carries] = list(assignments(self.blocks, len(loops) + carries, fits))
         return found
@@ -213,3 +216,8 @@ class ClusterOptions:
     def _priced(self, options: Sequence[NodeOption], work: float) -> MemberOptions:
         own = [o.own[0] + self.collective * o.own[1] + work * o.work for o in options]
         return MemberOptions(tuple(options), np.array(own))
+
+
+def _fits(size: int, parts: int) -> bool:
+    """Are so many parts nearly even?"""
+    return -(-size // parts) * parts <= _MOST_PADDED * size

@@ -175,3 +175,21 @@ def test_words_and_memory_are_checked() -> None:
         PartitionOptions(plan="best")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="memory is 0"):
         PartitionOptions(memory=0)
+
+
+@pytest.mark.parametrize(("columns", "split"), [(1000, True), (1003, True), (12, True), (9, False), (4, False)])
+def test_what_is_nearly_even_is_split(columns: int, split: bool) -> None:
+    """As a vocabulary of 50,257 words is; parts that were mostly padding are not asked about."""
+    mesh = Mesh({"d": 8})
+    b = Builder("main")
+    x = b.parameter(array_shape("f32", 64, 32), sharding=layout(mesh, "d", None))
+    w = b.parameter(array_shape("f32", 32, columns), sharding=layout(mesh, None, None))
+    logits = b.add("dot", x, w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    module = with_shardings(b.build(b.add("tanh", logits)), mesh, lambda i: i.sharding or layout(mesh, None, None))
+    question = pose_question(module, None)
+    problem = question.problem
+    members = [
+        x for c, ms in zip(problem.clusters, problem.members, strict=True) for x in zip(c.members, ms, strict=True)
+    ]
+    (options,) = (m for n, m in members if n.op.opcode == "dot")
+    assert any(x.dims[1] for x in options.starts(0)) is split
