@@ -22,7 +22,7 @@ import shardc
 from shardc import Mesh, P
 from shardc.hlo.units import bytes_text, seconds_text
 
-__all__ = ["HEAD", "rows"]
+__all__ = ["HEAD", "rows", "scan_of_layers"]
 
 HEAD = ("annotated", "mesh", "as propagated", "with a plan", "processor seconds without / with")
 MACHINE = "h100-dgx"
@@ -83,6 +83,11 @@ def _program() -> shardc.Program:
     w = {"e": abstract(_VOCABULARY, _WIDTH), "layers": shapes}
     tokens = abstract(_BATCH, _LENGTH, dtype="int32")
     return shardc.from_jax(jax.jit(adam(_loss), donate_argnums=(0, 1, 2)), w, w, w, tokens)
+
+
+def scan_of_layers(mesh: Mesh) -> shardc.Program:
+    """The step with weights split by FSDP and tensors, as annotated."""
+    return _program().annotate(_FSDP_TENSOR, mesh=mesh)
 
 
 def rows() -> Iterator[tuple[str, ...]]:

@@ -22,6 +22,7 @@ import overlap
 import partitioning
 import partitioning_plans
 import phases
+import plan_layers
 import plan_order
 import plan_rivals
 import plan_scan
@@ -120,7 +121,7 @@ def _validity() -> str:
 
 
 def _solving() -> str:
-    return _machine() + plan_solving.section()
+    return f"{_machine()}{plan_solving.section()}\n\n{plan_layers.section()}"
 
 
 def _machine() -> str:
