@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ __all__ = ["own_plan", "write_plan"]
 
 #: Values that cost nothing to have in any layout.
 _MADE_ANYWHERE = frozenset(("constant", "iota", "broadcast", "partition-id", "rng-get-and-update-state"))
+#: What JAX calls the functions by which loops take slices of arrays, and put slices together.
+_SLICED = re.compile(r"dynamic_(update_)?index_in_dim")
 #: The share of all bytes that may lie otherwise than planned.
 _TOLERANCE = 0.01
 
@@ -38,9 +41,7 @@ def write_plan(
     outcome = writer.outcome
     weights = [0.0 if s is None else w for s, w in zip(wanted, _weights(outcome), strict=True)]
     layouts = [s or found for s, found in zip(wanted, outcome.shardings, strict=True)]
-    named = {
-        v: n for v, n in writer.named.items() if _has_words(layouts[v]) and not is_derived(outcome.graph.origin[v][0])
-    }
+    named = {v: n for v, n in writer.named.items() if _has_words(layouts[v]) and writer.is_written(v)}
     can = {v: n for v, n in named.items() if wanted[v] is not None}
     needed = fewest_annotations(outcome, layouts, weights, can, _TOLERANCE)
     specs: list[PlanSpec] = []
@@ -93,6 +94,7 @@ class _SpecWriter:
     module: Module
     names: AnnotatableNames
     named: Mapping[int, str]
+    holders: Mapping[Instruction, str]
 
     @staticmethod
     def of(propagated: PropagatedProgram) -> _SpecWriter:
@@ -101,9 +103,9 @@ class _SpecWriter:
             raise ValueError("a program that is partitioned already has no plan to write")
         module = propagated.program.module
         names = AnnotatableNames(history, module)
-        return _SpecWriter(
-            outcome, module, names, {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
-        )
+        named = {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
+        holders = {i: c.name for c in outcome.prepared.computations for i in c}
+        return _SpecWriter(outcome, module, names, named, holders)
 
     def spec(self, group: AnnotationGroup, reason: str) -> PlanSpec:
         text = spec_text(group.sharding.dims)
@@ -123,6 +125,14 @@ class _SpecWriter:
         if source is None or {i.name for i in source.among(self.module.instructions())} != {n for n, _ in names}:
             return ""
         return name
+
+    def is_written(self, value: int) -> bool:
+        """Did somebody write it? Derivation makes operations of its own, and loops take and join slices."""
+        i = self.outcome.graph.origin[value][0]
+        op_name = "" if i.metadata is None else i.metadata.op_name
+        return not (
+            is_derived(i) or _SLICED.match(self.holders[i]) or _SLICED.match(op_name.rpartition("/body/jit(")[2])
+        )
 
     def kind(self, value: int) -> str:
         origin, prepared = self.outcome.graph.origin[value][0], self.outcome.prepared

@@ -163,6 +163,21 @@ def test_pasted_constraints_do_what_was_told_of_them(given: dict[str, P], spec: 
     assert again.partition().report()["wire_bytes"] == said.partition().report()["wire_bytes"] > 0
 
 
+def test_what_loops_do_with_slices_is_no_place_for_a_constraint() -> None:
+    """No expression makes them: an argument says the same."""
+
+    def stacked(x: Any) -> Any:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(h + x), h * x), jnp.zeros((64,)), x)[1]
+
+    bare = shardc.from_jax(jax.jit(stacked), jax.ShapeDtypeStruct((16, 64), "float32"))
+    bare = bare.annotate({}, mesh=Mesh({"data": 4}))
+    slices = [i.name for i in bare.module.instructions() if i.opcode in ("dynamic-slice", "dynamic-update-slice")]
+    assert len(slices) == 2
+    for name in slices:
+        plan = written(bare, bare.annotate({name: P(None, "data")}))
+        assert [s.names for s in plan.specs] in ([("x",)], [("result",)])
+
+
 def test_constraints_stand_at_their_lines() -> None:
     """Weights split over the axis of the batch: what lies inside has to be said."""
 
