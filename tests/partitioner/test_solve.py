@@ -6,6 +6,7 @@ import gzip
 import importlib.util
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError
-from shardc.partitioner.strategy.solve.problem import ChoiceProblem, MemoryUse, PairCost
+from shardc.partitioner.strategy.solve.network import CostNetwork
+from shardc.partitioner.strategy.solve.parts import improve_by_parts
+from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions, MemoryUse, PairCost
+from shardc.partitioner.strategy.solve.rows import MemoryRows
+from shardc.partitioner.strategy.solve.search import Incumbent, measure
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 
 
@@ -189,3 +194,32 @@ def test_a_contest_file_is_read_with_its_rows(tmp_path: Path, repository: Path) 
     spec.loader.exec_module(module)
     answer = solve_choice(module.read_instance(file))
     assert (answer.choice, answer.cost) == ((1, 1), 13.0)
+
+
+def test_parts_of_a_choice_are_made_better_within_memory() -> None:
+    """A long ring with memory rows, from the worst choice that fits: parts find what one program finds."""
+    rng = np.random.default_rng(3)
+    count = 60
+    costs = tuple(rng.integers(0, 20, 5).astype(float) for _ in range(count))
+    pairs = tuple(PairCost(v, (v + 1) % count, rng.integers(0, 20, (5, 5)).astype(float)) for v in range(count))
+    uses = tuple(MemoryUse(v, max(v - 6, 0), v + 1, np.arange(5.0) * 3) for v in range(count))
+    problem = ChoiceProblem(costs, pairs, np.full(count, 40.0), uses)
+    network = CostNetwork(problem)
+    rows = MemoryRows.of(network)
+    best = Incumbent(dict.fromkeys(range(count), 0))
+    best.excess, best.cost = measure(network, rows, best.positions)
+    begun = best.cost
+    asked: list[int] = []
+
+    def solve(part: ChoiceProblem, present: Sequence[int]) -> ChosenOptions:
+        asked.append(len(part.costs))
+        assert (part.usage(present) <= part.limits).all()
+        return solve_choice(part, present, SolveLimits(parts=0))
+
+    improve_by_parts(network, rows, best, 0, 20_000, 400, solve)
+    choice = [best.positions[v] for v in range(count)]
+    assert (problem.usage(choice) <= problem.limits).all()
+    assert problem.cost(choice) == best.cost
+    optimum = solve_choice(problem)
+    assert optimum.bound <= best.cost <= 1.02 * optimum.cost < begun
+    assert 1 < max(asked) < count

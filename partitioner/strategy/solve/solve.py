@@ -1,7 +1,8 @@
 """The solver: reductions, then elimination where tables fit, else the dual, a search, and programs for HiGHS.
 
-A linear program makes the dual's bound better; integer programs look at what lies within the gap only. Every answer has
-a proven bound. Work is counted, not timed, so that equal problems have equal answers everywhere.
+A linear program makes the dual's bound better; integer programs look at what lies within the gap only. Where that is
+too much, parts of a choice are chosen anew while the rest stays. Every answer has a proven bound. Work is counted, not
+timed, so that equal problems have equal answers everywhere.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from shardc.partitioner.strategy.solve.eliminate import CostTable, eliminate_var
 from shardc.partitioner.strategy.solve.integer import has_highs, solve_integer
 from shardc.partitioner.strategy.solve.linear import tighten
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
+from shardc.partitioner.strategy.solve.parts import improve_by_parts
 from shardc.partitioner.strategy.solve.problem import BindingRow, ChoiceProblem, ChosenOptions, MemoryExcess
 from shardc.partitioner.strategy.solve.program import LinearProgram
 from shardc.partitioner.strategy.solve.reduce import drop_rows, reduce_network
@@ -28,6 +30,10 @@ __all__ = ["SolveLimits", "solve_choice"]
 #: Parts of the columns that integer programs may have, one program after the other.
 #: The last one is for problems of which no choice was found that fits.
 _SHARES = (16, 4, 1)
+#: How often a choice is made better part by part; nodes of a part's search trees, and its rounds of message passing.
+_SEARCHES = 4
+_PART_NODES = 100
+_PART_ROUNDS = 5
 #: How often the options that a linear program has are chosen anew.
 _PRICINGS = 3
 
@@ -36,13 +42,15 @@ _PRICINGS = 3
 class SolveLimits:
     """How much work is done: the largest joint table of an elimination (entries), the largest linear program (columns;
     0: none is made) and iterations on it, nodes of a search tree (fewer for integer programs with more than a sixteenth
-    of the columns), rounds of message passing. A search ends with a ``gap``; with ``enough`` no larger one begins."""
+    of the columns), rounds of message passing, and parts of a choice (each with half the columns) that a search chooses
+    anew. A search ends with a ``gap``; with ``enough`` no larger one begins."""
 
     table: int = 1 << 20
     columns: int = 200_000
     iterations: int = 100_000
     nodes: int = 2_000
     rounds: int = 60
+    parts: int = 50
     gap: float = 1e-4
     enough: float = 2e-3
 
@@ -86,10 +94,15 @@ def _approach(
     dual = DualBound(network, rows)
     best = improve_with_dual(dual, None if start is None else _locate(network, start), limits.rounds, limits.gap)
     bound, method = dual.bound, "dual and search"
+    first, surplus = replace(best), None
     if limits.columns and has_highs() and not _is_closed(best, bound, limits.gap):
-        bound, method = max(bound, _close(dual, best, limits)), "integer program"
+        dual.return_to_best()
+        surplus = _tighten(dual, limits)
+        bound, method = max(bound, _close(dual, surplus, best, limits)), "integer program"
         if bound == np.inf and not len(rows.rows):
             return ChosenOptions(None, np.inf, np.inf, method, conflict=tuple(network.alive))
+    if not _is_closed(best, bound, limits.enough) and _improve_parts(dual, first, best, limits) and surplus is not None:
+        bound = max(bound, _close(dual, surplus, best, limits))
     answer = _answer(problem, network, best.positions, bound, method, dual)
     if start is None or (problem.usage(start) > problem.limits).any():
         return answer
@@ -103,13 +116,30 @@ def _is_closed(best: Incumbent, bound: float, gap: float) -> bool:
     return best.excess <= 0 and best.cost - bound <= gap * abs(best.cost)
 
 
-def _close(dual: DualBound, best: Incumbent, limits: SolveLimits) -> float:
+def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: SolveLimits) -> bool:
+    """Make ``best``, and the ``first`` choice that was found, better part by part; whether ``best`` became so.
+
+    Where such a search ends depends on the parts that it begins with: the first choice is tried several times.
+    """
+    before, columns = best.cost, limits.columns // 2
+    within = replace(limits, parts=0, columns=columns, nodes=_PART_NODES, rounds=_PART_ROUNDS)
+
+    def solve(part: ChoiceProblem, present: Sequence[int]) -> ChosenOptions:
+        return solve_choice(part, present, within)
+
+    for seed in range(_SEARCHES if limits.parts * columns else 0):
+        begin = replace(best if seed == 0 else first)
+        if begin.excess <= 0 and np.isfinite(begin.cost):
+            improve_by_parts(dual.network, dual.rows, begin, seed, limits.parts * columns, columns, solve)
+            best.offer(begin.positions, begin.excess, begin.cost)
+    return best.cost < before
+
+
+def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimits) -> float:
     """A bound by programs of what may be cheaper than ``best``, which becomes what they find.
 
     The first ones have the options nearest to the bound only: what is left out costs more than it by their surplus.
     """
-    dual.return_to_best()
-    surplus = _tighten(dual, limits)
     bound = dual.bound
     for columns in [limits.columns // n for n in _SHARES]:
         fits = best.excess <= 0 and np.isfinite(best.cost)
