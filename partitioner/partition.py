@@ -13,7 +13,7 @@ from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.hlo.passes import Pass, PassTimes, pause_collector, run_pipeline
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
@@ -90,7 +90,8 @@ def partition(
 
     opened = run_pipeline(module, OPENING, config, times=times)
     if options.plan == "auto" and options.memory is None and options.interface is None:
-        return choose_auto_plan(opened, machine, finish, judge=judge, tell=tell)
+        with pause_collector():
+            return choose_auto_plan(opened, machine, finish, judge=judge, tell=tell)
     return choose_plan(
         opened,
         machine,
