@@ -94,4 +94,6 @@ def test_products_are_priced_at_their_precision(precision: str | None, rate: str
     program = shardc.from_jax(lambda a, b: jax.numpy.dot(a, b, precision=precision), x, x)
     module = program.annotate({}, mesh=Mesh({"d": 4})).propagate().module
     nodes = pose_question(run_pipeline(module, OPENING, Config()), machine).graph.nodes
-    assert [n.rate for n in nodes if n.op.opcode == "dot"] == [2 / machine.device.flops[rate]]
+    assert [n.rate for n in nodes if n.op.opcode == "dot"] == [
+        2 / (machine.device.flops[rate] * machine.device.matrix.share)
+    ]

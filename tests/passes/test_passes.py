@@ -35,6 +35,7 @@ NOT_IN_TEXT = {
     "simplify": {"rules"},  # functions; those of one family for tests
     "expand-custom-calls": {"custom_calls"},  # Python functions of the user
     "tidy": {"steps"},  # which other passes it consists of
+    "partition": {"chosen"},  # a plan, by the instructions of one program
 }
 
 
