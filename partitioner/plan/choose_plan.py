@@ -87,11 +87,12 @@ def choose_plan(
 
 @dataclass(frozen=True, slots=True)
 class _CarriedPlan:
-    """What a question was answered within so many bytes."""
+    """What a question was answered within so many bytes; ``propagated`` is the program that the choice is near to."""
 
     question: LayoutQuestion
     answer: ChosenOptions
     limit: float
+    propagated: Module | None = None
 
 
 @dataclass(slots=True)
@@ -136,13 +137,13 @@ class _PlanSearch:
         """
         most = len(self.tried) + self.budget.seeds
 
-        def attempt(choice: tuple[int, ...], limit: float) -> Judgement | None:
+        def attempt(choice: tuple[int, ...], limit: float, propagated: Module | None = None) -> Judgement | None:
             answer = replace(cheapest, choice=choice, cost=whole.cost(choice), method="pattern")
-            return self.carry_out(_CarriedPlan(question, answer, limit), hopeful=_HOPEFUL)
+            return self.carry_out(_CarriedPlan(question, answer, limit, propagated), hopeful=_HOPEFUL)
 
         whole = question.as_choice(math.inf)
-        for seed, choice in ((s, c) for s in seeds for c in s.choices()):
-            found = attempt(choice, math.inf)
+        for seed, (choice, propagated) in ((s, c) for s in seeds for c in s.choices()):
+            found = attempt(choice, math.inf, propagated)
             if found is not None and found.peak > self.room and found.cost < self.least.cost:
                 limit = question.memory.peak(choice) * self.room / found.peak
                 less = seed.within(limit)
@@ -161,8 +162,8 @@ class _PlanSearch:
         self.tried.add(choice)
         self.last = plan
         laid_out, least = plan.question.answer(choice), None
-        for splits in (plan.question.splits(choice), None):
-            made = self.finish(laid_out, splits)
+        for way, splits in ((laid_out, plan.question.splits(choice)), (plan.propagated or laid_out, None)):
+            made = self.finish(way, splits)
             found = self.judge(made)
             if least is None or is_better(found, least, self.before, self.room):
                 least = found

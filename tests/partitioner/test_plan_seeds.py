@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from partition_support import scatter_poisoned
 
+import shardc
+from shardc import P
 from shardc.costs.machines.machine import load_machine
 from shardc.frontends.jax.frontend import module_from_jax
 from shardc.hlo.config import Config
@@ -89,8 +91,8 @@ def test_what_no_operation_runs_over_together_goes_together() -> None:
     classes = DimensionClasses(question.graph.nodes)
     of = {w.dims: classes.of(w) for w in question.graph.wires}
     first, second = of[_WIDTH, 1024][1], of[_WIDTH, _HIDDEN][1]
-    assert set(classes.complete(first)) == {first, second}
-    assert classes.complete(of[_BATCH, _WIDTH][0]) == (of[_BATCH, _WIDTH][0],)
+    assert set(classes.complete(first, classes.share.keys())) == {first, second}
+    assert classes.complete(of[_BATCH, _WIDTH][0], classes.share.keys()) == (of[_BATCH, _WIDTH][0],)
 
 
 def argument_specs(question: LayoutQuestion, choice: tuple[int, ...]) -> list[tuple[tuple[str, ...], ...]]:
@@ -105,7 +107,7 @@ def argument_specs(question: LayoutQuestion, choice: tuple[int, ...]) -> list[tu
 def test_patterns_are_those_that_people_write(question: LayoutQuestion) -> None:
     """Data parallel, data and tensor parallel are among them, and each arguments' layouts are told once."""
     seeds = find_seeds(question, 1e12)
-    found = [tuple(argument_specs(question, next(s.choices()))) for s in seeds]
+    found = [tuple(argument_specs(question, next(s.choices())[0])) for s in seeds]
     both = ("data", "model")
     assert (((), ()), ((), ()), (both, ())) in found
     assert ((("model",), ()), ((), ("model",)), (("data",), ())) in found
@@ -125,9 +127,9 @@ def test_within_memory_first(question: LayoutQuestion) -> None:
 def test_the_nearest_choice_lies_as_propagation_says(question: LayoutQuestion) -> None:
     """Arguments as chosen; what is written onto the program is what propagation gives."""
     for seed in find_seeds(question, 1e12):
-        for choice in seed.choices():
+        for choice, _ in seed.choices():
             planned = question.answer(choice)
-            assert argument_specs(question, choice) == argument_specs(question, next(seed.choices()))
+            assert argument_specs(question, choice) == argument_specs(question, next(seed.choices())[0])
             table = question.context.table
             layouts = {i.name: table.from_sharding(i.leaf_shardings()[0]) for i in planned.instructions()}
             again = nearest_choice(
@@ -180,9 +182,46 @@ def test_seeds_compute_the_same() -> None:
     (want,) = evaluate(module, args)
     done = 0
     for seed in find_seeds(question, 1e12):
-        for choice in seed.choices():
+        for choice, _ in seed.choices():
             local = partition(question.answer(choice), machine=MACHINE)
             (got,) = gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args)))
             np.testing.assert_array_equal(got, want)
             done += 1
     assert done >= 2
+
+
+def test_stacks_of_layers_are_whole_and_split() -> None:
+    """No product runs over the layers of a scan: weights lie with all of them on a device, and with some."""
+
+    def loss(w: Any, x: Any) -> Any:
+        h = jax.lax.scan(lambda h, k: (jax.numpy.tanh(h @ k), None), x, w)[0]
+        return (h**2).mean()
+
+    def train(w: Any, x: Any) -> Any:
+        return w - 0.1 * jax.grad(loss)(w, x)
+
+    module, free = module_of(train, array(8, _WIDTH, _WIDTH), array(_BATCH, _WIDTH))
+    question = pose_question(module, MACHINE, free)
+    classes = DimensionClasses(question.graph.nodes)
+    of = {w.dims: classes.of(w) for w in question.graph.wires}
+    layers, batch = of[8, _WIDTH, _WIDTH][0], of[_BATCH, _WIDTH][0]
+    assert layers in classes.share
+    assert layers not in classes.contracted
+    assert batch in classes.contracted
+    found = [argument_specs(question, next(s.choices())[0]) for s in find_seeds(question, 1e12)]
+    both = ("data", "model")
+    assert [((), (), ()), (both, ())] in found
+    assert [(both, (), ()), (both, ())] in found
+
+
+def test_propagated_patterns_are_carried_out_as_they_are(perceptron: tuple[Module, FreeInterface]) -> None:
+    """A pattern comes to no more than the same program with its arguments annotated by hand."""
+    module, free = perceptron
+    judge = judge_by_models(Context.over(MESH, module, MACHINE), MACHINE)
+    budget = PlanBudget(rounds=1, seeds=8)
+    made = choose_plan(module, MACHINE, Carried(), budget=budget, memory=1e12, judge=judge, interface=free)
+    by_hand = {"w['up']": P(None, "model"), "w['down']": P("model"), "x": P("data")}
+    weights = {"up": array(_WIDTH, _HIDDEN), "down": array(_HIDDEN, _WIDTH)}
+    hand = shardc.from_jax(jax.jit(step), weights, array(_BATCH, _WIDTH)).annotate(by_hand, mesh=MESH)
+    local = partition(hand.propagate().module, machine=MACHINE)
+    assert judge(made).cost <= judge(local).cost

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence, Set
 
+from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 
 __all__ = ["DimensionClass", "DimensionClasses"]
@@ -22,7 +23,8 @@ class DimensionClasses:
     """The classes of the dimensions of all wires that ``nodes`` read and make.
 
     ``share`` is which part of the program's arithmetic runs over a class that it may be split along, ``beside`` has
-    the classes that some product (operation with arithmetic) runs over besides it.
+    the classes that some product (operation with arithmetic) runs over besides it. ``contracted`` are the classes that
+    products of matrices and convolutions run over: not a stack of layers, say.
     """
 
     def __init__(self, nodes: Sequence[DecisionNode]) -> None:
@@ -32,6 +34,7 @@ class DimensionClasses:
         self.heavy = [n for n in nodes if n.rate and n.strategies]
         self.share: dict[DimensionClass, float] = defaultdict(float)
         self.beside: dict[DimensionClass, set[DimensionClass]] = defaultdict(set)
+        self.contracted: set[DimensionClass] = set()
         self._weigh()
 
     def of(self, wire: Wire) -> list[DimensionClass]:
@@ -48,11 +51,12 @@ class DimensionClasses:
                     found[factors[0]] = self._root((wire.index, d))
         return found
 
-    def complete(self, first: DimensionClass) -> tuple[DimensionClass, ...]:
-        """``first``, and others by their shares that no operation runs over together: an axis may be given to all."""
+    def complete(self, first: DimensionClass, among: Set[DimensionClass]) -> tuple[DimensionClass, ...]:
+        """``first``, and others ``among`` some, by their shares, that no operation runs over together: an axis may be
+        given to all."""
         found = [first]
         for c in self.ranked():
-            if c not in found and not any(c in self.beside[d] for d in found):
+            if c in among and c not in found and not any(c in self.beside[d] for d in found):
                 found.append(c)
         return tuple(found)
 
@@ -68,6 +72,8 @@ class DimensionClasses:
             total += work
             factors = enumerate(self.of_factors(n))
             there: Set[DimensionClass] = {c for f, c in factors if c is not None and f in problem.usable}
+            if OPS[n.op.opcode].family == "contraction":
+                self.contracted |= there
             for c in there:
                 self.share[c] += work
                 self.beside[c] |= there - {c}

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardc.hlo.ir.ir import Module
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.seeds.dimension_classes import DimensionClass, DimensionClasses
 from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
-from shardc.partitioner.plan.seeds.propagate_arguments import propagate_arguments
+from shardc.partitioner.plan.seeds.propagate_arguments import layouts_of, propagate_arguments
 from shardc.partitioner.regions.region_graph import Wire
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 from shardc.partitioner.strategy.solve.solve import SolveLimits
@@ -31,7 +32,7 @@ _Pattern = tuple[tuple[DimensionClass, ...], ...]
 #: Classes that a pattern may begin with: how many, and the least share of the arithmetic.
 _CLASSES, _SHARE = 5, 0.1
 #: So many patterns are priced, fewer of so many variables together.
-_PATTERNS, _VARIABLES = 24, 20_000
+_PATTERNS, _VARIABLES = 32, 20_000
 #: Plans that cost more by this factor than the cheapest one that fits are left out.
 _WORSE = 1.5
 #: Models of memory err by so much.
@@ -47,15 +48,17 @@ class PlanSeed:
     question: LayoutQuestion
     answer: ChosenOptions
 
-    def choices(self) -> Iterator[tuple[int, ...]]:
-        """The answer, and what propagation makes of its arguments, where they were the plan's to lay out."""
+    def choices(self) -> Iterator[tuple[tuple[int, ...], Module | None]]:
+        """The answer, and where arguments were the plan's to lay out what propagation makes of them: the choice that is
+        nearest to it, with the propagated program."""
         assert self.answer.choice is not None
-        yield self.answer.choice
+        yield self.answer.choice, None
         if self.question.graph.arguments:
-            layouts = propagate_arguments(self.question, self.question.answer(self.answer.choice))
+            propagated = propagate_arguments(self.question.answer(self.answer.choice))
+            layouts = layouts_of(self.question, propagated)
             found = nearest_choice(self.question, lambda w: layouts.get(w, w.preferred))
             if self.question.as_choice(math.inf).cost(found) <= _WORSE * self.answer.cost:
-                yield found
+                yield found, propagated
 
     def within(self, limit: float) -> ChosenOptions:
         """The cheapest choice found for so many modelled bytes."""
@@ -87,12 +90,15 @@ class _Patterns:
         self.place = {n: (k, j) for k, c in enumerate(question.problem.clusters) for j, n in enumerate(c.members)}
 
     def all(self) -> Iterator[_Pattern]:
-        """Those first that split most of the arithmetic most often."""
-        share = self.classes.share
-        firsts = [c for c in self.classes.ranked() if share[c] >= _SHARE][:_CLASSES]
-        sets = {frozenset(found): found for found in map(self.classes.complete, reversed(firsts))}
+        """Those first that split most of the arithmetic most often; each with what products do not run over whole, as
+        the weights' stacks of layers, and with it split."""
+        classes, share = self.classes, self.classes.share
+        firsts = [c for c in classes.ranked() if share[c] >= _SHARE][:_CLASSES]
+        sets = {frozenset(found): found for found in (classes.complete(c, share.keys()) for c in reversed(firsts))}
         found = list(itertools.product(list(reversed(sets.values())), repeat=len(self.blocks)))
-        yield from sorted(found, key=lambda p: -sum(share[given[0]] for given in p))
+        for pattern in sorted(found, key=lambda p: -sum(share[given[0]] for given in p)):
+            whole = tuple(classes.complete(given[0], classes.contracted) for given in pattern)
+            yield from dict.fromkeys((whole, pattern))
 
     def pin(self, pattern: _Pattern) -> LayoutQuestion:
         """The question where arguments lie as the pattern says, and arithmetic is split so, as far as may be."""

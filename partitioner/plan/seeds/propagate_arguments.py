@@ -1,4 +1,4 @@
-"""Layouts that propagation gives to all values where arguments and results lie as in a planned program."""
+"""A program where arguments and results lie as in a planned one, and all else as propagation says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from shardc.partitioner.regions.region_graph import Wire
 from shardc.sharding.prepare.markers import enters_manual, is_reshard, leaves_manual
 from shardc.sharding.propagate import propagate
 
-__all__ = ["propagate_arguments"]
+__all__ = ["layouts_of", "propagate_arguments"]
 
 
-def propagate_arguments(question: LayoutQuestion, planned: Module) -> dict[Wire, AxisLayout]:
-    """Of the values of ``question``, whose program with other shardings ``planned`` is."""
-    named = {i.name: i for i in propagate(_without_layouts(planned)).module.instructions()}
+def propagate_arguments(planned: Module) -> Module:
+    """``planned`` with what propagation makes of its arguments and results, and of what the user wrote."""
+    return propagate(_without_layouts(planned)).module
+
+
+def layouts_of(question: LayoutQuestion, propagated: Module) -> dict[Wire, AxisLayout]:
+    """Of the values of ``question``, whose program with other shardings ``propagated`` is."""
+    named = {i.name: i for i in propagated.instructions()}
     graph, table, found = question.graph, question.context.table, dict[Wire, AxisLayout]()
 
     def leaves(op: Instruction) -> list[AxisLayout]:
