@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.plan.choose_plan import Finish, is_better
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
@@ -21,6 +20,8 @@ from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITE
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
+from shardc.partitioner.rewrite.context import Context
+from shardc.partitioner.rewrite.local_cost import collectives_cost
 
 __all__ = ["choose_auto_plan"]
 
@@ -44,16 +45,15 @@ def choose_auto_plan(
     plan that is taken.
     """
     budget, first = budget or budget_of("auto"), finish(module, None)
-    if machine is None and not _sends(first):
+    if machine is None and _sent(first) <= _sent(module):
         return first
     try:
-        question = pose_question(module, machine, check=budget.check)
+        question = pose_question(module, machine, check=budget.check, hiding=False)
     except OverBudgetError:
         return first
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
-    question = question if machine is None else question.unhidden()
     modelled, answer = models(first), question.solve(math.inf, limits=budget.limits)
-    present = _cost(modelled, machine)
+    present = _cost(modelled, machine) - _own_cost(module, question.context, machine)
     if answer.choice is None or not budget.is_promising(answer.bound, answer.cost, present):
         return first
     again = answer.bound > present  # models do not know what becomes of some operations: these are decided again
@@ -63,10 +63,12 @@ def choose_auto_plan(
     limits, unlimited, tried = MemoryLimits(room), answer, set[tuple[int, ...]]()
     for _ in range(budget.rounds):
         if question.memory.peak(answer.choice) > limits.next:
-            answer = question.solve(limits.next, answer.choice, budget.limits)
+            answer = question.solve(limits.next, answer.choice, budget.limits_within_memory)
         beyond = answer.excess is not None and unlimited.choice not in tried
         answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
         if answer.choice is None or answer.choice in tried:
+            break
+        if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
             break
         tried.add(answer.choice)
         made = finish(question.answer(answer.choice), None if again else question.splits(answer.choice))
@@ -83,8 +85,15 @@ def choose_auto_plan(
     return first
 
 
-def _sends(module: Module) -> bool:
-    return any(i.opcode in COLLECTIVES for i in module.instructions())
+def _sent(module: Module) -> tuple[float, ...]:
+    """The bytes that it sends and its collectives; of a global program those that manual computations have."""
+    return judge_by_bytes(lambda _: 0.0)(module).cost
+
+
+def _own_cost(module: Module, context: Context, machine: Machine | None) -> float:
+    """What the collectives of manual computations cost: the same with every plan, so that problems do not have it."""
+    sent, count = _sent(module) if machine is None else collectives_cost(context, module.entry)
+    return sent + TIE_PER_COLLECTIVE * count if machine is None else sent
 
 
 def _cost(found: Judgement, machine: Machine | None) -> float:

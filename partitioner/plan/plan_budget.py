@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.partitioner.options import Plan
@@ -20,7 +20,9 @@ class OverBudgetError(UnsupportedError):
 class PlanBudget:
     """``options`` of all decisions together, with ``options_each`` more per decision, ``most`` at most; ``rounds``: how
     many plans are carried out, ``seeds``: how many that follow patterns besides; ``limits`` of the solver; ``gain``:
-    the least share of the cost that a plan must promise; ``doubt``: by how much models may be off."""
+    the least share of the cost that a plan must promise; ``doubt``: by how much models may be off; ``repairs``:
+    rounds of the solver within memory; ``slack``: by how much a plan within memory may cost more than the program
+    without one, as models know it."""
 
     options: float = math.inf
     options_each: float = 0.0
@@ -30,6 +32,8 @@ class PlanBudget:
     limits: SolveLimits = field(default_factory=SolveLimits)
     gain: float = 0.0
     doubt: float = math.inf
+    repairs: int = 1 << 30
+    slack: float = math.inf
 
     def check(self, decisions: int, options: int) -> None:
         """Raise `OverBudgetError` for ``decisions`` that have more ``options`` together."""
@@ -40,6 +44,11 @@ class PlanBudget:
                 fix='ask for plan="global", which has no such limit',
             )
 
+    @property
+    def limits_within_memory(self) -> SolveLimits:
+        """The solver's limits where memory is limited: each round then takes longer, as it searches for what fits."""
+        return replace(self.limits, rounds=min(self.limits.rounds, self.repairs))
+
     def is_promising(self, bound: float, planned: float, present: float) -> bool:
         """Is a plan that costs ``planned`` worth being carried out, where no plan is below ``bound`` and the program
         costs ``present`` without one? A program below the bound has something that models do not know: far below it
@@ -48,9 +57,14 @@ class PlanBudget:
             return bound <= present * (1 + self.doubt)
         return planned <= present * (1 - self.gain)
 
+    def is_promising_within_memory(self, planned: float, present: float) -> bool:
+        """Is one that was made to take less memory? It may seem to cost a little more than the present program: for
+        such plans models are less true."""
+        return planned <= present * (1 + self.slack)
+
 
 #: Of a plan that nobody asked for: tables as small as those of two mesh axes, no integer programs.
-_CAREFUL = PlanBudget(1_000, 48, 100_000, 2, 0, SolveLimits(columns=0, rounds=20), 0.02, 0.2)
+_CAREFUL = PlanBudget(300, 48, 100_000, 2, 0, SolveLimits(columns=0, rounds=20, gap=1e-3), 0.02, 0.2, 8, 0.1)
 
 
 def budget_of(plan: Plan) -> PlanBudget:

@@ -158,10 +158,11 @@ def pose_question(
     interface: FreeInterface | None = None,
     *,
     check: Callable[[int, int], None] = lambda decisions, options: None,
+    hiding: bool = True,
 ) -> LayoutQuestion:
     """The question for a propagated module, its calls opened; leaves of ``interface`` may lie in any layout, all other
     arguments and results lie as propagated. ``check`` is told the numbers of decisions and, about, of their options
-    before these are made, and may raise."""
+    before these are made, and may raise. Without ``hiding`` no move is hidden beside arithmetic."""
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
@@ -176,7 +177,7 @@ def pose_question(
     arguments = frozenset(graph.arguments.values())
     clusters = tie_nodes(graph.nodes)
     check(len(clusters), sum(map(options.most, clusters)))
-    overlap = None if by_bytes else find_overlap(module, graph.nodes)
+    overlap = None if by_bytes or not hiding else find_overlap(module, graph.nodes)
     problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap)
     memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
     return LayoutQuestion(module, interface, context, graph, problem, memory, options)

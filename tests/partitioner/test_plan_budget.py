@@ -124,6 +124,32 @@ def test_what_sends_nothing_is_not_looked_at() -> None:
     assert planned(module, asked)[1] == 1
 
 
+def turning(mesh: Mesh, products: int) -> Module:
+    """Parts that go around in a manual computation, between ``products`` that send nothing."""
+    spec = PartitionSpec("x")
+
+    def turn(u: jax.Array) -> jax.Array:
+        return jax.lax.ppermute(u, "x", [(k, (k + 1) % mesh.size) for k in range(mesh.size)])
+
+    def step(u: jax.Array, w: jax.Array) -> jax.Array:
+        for _ in range(products):
+            u = u @ w
+        return jax.shard_map(turn, mesh=mesh.to_jax(), in_specs=spec, out_specs=spec)(u)
+
+    return propagate(module_from_jax(jax.jit(step), array(mesh, (64, 8), "x"), array(mesh, (8, 8))).module).module
+
+
+def test_what_manual_computations_send_is_nothing_to_win() -> None:
+    module = turning(Mesh({"x": 4}), 2)
+    assert judge_by_bytes()(partition(module)).cost[0] == 64 * 8 * 4 / 4
+
+    def judge(local: Module) -> Judgement:
+        raise AssertionError("a plan was judged")
+
+    opened = run_pipeline(module, OPENING, Config())
+    assert print_module(choose_auto_plan(opened, None, Counted(), judge=judge)) == print_module(partition(module))
+
+
 def test_what_is_beyond_the_budget_stays_as_propagated() -> None:
     module = scattered(Mesh({"d": 4, "m": 2}))
     small = PlanBudget(options=10)
