@@ -150,6 +150,15 @@ def test_what_manual_computations_send_is_nothing_to_win() -> None:
     assert print_module(choose_auto_plan(opened, None, Counted(), judge=judge)) == print_module(partition(module))
 
 
+def test_within_memory_a_plan_takes_less_work_and_may_seem_a_little_worse() -> None:
+    auto, asked = budget_of("auto"), budget_of("global")
+    assert auto.limits_within_memory.rounds < auto.limits.rounds
+    assert asked.limits_within_memory == asked.limits
+    assert not auto.is_promising(0.5, 1.05, 1.0)
+    assert auto.is_promising_within_memory(1.05, 1.0)
+    assert not auto.is_promising_within_memory(1.2, 1.0)
+
+
 def test_what_is_beyond_the_budget_stays_as_propagated() -> None:
     module = scattered(Mesh({"d": 4, "m": 2}))
     small = PlanBudget(options=10)
