@@ -1,13 +1,13 @@
 """A plan for a program over one mesh: layouts are chosen, written as few annotations, and what those give is simulated.
 
 Nothing is told of a plan but what its annotations come to: the annotated program is partitioned and simulated like any
-other. Where that takes more memory than there is, the next plan is made for as much less.
+other. The modelled best plan is tried, and some that follow patterns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardc.analysis.auto.find_state import find_state
@@ -26,13 +26,15 @@ from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.judge import Judgement
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
+from shardc.partitioner.plan.plan_trials import CarriedPlan, PlanTrials
+from shardc.partitioner.plan.seeds.find_seeds import find_seeds
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["AnnotatedProgram", "PlanSearch"]
 
-#: How many plans for less and less memory are carried out.
-_ROUNDS = 3
+#: How many plans within corrected limits of memory are carried out, and how many that follow patterns.
+_ROUNDS, _SEEDS = 3, 3
 #: Annotations are left out as long as a step takes no longer than by this factor.
 _LONGER = 1.01
 #: So many programs with fewer annotations are tried.
@@ -102,19 +104,16 @@ class PlanSearch:
 
     def found(self) -> AnnotatedProgram | None:
         """The program with the annotations of the best plan; None where no choice is allowed."""
-        best: AnnotatedProgram | None = None
-        answer, limit = self.best, self.memory
-        for _ in range(_ROUNDS):
-            if answer.choice is None:
-                break
-            made = replace(self.carry_out(answer.choice), answer=answer, limit=limit)
-            if best is None or made.is_better(best, self.memory):
-                best = made
-            if made.fits(self.memory):
-                break
-            limit = min(limit, self.question.memory.peak(answer.choice)) * self.memory / made.simulation.peak_bytes
-            answer = self.question.solve(limit, answer.choice)
-        return best
+
+        def ways(plan: CarriedPlan) -> Iterator[tuple[AnnotatedProgram, Judgement]]:
+            made = replace(self.carry_out(plan.choice), answer=plan.answer, limit=plan.limit)
+            yield made, made.judged
+
+        trials = PlanTrials(ways, self.memory, _ROUNDS)
+        trials.run(self.question, self.best)
+        if trials.last is not None:
+            trials.try_seeds(self.question, find_seeds(self.question, self.memory), self.best, _SEEDS)
+        return trials.best
 
     def carry_out(self, choice: Sequence[int]) -> AnnotatedProgram:
         """The program with the annotations that lead to the layouts of ``choice``."""

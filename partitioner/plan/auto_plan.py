@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
-from shardc.partitioner.plan.choose_plan import Finish, is_better
+from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan
-from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.judge import Judge, Judgement, is_better, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of

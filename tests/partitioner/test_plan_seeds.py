@@ -117,6 +117,27 @@ def test_patterns_are_those_that_people_write(question: LayoutQuestion) -> None:
     assert [s.answer.choice for s in again] == [s.answer.choice for s in seeds]
 
 
+def test_large_arguments_are_spread_where_arithmetic_is_not_split(question: LayoutQuestion) -> None:
+    """The batch over both axes, the weights, too, by their larger dimensions: FSDP; or over the axis that is left."""
+    found = [tuple(argument_specs(question, next(s.choices()))) for s in find_seeds(question, 1e12)]
+    both = ("data", "model")
+    assert (((), both), (both, ()), (both, ())) in [tuple(sorted(specs)) for specs in found]
+
+
+def test_rows_of_a_table_are_spread_and_small_arguments_are_not() -> None:
+    """Beside a batch over both axes, as people lay out embeddings; a bias would be a collective for no memory."""
+
+    def loss(w: dict[str, Any], ids: Any) -> Any:
+        return (jax.nn.gelu(w["table"][ids] @ w["dense"] + w["bias"]) ** 2).mean()
+
+    w = {"table": array(100_000, 64), "dense": array(64, 512), "bias": array(512)}
+    module, free = module_of(jax.grad(loss), w, jax.ShapeDtypeStruct((_BATCH,), np.int32))
+    question = pose_question(module, MACHINE, free)
+    both = ("data", "model")
+    found = [argument_specs(question, next(s.choices())) for s in find_seeds(question, 1e12)]
+    assert [((),), ((), ()), (both, ()), (both,)] in found
+
+
 def test_within_memory_first(question: LayoutQuestion) -> None:
     peaks = [question.memory.peak(s.answer.choice or ()) for s in find_seeds(question, 1e12)]
     room = sorted(peaks)[1] / 1.2

@@ -1,8 +1,9 @@
 """Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
 
 A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
-batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says. So people lay out
-programs by hand, and so plans differ in what a model of costs may be wrong about.
+batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says; or arguments are spread
+besides, where arithmetic is not split: over the blocks that their classes leave. So people lay out programs by hand,
+and so plans differ in what a model of costs may be wrong about.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _Pattern = tuple[tuple[DimensionClass, ...], ...]
 _CLASSES, _SHARE = 5, 0.1
 #: So many patterns are priced, fewer of so many variables together.
 _PATTERNS, _VARIABLES = 32, 20_000
+#: The smallest arguments, which hold this share of the bytes together, are not spread: each would be moved by itself.
+_SMALL = 0.01
 #: Plans that cost more by this factor than the cheapest one that fits are left out.
 _WORSE = 1.5
 #: Models of memory err by so much.
@@ -70,8 +73,9 @@ def find_seeds(question: LayoutQuestion, room: float) -> list[PlanSeed]:
     seeds: dict[tuple[float, float], PlanSeed] = {}
     patterns = _Patterns(question)
     count = min(_PATTERNS, _VARIABLES // max(len(question.problem.costs), 1))
-    for pattern in itertools.islice(patterns.all(), count):
-        pinned = patterns.pin(pattern)
+    found = itertools.islice(patterns.all(), count)
+    for pattern, spread in itertools.product(found, (False, True)):
+        pinned = patterns.pin(pattern, spread=spread)
         answer = pinned.solve(math.inf, limits=_ROUGH)
         if answer.choice is not None:
             peak = question.memory.peak(answer.choice)
@@ -87,6 +91,7 @@ class _Patterns:
         self.question = question
         self.blocks = question.node_options.blocks
         self.classes = DimensionClasses(question.graph.nodes)
+        self.large = _large([n.results[0] for n in question.graph.arguments.values()])
         self.place = {n: (k, j) for k, c in enumerate(question.problem.clusters) for j, n in enumerate(c.members)}
 
     def all(self) -> Iterator[_Pattern]:
@@ -100,8 +105,9 @@ class _Patterns:
             whole = tuple(classes.complete(given[0], classes.contracted) for given in pattern)
             yield from dict.fromkeys((whole, pattern))
 
-    def pin(self, pattern: _Pattern) -> LayoutQuestion:
-        """The question where arguments lie as the pattern says, and arithmetic is split so, as far as may be."""
+    def pin(self, pattern: _Pattern, *, spread: bool = False) -> LayoutQuestion:
+        """The question where arguments lie as the pattern says, or are spread besides, and arithmetic is split so, as
+        far as may be."""
         costs = list(self.question.problem.costs)
 
         def allow(variable: int, allowed: Sequence[bool]) -> None:
@@ -111,7 +117,8 @@ class _Patterns:
 
         for node in self.question.graph.arguments.values():
             k, j = self.place[node]
-            want = self.layout(node.results[0], pattern)
+            wire = node.results[0]
+            want = self.layout(wire, pattern, spread=spread and wire in self.large)
             allow(k, [o.results[0] is want for o in self.question.problem.members[k][j].options])
         for node in self.classes.heavy:
             k, j = self.place[node]
@@ -122,18 +129,37 @@ class _Patterns:
                     allow(k, [o.choice is not None and _splits(o.choice.factors, mine, block) for o in options])
         return replace(self.question, problem=replace(self.question.problem, costs=costs))
 
-    def layout(self, wire: Wire, pattern: _Pattern) -> AxisLayout:
-        """Each block splits the first dimension of its first class that is there and divides evenly."""
-        table, of = self.question.context.table, self.classes.of(wire)
+    def layout(self, wire: Wire, pattern: _Pattern, *, spread: bool) -> AxisLayout:
+        """Each block splits the first dimension of its first class that is there and divides evenly; to ``spread``, the
+        other blocks split the largest dimension that does."""
+        of = self.classes.of(wire)
         dims: list[tuple[int, ...]] = [()] * len(wire.dims)
-        for block, given in zip(self.blocks, pattern, strict=True):
-            places = (d for c in given for d, x in enumerate(of) if x == c)
-            for d in places:
-                if wire.dims[d] > 1 and wire.dims[d] % table.extent(dims[d] + block) == 0:
-                    dims[d] += block
-                    break
-        return table.layout(dims)
+        left = [
+            block
+            for block, given in zip(self.blocks, pattern, strict=True)
+            if not self.split(wire, dims, block, [d for c in given for d, x in enumerate(of) if x == c])
+        ]
+        by_size = sorted(range(len(dims)), key=lambda d: -wire.dims[d])
+        for block in left if spread else ():
+            self.split(wire, dims, block, by_size)
+        return self.question.context.table.layout(dims)
+
+    def split(self, wire: Wire, dims: list[tuple[int, ...]], block: tuple[int, ...], places: Sequence[int]) -> bool:
+        """Give the block to the first dimension in ``places`` that divides evenly, if one does."""
+        extent = self.question.context.table.extent
+        for d in places:
+            if wire.dims[d] > 1 and wire.dims[d] % extent(dims[d] + block) == 0:
+                dims[d] += block
+                return True
+        return False
 
 
 def _splits(factors: Sequence[tuple[int, ...]], mine: Sequence[int], block: tuple[int, ...]) -> bool:
     return any(set(block) <= set(factors[f]) for f in mine if f < len(factors))
+
+
+def _large(wires: Sequence[Wire]) -> frozenset[Wire]:
+    """All but the smallest, which hold little of the bytes together."""
+    order = sorted(wires, key=lambda w: w.nbytes * math.prod(w.dims))
+    sizes = list(itertools.accumulate(w.nbytes * math.prod(w.dims) for w in order))
+    return frozenset(w for w, upto in zip(order, sizes, strict=True) if upto > _SMALL * sizes[-1])

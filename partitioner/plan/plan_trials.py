@@ -1,0 +1,118 @@
+"""Plans are carried out, each once, and the best of what they come to is kept.
+
+A plan is made with models; what it comes to shows when it is carried out. Where that takes more memory than there is,
+the next plan is made for as much less. Models err: plans that follow patterns (`find_seeds`) are carried out, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from shardc.hlo.ir.ir import Module
+from shardc.partitioner.plan.judge import Judgement, is_better
+from shardc.partitioner.plan.memory_limits import MemoryLimits
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion
+from shardc.partitioner.plan.seeds.find_seeds import PlanSeed
+from shardc.partitioner.strategy.solve.problem import ChosenOptions
+from shardc.partitioner.strategy.solve.solve import SolveLimits
+
+__all__ = ["CarriedPlan", "PlanTrials"]
+
+#: A plan that follows a pattern is made in another way, too, where it takes no longer than the best by this factor.
+_HOPEFUL = 1.25
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedPlan:
+    """What a question was answered within so many bytes; ``propagated`` is the program that the choice is near to."""
+
+    question: LayoutQuestion
+    answer: ChosenOptions
+    limit: float
+    propagated: Module | None = None
+
+    @property
+    def choice(self) -> tuple[int, ...]:
+        assert self.answer.choice is not None
+        return self.answer.choice
+
+
+@dataclass(slots=True)
+class PlanTrials(Generic[Made]):
+    """Keeps the ``best`` program that plans come to within ``room`` bytes, its cost ``least``; ``taken`` is its plan.
+
+    ``ways`` are those to carry a plan out, and what each comes to. ``before`` is what the program without a plan comes
+    to, ``rounds`` how many limits of memory are tried. ``last`` is the last plan that was carried out.
+    """
+
+    ways: Callable[[CarriedPlan], Iterator[tuple[Made, Judgement]]]
+    room: float
+    rounds: int
+    before: Judgement | None = None
+    best: Made | None = None
+    least: Judgement | None = None
+    last: CarriedPlan | None = None
+    taken: CarriedPlan | None = None
+    tried: set[tuple[int, ...]] = field(default_factory=set)
+
+    def run(self, question: LayoutQuestion, answer: ChosenOptions, limits: SolveLimits | None = None) -> None:
+        """Plans for ``question``, one ``answer`` of which is given, within limits of memory that are corrected by what
+        each comes to."""
+        corrected, cheapest, first = MemoryLimits(self.room), answer.choice, answer
+        for _ in range(self.rounds):
+            limit = corrected.next
+            if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > limit:
+                answer = question.solve(limit, answer.choice, limits)
+            if answer.excess is not None and first.choice not in self.tried:
+                answer = first  # the model says that nothing fits: it may take too much
+            if answer.choice is None:
+                return
+            found = self.carry_out(CarriedPlan(question, answer, limit))
+            if found is None:
+                return
+            corrected.learn(question.memory.peak(answer.choice), found.peak)
+            if corrected.narrow or (answer.choice == cheapest and found.peak <= self.room):
+                return
+
+    def try_seeds(
+        self, question: LayoutQuestion, seeds: Sequence[PlanSeed], cheapest: ChosenOptions, most: int
+    ) -> None:
+        """At most so many plans that follow patterns; those that are faster and take too much memory again, within less
+        of it. Their bounds are those of the ``question``, whose ``cheapest`` answer is given."""
+        most += len(self.tried)
+
+        def attempt(choice: tuple[int, ...], limit: float, propagated: Module | None = None) -> Judgement | None:
+            answer = replace(cheapest, choice=choice, cost=whole.cost(choice), method="pattern")
+            return self.carry_out(CarriedPlan(question, answer, limit, propagated), hopeful=_HOPEFUL)
+
+        whole = question.as_choice(math.inf)
+        for seed, (choice, propagated) in ((s, c) for s in seeds for c in s.choices()):
+            found = attempt(choice, math.inf, propagated)
+            if found is not None and found.peak > self.room and (self.least is None or found.cost < self.least.cost):
+                limit = question.memory.peak(choice) * self.room / found.peak
+                less = seed.within(limit)
+                if less.choice is not None and less.excess is None:
+                    attempt(less.choice, limit)
+            if len(self.tried) >= most:
+                return
+
+    def carry_out(self, plan: CarriedPlan, *, hopeful: float = math.inf) -> Judgement | None:
+        """What a plan comes to in the best of its ways; a next one is gone where those before take no longer than the
+        best plan by a factor ``hopeful``. None for a plan that was tried before."""
+        if plan.choice in self.tried:
+            return None
+        self.tried.add(plan.choice)
+        self.last, least = plan, None
+        for made, found in self.ways(plan):
+            if least is None or is_better(found, least, self.before, self.room):
+                least = found
+            if self.least is None or is_better(found, self.least, self.before, self.room):
+                self.best, self.least, self.taken = made, found, plan
+            if least.cost[0] > hopeful * self.least.cost[0]:
+                break
+        return least
