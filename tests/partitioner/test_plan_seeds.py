@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -117,25 +118,30 @@ def test_patterns_are_those_that_people_write(question: LayoutQuestion) -> None:
     assert [s.answer.choice for s in again] == [s.answer.choice for s in seeds]
 
 
-def test_large_arguments_are_spread_where_arithmetic_is_not_split(question: LayoutQuestion) -> None:
-    """The batch over both axes, the weights, too, by their larger dimensions: FSDP; or over the axis that is left."""
-    found = [tuple(argument_specs(question, next(s.choices()))) for s in find_seeds(question, 1e12)]
-    both = ("data", "model")
-    assert (((), both), (both, ()), (both, ())) in [tuple(sorted(specs)) for specs in found]
+def state_of(module: Module, free: FreeInterface, count: int) -> LayoutQuestion:
+    """The first arguments are a step's state, which it gives back."""
+    return pose_question(module, MACHINE, replace(free, ties=tuple((n, n) for n in range(count))))
 
 
-def test_rows_of_a_table_are_spread_and_small_arguments_are_not() -> None:
-    """Beside a batch over both axes, as people lay out embeddings; a bias would be a collective for no memory."""
+def test_state_is_spread_where_arithmetic_is_not_split(perceptron: tuple[Module, FreeInterface]) -> None:
+    """The batch over one axis, the hidden width over the other, and weights over both; the batch is no state."""
+    seeds = find_seeds(state_of(*perceptron, 2), 1e12)
+    both = [{"data", "model"}, set()]
+    found = [[[set(axes) for axes in s] for s in argument_specs(s.question, next(s.choices()))] for s in seeds]
+    assert [both, both[::-1], [{"data"}, set()]] in found
+
+
+def test_rows_of_a_table_are_spread_and_small_state_is_not() -> None:
+    """No product runs over the rows of an embedding; a bias in parts would be a collective for no memory."""
 
     def loss(w: dict[str, Any], ids: Any) -> Any:
-        return (jax.nn.gelu(w["table"][ids] @ w["dense"] + w["bias"]) ** 2).mean()
+        return (jax.nn.gelu((w["table"][ids] + w["bias"]) @ w["up"]) ** 2).mean()
 
-    w = {"table": array(100_000, 64), "dense": array(64, 512), "bias": array(512)}
-    module, free = module_of(jax.grad(loss), w, jax.ShapeDtypeStruct((_BATCH,), np.int32))
-    question = pose_question(module, MACHINE, free)
+    w = {"bias": array(64), "table": array(100_000, 64), "up": array(64, 512)}
+    question = state_of(*module_of(jax.grad(loss), w, jax.ShapeDtypeStruct((_BATCH,), np.int32)), 3)
     both = ("data", "model")
     found = [argument_specs(question, next(s.choices())) for s in find_seeds(question, 1e12)]
-    assert [((),), ((), ()), (both, ()), (both,)] in found
+    assert (((),), (both, ())) in [(bias, table) for bias, table, *_ in found]
 
 
 def test_within_memory_first(question: LayoutQuestion) -> None:

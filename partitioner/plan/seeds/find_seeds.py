@@ -1,9 +1,9 @@
 """Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
 
 A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
-batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says; or arguments are spread
-besides, where arithmetic is not split: over the blocks that their classes leave. So people lay out programs by hand,
-and so plans differ in what a model of costs may be wrong about.
+batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says; or a step's state (all
+large arguments where none is known) is spread besides, where arithmetic is not split: over the blocks that its classes
+leave. So people lay out programs by hand, and so plans differ in what a model of costs may be wrong about.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _Pattern = tuple[tuple[DimensionClass, ...], ...]
 _CLASSES, _SHARE = 5, 0.1
 #: So many patterns are priced, fewer of so many variables together.
 _PATTERNS, _VARIABLES = 32, 20_000
-#: The smallest arguments, which hold this share of the bytes together, are not spread: each would be moved by itself.
+#: The smallest state, this share of its bytes together, is not spread: each value would be moved by itself.
+_SMALL = 0.01
 _SMALL = 0.01
 #: Plans that cost more by this factor than the cheapest one that fits are left out.
 _WORSE = 1.5
@@ -91,7 +92,8 @@ class _Patterns:
         self.question = question
         self.blocks = question.node_options.blocks
         self.classes = DimensionClasses(question.graph.nodes)
-        self.large = _large([n.results[0] for n in question.graph.arguments.values()])
+        kept = {a for a, _ in question.interface.ties}
+        self.state = _large([n.results[0] for k, n in question.graph.arguments.items() if k in kept or not kept])
         self.place = {n: (k, j) for k, c in enumerate(question.problem.clusters) for j, n in enumerate(c.members)}
 
     def all(self) -> Iterator[_Pattern]:
@@ -106,8 +108,8 @@ class _Patterns:
             yield from dict.fromkeys((whole, pattern))
 
     def pin(self, pattern: _Pattern, *, spread: bool = False) -> LayoutQuestion:
-        """The question where arguments lie as the pattern says, or are spread besides, and arithmetic is split so, as
-        far as may be."""
+        """The question where arguments lie as the pattern says, or the state is spread besides, and arithmetic is split
+        so, as far as may be."""
         costs = list(self.question.problem.costs)
 
         def allow(variable: int, allowed: Sequence[bool]) -> None:
@@ -118,7 +120,7 @@ class _Patterns:
         for node in self.question.graph.arguments.values():
             k, j = self.place[node]
             wire = node.results[0]
-            want = self.layout(wire, pattern, spread=spread and wire in self.large)
+            want = self.layout(wire, pattern, spread=spread and wire in self.state)
             allow(k, [o.results[0] is want for o in self.question.problem.members[k][j].options])
         for node in self.classes.heavy:
             k, j = self.place[node]
