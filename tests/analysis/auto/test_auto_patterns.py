@@ -46,8 +46,8 @@ def test_state_is_split_where_arithmetic_is_not(search: PlanSearch) -> None:
     assert found is not None and found.answer is not None and found.answer.method == "pattern"
     assert found.simulation.step_seconds < 0.85 * modelled.simulation.step_seconds
     assert found.simulation.step_seconds < 0.9 * search.as_given().simulation.step_seconds
-    split = [p.sharding.dims for p in found.program.module.parameters if p.sharding and p.shape.dims == (1024, 1024)]
-    assert len(split) == 4, "all weights, and no bias"
+    split = {n.partition("[")[0]: n for spec in found.written.specs for n in spec.names}
+    assert split == {"w": "w[*][0]", "x": "x"}, "no bias"
 
 
 def test_what_is_told_of_a_pattern_is_what_its_annotations_give(search: PlanSearch) -> None:
