@@ -19,6 +19,7 @@ from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import detail
 from shardc.hlo.units import seconds_text
 from shardc.partitioner.free_interface import find_free_interface
@@ -33,8 +34,9 @@ from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["AnnotatedProgram", "PlanSearch"]
 
-#: How many plans within corrected limits of memory are carried out, and how many that follow patterns.
-_ROUNDS, _SEEDS = 3, 3
+#: How many plans within corrected limits of memory are carried out, and how many that follow patterns, the same again
+#: with state spread.
+_ROUNDS, _SEEDS = 3, 2
 #: Annotations are left out as long as a step takes no longer than by this factor.
 _LONGER = 1.01
 #: So many programs with fewer annotations are tried.
@@ -106,18 +108,20 @@ class PlanSearch:
         """The program with the annotations of the best plan; None where no choice is allowed."""
 
         def ways(plan: CarriedPlan) -> Iterator[tuple[AnnotatedProgram, Judgement]]:
-            made = replace(self.carry_out(plan.choice), answer=plan.answer, limit=plan.limit)
+            made = replace(self.carry_out(plan.choice, plan.propagated), answer=plan.answer, limit=plan.limit)
             yield made, made.judged
 
         trials = PlanTrials(ways, self.memory, _ROUNDS)
         trials.run(self.question, self.best)
         if trials.last is not None:
-            trials.try_seeds(self.question, find_seeds(self.question, self.memory), self.best, _SEEDS)
+            for spread in (False, True):
+                seeds = find_seeds(self.question, self.memory, spread=spread)
+                trials.try_seeds(self.question, seeds, self.best, _SEEDS)
         return trials.best
 
-    def carry_out(self, choice: Sequence[int]) -> AnnotatedProgram:
-        """The program with the annotations that lead to the layouts of ``choice``."""
-        wanted = self.opened.layouts(self.question.answer(choice))
+    def carry_out(self, choice: Sequence[int], planned: Module | None = None) -> AnnotatedProgram:
+        """The program with the annotations that lead to the layouts of ``choice``, or of the ``planned`` program."""
+        wanted = self.opened.layouts(planned or self.question.answer(choice))
         return self.annotated(write_plan(self.propagated, wanted, self.released.names))
 
     def as_given(self) -> AnnotatedProgram:

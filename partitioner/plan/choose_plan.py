@@ -26,6 +26,8 @@ Finish = Callable[[Module, ChosenSplits | None], Module]
 
 #: By how much memory may grow on a machine: plans know it no finer.
 _MORE_MEMORY = 1.05
+#: How many plans that follow patterns are carried out besides with their state spread.
+_SPREAD = 2
 
 
 def choose_plan(
@@ -75,6 +77,7 @@ def choose_plan(
         trials.run(question, question.solve(math.inf, limits=budget.limits), budget.limits)
         if budget.seeds:
             trials.try_seeds(whole, find_seeds(whole, room), answer, budget.seeds)
+            trials.try_seeds(whole, find_seeds(whole, room, spread=True), answer, _SPREAD)
     last, best, least = trials.last, trials.best, trials.least
     assert last is not None and best is not None and least is not None
     if memory is not None and least.peak > memory:

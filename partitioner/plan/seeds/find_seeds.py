@@ -36,7 +36,6 @@ _CLASSES, _SHARE = 5, 0.1
 _PATTERNS, _VARIABLES = 32, 20_000
 #: The smallest state, this share of its bytes together, is not spread: each value would be moved by itself.
 _SMALL = 0.01
-_SMALL = 0.01
 #: Plans that cost more by this factor than the cheapest one that fits are left out.
 _WORSE = 1.5
 #: Models of memory err by so much.
@@ -69,13 +68,13 @@ class PlanSeed:
         return self.question.solve(limit, self.answer.choice, replace(_ROUGH, rounds=30))
 
 
-def find_seeds(question: LayoutQuestion, room: float) -> list[PlanSeed]:
-    """The best ones first: those within ``room`` modelled bytes, then by cost. Equal ones are told once."""
+def find_seeds(question: LayoutQuestion, room: float, *, spread: bool = False) -> list[PlanSeed]:
+    """The best ones first: those within ``room`` modelled bytes, then by cost. Equal ones are told once. State lies as
+    patterns say, or is ``spread``."""
     seeds: dict[tuple[float, float], PlanSeed] = {}
     patterns = _Patterns(question)
     count = min(_PATTERNS, _VARIABLES // max(len(question.problem.costs), 1))
-    found = itertools.islice(patterns.all(), count)
-    for pattern, spread in itertools.product(found, (False, True)):
+    for pattern in itertools.islice(patterns.all(), count):
         pinned = patterns.pin(pattern, spread=spread)
         answer = pinned.solve(math.inf, limits=_ROUGH)
         if answer.choice is not None:

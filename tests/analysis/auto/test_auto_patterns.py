@@ -63,7 +63,7 @@ def test_patterns_never_harm(search: PlanSearch, room: float, monkeypatch: pytes
     """Within plenty of memory, and within what few plans fit into."""
     limited = replace(search, memory=room, best=search.question.solve(room))
     found = limited.found()
-    monkeypatch.setattr(find_plan, "find_seeds", lambda question, memory: [])
+    monkeypatch.setattr(find_plan, "find_seeds", lambda question, memory, spread: [])
     without = limited.found()
     assert found is not None and without is not None
     assert found is not without and not without.is_better(found, room)
