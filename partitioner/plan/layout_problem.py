@@ -138,9 +138,10 @@ class _Builder:
         forms = tuple(pool)
         hub, table = len(problem.costs), self._table(wire, starts, forms)
         if wire.producer in self.arguments:
-            # The argument itself, or a copy beside it, which takes memory.
-            itself = [[0.0 if a is b else math.inf for b in forms] for a in starts]
-            forms, table = (*forms, *forms), np.hstack([table, itself])
+            # The argument itself, or a copy in another layout beside it, which takes memory.
+            same = np.array([[a is b for b in forms] for a in starts])
+            copies, itself = np.where(same, np.inf, table), np.where(same, 0.0, np.inf)
+            forms, table = (*forms, *forms), np.hstack([copies, itself])
         problem.costs.append(np.zeros(len(forms)))
         problem.common[wire] = (hub, forms)
         if source is None:

@@ -3,6 +3,7 @@
 Places are nodes in program order. A value takes memory from where it is made to where it is read last, a loop's state
 from before the loop to where it is read behind it; what a cluster computes for itself takes none. A common form takes
 the place of the value that it was brought from; where a reader runs, the form that it reads counts in place of both.
+What is known early and smaller than what it is made from lies in its place, as the compiler computes it early.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ class MemorySpans:
     #: (first place, last place, variable, bytes by option)
     spans: list[tuple[int, int, int, _Bytes]] = field(default_factory=list)
     _ends: dict[DecisionNode, int] = field(default_factory=dict)
+    #: Where nodes run that run before their turn.
+    _early: dict[DecisionNode, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._find_early()
         place = {n: (k, j) for k, c in enumerate(self.problem.clusters) for j, n in enumerate(c.members)}
         self._find_loop_ends()
         for wire in self.wires:
@@ -68,6 +72,18 @@ class MemorySpans:
 
     # -- spans -----------------------------------------------------------------------------------------------
 
+    def _find_early(self) -> None:
+        """Nodes that alone read a value behind its other readers, and make less of it."""
+        for wire in self.wires:
+            producer = wire.producer
+            if wire.made or producer is None or producer in self.arguments or _is_carry(producer):
+                continue
+            less = [r.node for r in wire.readers if r.node is not None and _makes_less(r.node, wire, producer)]
+            kept = max((r.at for r in wire.readers if r.node not in less), default=wire.last)
+            late = [n for n in less if n.index > kept]
+            if sum(n.results[0].nbytes for n in late) < wire.nbytes:
+                self._early.update(dict.fromkeys(late, kept))
+
     def _find_loop_ends(self) -> None:
         """Where the loop of each carried leaf ends: behind all that its leaves are made from and read by."""
         ends: dict[object, int] = {}
@@ -83,7 +99,7 @@ class MemorySpans:
 
     def _last(self, wire: Wire) -> int:
         """Where it is read last: a loop that hands it on unchanged reads it to its end."""
-        last = wire.last
+        last = max((self._early.get(r.node, r.at) if r.node is not None else r.at for r in wire.readers), default=0)
         for r in wire.readers:
             n = r.node
             if n is not None and n in self._ends:
@@ -103,8 +119,8 @@ class MemorySpans:
         else:
             variable, j = place[producer]
             starts = problem.members[variable][j].starts(wire.slot)
-            first = producer.index
-        inside = producer is not None and bool(problem.clusters[variable].loop_of)
+            first = self._early.get(producer, producer.index)
+        inside = producer is not None and bool(problem.clusters[variable].loop_of) and producer not in self._early
         outside = {r.node for r in wire.readers if r.node is not None and place[r.node][0] != variable}
         if self._is_fused(wire):
             return
@@ -171,7 +187,7 @@ class MemorySpans:
             base = float(self._bytes(wire, starts).min())
         found: dict[DecisionNode, list[Sequence[AxisLayout]]] = {}
         for r in wire.readers:
-            if r.node is not None and r.node in readers and r.node not in self._ends:
+            if r.node is not None and r.node in readers and r.node not in self._ends and r.node not in self._early:
                 k, j = place[r.node]
                 found.setdefault(r.node, []).append(self.problem.members[k][j].wants(r.slot))
         for node, wants in found.items():
@@ -195,6 +211,14 @@ def _is_carry(node: DecisionNode) -> bool:
 def _is_still(node: DecisionNode) -> bool:
     """Does a loop hand this leaf on as it is?"""
     return len(node.operands) == 2 and node.operands[1].producer is node
+
+
+def _makes_less(node: DecisionNode, wire: Wire, producer: DecisionNode) -> bool:
+    """Does it compute something smaller of the value alone, as often as that is made?"""
+    if OPS[node.op.opcode].family != "elementwise" or len(node.results) != 1 or node.times != producer.times:
+        return False
+    made = node.results[0]
+    return made.dims == wire.dims and made.nbytes < wire.nbytes and all(w is wire or w.made for w in node.operands)
 
 
 def _same(before: Wire, node: DecisionNode) -> bool:

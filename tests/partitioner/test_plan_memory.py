@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -46,6 +47,35 @@ def test_a_value_that_lies_as_it_is_read_counts_once(free: bool) -> None:
     question = pose_question(module, None, interface)
     # x and w stay; where y is read last, it and both products are there, and then both and their sum.
     assert question.memory.peak(whole(question)) == 5 * 4 * 256 * 256
+
+
+def test_of_a_value_whose_sign_alone_is_asked_for_later_the_sign_is_kept() -> None:
+    b, shape = Builder("main"), array_shape("f32", 256, 256)
+    x, w = b.parameter(shape, name="x"), b.parameter(shape, name="w")
+    y = b.add("dot", x, w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    zero = b.add("broadcast", b.constant(0.0), shape=shape, dimensions=())
+    z = b.add("dot", b.add("maximum", y, zero), w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    signs = (b.add("compare", value, zero, direction="GT") for value in (z, y))
+    back = b.add("and", *signs)
+    module = propagate(make_module("sign", b.build(back), mesh=MESH)).module
+    question = pose_question(run_pipeline(module, OPENING, Config()), None)
+    # Where the second product is made lie x, w, what is read, the product, and of the first one the sign.
+    assert question.memory.peak(whole(question)) == pytest.approx((4 * 4 + 1) * 256 * 256, abs=16)
+
+
+def test_no_copy_of_an_argument_lies_beside_it_as_it_lies() -> None:
+    module = run_pipeline(shared(), OPENING, Config())
+    question = pose_question(module, None, FreeInterface(frozenset((0, 1)), frozenset((0,))))
+    choice, problem = question.solve(math.inf).choice, question.problem
+    assert choice is not None
+    arguments, told = set(question.graph.arguments.values()), problem.options(choice)
+    shared_ones = [wire for wire in problem.common if wire.producer in arguments]
+    assert shared_ones
+    for wire in shared_ones:
+        hub, forms = problem.common[wire]
+        assert wire.producer is not None
+        same = forms[choice[hub]] is told[wire.producer].results[0]
+        assert same == (choice[hub] >= len(forms) // 2)
 
 
 def whole(question: LayoutQuestion) -> list[int]:
