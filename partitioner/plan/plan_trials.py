@@ -23,6 +23,11 @@ __all__ = ["CarriedPlan", "PlanTrials"]
 
 #: A plan that follows a pattern is made in another way, too, where it takes no longer than the best by this factor.
 _HOPEFUL = 1.25
+#: The cheapest plan is carried out first where models say that it takes no more than the memory by this factor: what it
+#: comes to tells what they are off by.
+_DOUBT = 2.0
+#: So many times the rounds there are while nothing fits.
+_MORE_ROUNDS = 2
 
 Made = TypeVar("Made")
 
@@ -63,10 +68,13 @@ class PlanTrials(Generic[Made]):
     def run(self, question: LayoutQuestion, answer: ChosenOptions, limits: SolveLimits | None = None) -> None:
         """Plans for ``question``, one ``answer`` of which is given, within limits of memory that are corrected by what
         each comes to."""
-        corrected, cheapest, first = MemoryLimits(self.room), answer.choice, answer
-        for _ in range(self.rounds):
+        corrected, first = MemoryLimits(self.room), answer
+        for count in range(_MORE_ROUNDS * self.rounds):
+            if count >= self.rounds and self._fits():
+                return
             limit = corrected.next
-            if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > limit:
+            most = limit if count else _DOUBT * limit
+            if answer.choice is None or answer.choice in self.tried or question.memory.peak(answer.choice) > most:
                 answer = question.solve(limit, answer.choice, limits)
             if answer.excess is not None and first.choice not in self.tried:
                 answer = first  # the model says that nothing fits: it may take too much
@@ -76,8 +84,11 @@ class PlanTrials(Generic[Made]):
             if found is None:
                 return
             corrected.learn(question.memory.peak(answer.choice), found.peak)
-            if corrected.narrow or (answer.choice == cheapest and found.peak <= self.room):
+            if corrected.narrow or (answer.choice == first.choice and found.peak <= self.room):
                 return
+
+    def _fits(self) -> bool:
+        return self.least is not None and self.least.peak <= self.room
 
     def try_seeds(
         self, question: LayoutQuestion, seeds: Sequence[PlanSeed], cheapest: ChosenOptions, most: int
@@ -93,7 +104,8 @@ class PlanTrials(Generic[Made]):
         whole = question.as_choice(math.inf)
         for seed, (choice, propagated) in ((s, c) for s in seeds for c in s.choices()):
             found = attempt(choice, math.inf, propagated)
-            if found is not None and found.peak > self.room and (self.least is None or found.cost < self.least.cost):
+            hopeful = found is not None and (self.least is None or not self._fits() or found.cost < self.least.cost)
+            if found is not None and found.peak > self.room and hopeful:
                 limit = question.memory.peak(choice) * self.room / found.peak
                 less = seed.within(limit)
                 if less.choice is not None and less.excess is None:
