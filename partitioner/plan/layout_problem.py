@@ -1,8 +1,8 @@
 """The whole program as one problem: a variable per cluster, a table of costs per value that goes from one to another.
 
 A value with several readers is brought into one *common form* first, a variable of its own, and from there to each of
-them: what many read is moved once, and what is a part of it costs nothing more. Moves cost
-their lower bound in bytes, or what the direct way takes on a machine.
+them: what many read is moved once, and what is a part of it costs nothing more. Moves cost their lower bound in bytes,
+or what the direct way takes on a machine.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from shardc.hlo.ir.ir import (
     flow_computations,
     rebuild_computation,
     rebuild_computations,
+    users_of,
 )
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
@@ -271,7 +272,11 @@ def _put_shardings(
     called: Mapping[Computation, Computation],
 ) -> Computation:
     marked = {i for i, _ in wanted}
-    constrained = {i: c for i in marked if (c := _constraint_of(i, computation)) is not None}
+    inside = {i for i in marked if i.opcode != "parameter" and not i.shape.is_tuple and not is_constraint(i)}
+    users = users_of(computation) if inside else {}
+    # The sharding constraint that alone reads a value inside of the program says what is wanted.
+    alone = {i: users[i][0] for i in inside - {computation.root} if len(users.get(i, ())) == 1}
+    constrained = {i: c for i, c in alone.items() if is_constraint(c)}
     given = {c: wanted[i, 0] for i, c in constrained.items()}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
@@ -279,21 +284,13 @@ def _put_shardings(
             return old.replace(operands=operands, sharding=given[old])
         if old not in marked or old in constrained:
             return None
-        if old.opcode != "parameter" and not old.shape.is_tuple and not is_constraint(old):
+        if old in inside:
             return _constrain(old.replace(operands=operands), wanted[old, 0])
         leaves = len(list(old.shape.leaves()))
         mine = {n: wanted[old, n] for n in range(leaves) if (old, n) in wanted}
         return old.replace(operands=operands, sharding=_merge_shardings(old, leaves, mine))
 
     return rebuild_computation(computation, change, called)
-
-
-def _constraint_of(i: Instruction, computation: Computation) -> Instruction | None:
-    """The sharding constraint that alone reads a value inside of the program."""
-    if is_constraint(i) or i.opcode == "parameter" or i.shape.is_tuple or i is computation.root:
-        return None
-    readers = [c for c in computation if i in c.operands]
-    return readers[0] if len(readers) == 1 and is_constraint(readers[0]) else None
 
 
 def _constrain(value: Instruction, sharding: Sharding) -> Instruction:
