@@ -96,7 +96,8 @@ def test_too_many_ranks(repository: Path) -> None:
 def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:
     done = mpiexec(2, sys.executable, "-m", "shardc", "mpiexec", "-n", "2", "true", cwd=repository)
     assert done.returncode == 2
-    assert done.stderr.count("this process is already part of a job") == 1
+    # Equal errors are printed once where ranks find them within half a second, which a loaded machine may not give.
+    assert 1 <= done.stderr.count("this process is already part of a job") <= 2
 
 
 LINES = "import os, sys; sys.stdout.write('a '); os.write(1, b'|'); print('b', flush=False); os.write(1, b'c')"
