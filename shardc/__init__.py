@@ -13,11 +13,11 @@ from shardc.hlo.version import VERSION
 if TYPE_CHECKING:
     from shardc.analysis.auto.auto import auto as auto
     from shardc.analysis.sweep.run import sweep as sweep
-    from shardc.frontends.numpy.annotated import shard as shard
-    from shardc.frontends.numpy.trace import ShapeDtype as ShapeDtype
+    from shardc.frontends.numpy_functions import shard as shard
     from shardc.hlo.errors import ShardcError as ShardcError
     from shardc.hlo.ir.custom_calls import CustomCall as CustomCall
     from shardc.hlo.ir.mesh import Mesh as Mesh
+    from shardc.hlo.numpy.trace import ShapeDtype as ShapeDtype
     from shardc.launcher.arrays.array import Array as Array
     from shardc.launcher.arrays.gather import gather as gather
     from shardc.launcher.arrays.make_arrays import array as array
@@ -57,7 +57,7 @@ _MODULES = {
     "Partitioned": "stages.stages",
     "Program": "stages.stages",
     "Propagated": "stages.stages",
-    "ShapeDtype": "frontends.numpy.trace",
+    "ShapeDtype": "hlo.numpy.trace",
     "ShardcError": "hlo.errors",
     "auto": "analysis.auto.auto",
     "array": "launcher.arrays.make_arrays",
@@ -78,7 +78,7 @@ _MODULES = {
     "process_count": "launcher.jobs.job",
     "process_index": "launcher.jobs.job",
     "reshard": "launcher.arrays.reshard",
-    "shard": "frontends.numpy.annotated",
+    "shard": "frontends.numpy_functions",
     "save": "stages.save",
     "sweep": "analysis.sweep.run",
     "save_checkpoint": "launcher.checkpoint.save",

@@ -145,7 +145,7 @@ def trace(
     `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
     Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
     """
-    from shardc.frontends.numpy.annotated import program_from_numpy
+    from shardc.frontends.numpy_functions import program_from_numpy
 
     start = time.perf_counter()
     wanted = as_mesh(mesh) if mesh is not None else None

@@ -1,4 +1,0 @@
-"""The NumPy front end: a plain NumPy function, run once on traced values, becomes a module.
-
-Start with `trace` and `tracer`; `functions` has NumPy's functions by family.
-"""

@@ -1,0 +1,174 @@
+"""NumPy functions in: traced, and their shardings put onto the module over a mesh."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shardc.hlo.errors import AnnotationError, InputError
+from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.numpy.trace import RequestedSharding, TracedFunction, constrain, trace_function
+from shardc.hlo.numpy.tracer import Tracer
+from shardc.hlo.numpy.tree import Tree
+from shardc.launcher.arrays.meshes import as_mesh
+from shardc.sharding.axes.sub_axes import check_axes
+from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
+
+__all__ = ["program_from_numpy", "shard"]
+
+
+def shard(x: Any, spec: Any) -> Any:
+    """``x`` with a sharding constraint while a function is traced by `shardc.trace`; on plain arrays, ``x`` itself.
+
+    ``x`` may be nested (dicts, lists, tuples); ``spec`` is ``P`` for all its arrays. Example:
+    ``hidden = shardc.shard(x @ w, P("data", None))``. Raises `AnnotationError` for what is no ``P``, `InputError` for
+    JAX's arrays, which have a function of their own.
+    """
+    wanted = spec if isinstance(spec, Sharding) else as_spec(spec)
+    if isinstance(x, dict):
+        return {k: shard(v, wanted) for k, v in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(shard(v, wanted) for v in x)
+    if type(x).__module__.split(".")[0] in ("jax", "jaxlib"):
+        raise InputError(
+            "shardc.shard is for NumPy functions, this is a value of JAX's",
+            fix="use jax.lax.with_sharding_constraint(x, spec) in JAX functions",
+        )
+    return constrain(x, wanted) if isinstance(x, Tracer) else x
+
+
+def program_from_numpy(
+    function: Callable[..., Any],
+    specs: Sequence[Any],
+    named_specs: Mapping[str, Any],
+    mesh: Mesh | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Iterable[int] = (),
+) -> TracedFunction:
+    """See `shardc.trace`. ``donate_argnums`` are positions of arguments whose memory results may take."""
+    if not callable(function):
+        raise InputError(f"a {type(function).__name__} cannot be traced", fix="pass a function of NumPy arrays")
+    traced = trace_function(function, specs, named_specs, _parameter_names(function))
+    arguments, results = traced.in_tree, traced.out_tree
+    module = traced.module.with_(donors=_donors(donate_argnums, arguments))
+    requested = [w for w in traced.requested if _is_usable(w, mesh)]
+    if in_shardings is not None:
+        given = _prefix(_positional(in_shardings), arguments.children[0], "in_shardings")
+        requested += [
+            RequestedSharding(p, s, f"in_shardings, {n}")
+            for p, s, n in zip(module.parameters, given, module.arg_names, strict=False)
+            if s is not None
+        ]
+    outputs = list(_prefix(out_shardings, results, "out_shardings")) if out_shardings is not None else []
+    named = [(s, f"out_shardings, {n}") for s, n in zip(outputs, module.result_names, strict=False)]
+    over = mesh or _mesh_of([w.spec for w in requested] + outputs)
+    if over is None:
+        return replace(traced, module=module)
+    found = {w.instruction: _sharding(w.spec, over, w.instruction.shape.rank, w.where) for w in requested}
+    ends = tuple(
+        None if s is None else _sharding(s, over, shape.rank, where)
+        for (s, where), shape in zip(named, module.results, strict=bool(named))
+    )
+    return replace(traced, module=_with_shardings(module, found, ends, over))
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Names of positional parameters, ``args[0]`` and on for the rest of them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
+    return names + ([f"{rest}[{k}]" for k in range(64)] if rest else [])
+
+
+def _positional(in_shardings: Any) -> Any:
+    """One spec for all arguments, or one per argument."""
+    return list(in_shardings) if isinstance(in_shardings, tuple) else in_shardings
+
+
+def _donors(donate_argnums: int | Iterable[int], arguments: Tree) -> tuple[int, ...]:
+    """Flat parameters of the donated arguments."""
+    numbers = [donate_argnums] if isinstance(donate_argnums, int) else list(donate_argnums)
+    children = arguments.children[0].children
+    starts = [sum(c.count for c in children[:k]) for k in range(len(children))]
+    made: list[int] = []
+    for n in numbers:
+        if not -len(children) <= n < len(children):
+            raise InputError(f"donate_argnums names argument {n}", fix=f"there are {len(children)} arguments")
+        made += range(starts[n], starts[n] + children[n].count)
+    return tuple(sorted(made))
+
+
+def _is_spec(value: Any) -> bool:
+    return (
+        value is None
+        or isinstance(value, (PartitionSpec, Sharding))
+        or hasattr(type(value), "UNCONSTRAINED")
+        or (hasattr(value, "spec"))
+    )
+
+
+def _is_usable(request: RequestedSharding, mesh: Mesh | None) -> bool:
+    """What an array says of its own layout counts where it names axes, of the mesh that is asked for."""
+    if not request.where.startswith("argument "):
+        return True
+    other = isinstance(request.spec, Sharding) and mesh is not None and request.spec.mesh != mesh
+    return _is_spec(request.spec) and not other
+
+
+def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
+    """One spec per leaf of ``tree`` from a tree that ends earlier."""
+    if _is_spec(given):
+        yield from [given] * tree.count
+        return
+    children, keys = (list(given.values()), set(given)) if isinstance(given, dict) else (list(given), None)
+    if tree.kind is None or len(children) != len(tree.children) or (keys is not None and keys != set(tree.keys)):
+        raise AnnotationError(f"{what} {given!r} does not fit", fix=f"give P or a prefix of {tree}")
+    for key, child in zip(tree.keys, tree.children, strict=True):
+        yield from _prefix(given[key] if keys is not None else children[tree.keys.index(key)], child, what)
+
+
+def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
+    """The mesh that shardings bring along, or all axes that specs name with size 1, to be given sizes later."""
+    names: dict[str, int] = {}
+    for spec in specs:
+        if isinstance(spec, Sharding):
+            return spec.mesh
+        if spec is None:
+            continue
+        if hasattr(spec, "spec") and hasattr(spec, "mesh"):  # JAX's NamedSharding
+            return as_mesh(spec.mesh)
+        plain = as_spec(spec)
+        entries = [a for e in plain for a in (e if isinstance(e, tuple) else (e,))]
+        names.update((a.name if isinstance(a, AxisRef) else a, 1) for a in entries if isinstance(a, (str, AxisRef)))
+        names.update((a, 1) for a in plain.unreduced)
+    return Mesh(names) if names else None
+
+
+def _sharding(spec: Any, mesh: Mesh, rank: int, where: str) -> Sharding:
+    if isinstance(spec, Sharding):
+        if spec.mesh != mesh or spec.rank != rank:
+            raise AnnotationError(f"sharding {spec} does not fit rank {rank} over {mesh}", where=where)
+        check_axes(spec, where)
+        return spec
+    return spec_to_sharding(as_spec(spec), mesh, rank, where)
+
+
+def _with_shardings(
+    module: Module, found: Mapping[Instruction, Sharding], results: tuple[Sharding | None, ...], mesh: Mesh
+) -> Module:
+    root = module.entry.root
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old in found:
+            return old.replace(operands=operands, sharding=found[old])
+        return old.replace(operands=operands, sharding=results) if old is root and any(results) else None
+
+    return rebuild_module(module, change).with_(mesh=mesh, num_partitions=mesh.size)

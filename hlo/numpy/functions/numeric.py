@@ -1,0 +1,190 @@
+"""Numerical functions that are a few lines of NumPy: differences, integrals, polynomials, filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.tracer import NP, Tracer
+from shardc.hlo.numpy.values import convert, emit, full, lift, normal_axes, refuse, reshape
+
+__all__ = ["FUNCTIONS"]
+
+
+def _floating(x: Tracer) -> Tracer:
+    return x if x.aval.dtype.is_float or x.aval.dtype.is_complex else convert(x, np.float64)
+
+
+def _trapezoid(recorder: Trace, y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    value = NP.moveaxis(lift(recorder, y), axis, -1)
+    if x is None:
+        step = dx
+    else:
+        place = lift(recorder, x)
+        step = NP.diff(place if place.ndim == 1 else NP.moveaxis(place, axis, -1), axis=-1)
+    return NP.sum(step * (value[..., 1:] + value[..., :-1]) / 2.0, axis=-1)
+
+
+def _gradient(recorder: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    x = _floating(lift(recorder, f))
+    axes = normal_axes(axis, x.ndim)
+    steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+    if edge_order != 1 or len(steps) != len(axes) or any(NP.ndim(s) for s in steps):
+        refuse(recorder, "np.gradient with edge_order=2 or uneven spacing", "use scalar spacings and edge_order=1")
+    made = []
+    for d, h in zip(axes, steps, strict=True):
+        y = NP.moveaxis(x, d, -1)
+        if y.shape[-1] < 2:
+            raise ValueError("Shape of array too small to calculate a numerical gradient")
+        parts = [
+            (y[..., 1:2] - y[..., :1]) / h,
+            (y[..., 2:] - y[..., :-2]) / (2.0 * h),
+            (y[..., -1:] - y[..., -2:-1]) / h,
+        ]
+        made.append(NP.moveaxis(NP.concatenate(parts, axis=-1), -1, d))
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _cross(recorder: Trace, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x = NP.moveaxis(lift(recorder, a), axisa, -1)
+    y = NP.moveaxis(lift(recorder, b), axisb, -1)
+    if x.shape[-1] != 3 or y.shape[-1] != 3:
+        refuse(recorder, "np.cross of vectors that do not have 3 elements", "append a zero")
+    (x0, x1, x2), (y0, y1, y2) = ([v[..., k] for k in range(3)] for v in (x, y))
+    made = NP.stack([x1 * y2 - x2 * y1, x2 * y0 - x0 * y2, x0 * y1 - x1 * y0], axis=-1)
+    return NP.moveaxis(made, -1, axisc)
+
+
+def _linalg_cross(recorder: Trace, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return _cross(recorder, x1, x2, axis=axis)
+
+
+def _polyval(recorder: Trace, p: Any, x: Any) -> Any:
+    coefficients, value = lift(recorder, p), lift(recorder, x)
+    made: Any = NP.zeros_like(value)
+    for k in coefficients.steps(coefficients.shape[0]):
+        made = made * value + coefficients[k]
+    return made
+
+
+def _vander(recorder: Trace, x: Any, N: Any = None, increasing: bool = False) -> Any:
+    value = lift(recorder, x)
+    value = convert(value, np.result_type(value.dtype, np.int64))
+    count = value.size if N is None else int(N)
+    powers: list[Any] = [NP.ones_like(value)]
+    for _ in value.steps(count)[1:]:
+        powers.append(powers[-1] * value)
+    return NP.stack((powers if increasing else powers[::-1])[:count], axis=1)
+
+
+def _convolve(recorder: Trace, a: Any, v: Any, mode: str = "full") -> Any:
+    """A sum of shifted products, one per element of the shorter one."""
+    long, short = lift(recorder, a), lift(recorder, v)
+    if short.size > long.size:
+        long, short = short, long
+    dtype = np.result_type(long.dtype, short.dtype)
+    long, short, n, m = convert(long, dtype), convert(short, dtype), long.size, short.size
+    if not m:
+        raise ValueError("v cannot be empty")
+    wide = NP.pad(long, (m - 1, m - 1))
+    made: Any = None
+    for k in short.steps(m):
+        part = wide[m - 1 - k : m - 1 - k + n + m - 1] * short[k]
+        made = part if made is None else made + part
+    if mode == "same":
+        return made[(m - 1) // 2 : (m - 1) // 2 + n]
+    return made[m - 1 : n] if mode == "valid" else made
+
+
+def _correlate(recorder: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
+    x, y = lift(recorder, a), lift(recorder, v)
+    turned = NP.conjugate(NP.flip(y))
+    if mode == "same" and y.size > x.size:
+        start = x.size // 2
+        return _convolve(recorder, x, turned, "full")[start : start + y.size]
+    return _convolve(recorder, x, turned, mode)
+
+
+def _interp(recorder: Trace, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    if period is not None:
+        refuse(recorder, "np.interp(period=)", "take x modulo the period, and close xp and fp by hand")
+    at: Any
+    known: Any
+    values: Any
+    at, known, values = (convert(lift(recorder, v), np.float64) for v in (x, xp, lift(recorder, fp)))
+    n = known.size
+    if n != values.size or not n:
+        raise ValueError("fp and xp are not of the same length.")
+    k = NP.clip(NP.searchsorted(known, at, side="right"), 1, max(n - 1, 1))
+    x0, x1, y0, y1 = known[k - 1], known[k], values[k - 1], values[k]
+    made = (y1 - y0) / (x1 - x0) * (at - x0) + y0
+    made = NP.where(NP.equal(at, known[-1]), values[-1], made)
+    made = NP.where(NP.less(at, known[0]), values[0] if left is None else left, made)
+    return NP.where(NP.greater(at, known[-1]), values[-1] if right is None else right, made)
+
+
+def _sinc(recorder: Trace, x: Any) -> Any:
+    value = _floating(lift(recorder, x))
+    zero = NP.equal(value, 0)
+    y = np.pi * NP.where(zero, value.dtype.type(1), value)
+    return NP.where(zero, value.dtype.type(1), NP.sin(y) / y)
+
+
+def _unwrap(recorder: Trace, p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+    x = _floating(lift(recorder, p))
+    y = NP.moveaxis(x, axis, -1)
+    step, half = NP.diff(y, axis=-1), period / 2
+    within = NP.remainder(step + half, period) - half
+    within = NP.where(NP.logical_and(NP.equal(within, -half), NP.greater(step, 0)), half, within)
+    fix = NP.where(NP.less(NP.absolute(step), half if discont is None else discont), 0.0, within - step)
+    made = NP.concatenate([y[..., :1], y[..., 1:] + NP.cumsum(fix, axis=-1)], axis=-1)
+    return NP.moveaxis(convert(made, x.dtype), -1, axis)
+
+
+def _ediff1d(recorder: Trace, ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    x = lift(recorder, ary)
+    made = NP.diff(reshape(x, (x.size,)))
+    parts = [None if v is None else convert(NP.ravel(lift(recorder, v)), x.dtype) for v in (to_begin, to_end)]
+    return NP.concatenate([p for p in (parts[0], made, parts[1]) if p is not None])
+
+
+def _fix(recorder: Trace, x: Any) -> Any:
+    return NP.trunc(lift(recorder, x))
+
+
+def _infinite(sign: float) -> Callable[..., Any]:
+    return lambda recorder, x: NP.equal(lift(recorder, x), np.inf * sign)
+
+
+def _is_real(recorder: Trace, x: Any) -> Any:
+    value = lift(recorder, x)
+    if not value.aval.dtype.is_complex:
+        return full(value, value.shape, True)
+    part = emit("imag", value)
+    return NP.equal(part, 0)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "trapezoid": _trapezoid,
+    "gradient": _gradient,
+    "cross": _cross,
+    "linalg.cross": _linalg_cross,
+    "polyval": _polyval,
+    "vander": _vander,
+    "convolve": _convolve,
+    "correlate": _correlate,
+    "interp": _interp,
+    "sinc": _sinc,
+    "unwrap": _unwrap,
+    "ediff1d": _ediff1d,
+    "fix": _fix,
+    "isposinf": _infinite(1.0),
+    "isneginf": _infinite(-1.0),
+    "isreal": _is_real,
+    "iscomplex": lambda recorder, x: NP.logical_not(_is_real(recorder, x)),
+}

@@ -1,0 +1,269 @@
+"""Sorting, and what follows from sorted values: order statistics and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import array_shape, tuple_shape
+from shardc.hlo.numpy.functions.statistics import _NOTHING, _mean_type, _value_or
+from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.tracer import NP, Tracer
+from shardc.hlo.numpy.values import (
+    convert,
+    emit,
+    full,
+    iota,
+    lift,
+    normal_axes,
+    normal_axis,
+    refuse,
+    reshape,
+    take_slice,
+    transpose,
+)
+
+__all__ = ["FUNCTIONS"]
+
+
+def _less(b: Builder, x: Instruction, y: Instruction) -> Instruction:
+    """NumPy's order: NaN after all numbers, complex numbers by real, then imaginary part."""
+    dtype = x.shape.dtype
+    if dtype.is_complex:
+        real, imag = [(b.add(part, x), b.add(part, y)) for part in ("real", "imag")]
+        first, second = _less(b, *real), _less(b, *imag)
+        return b.add("or", first, b.add("and", b.add("not", _less(b, *real[::-1])), second))
+    less = b.add("compare", x, y, direction="LT")
+    if not dtype.is_float:
+        return less
+    nan_last = b.add("and", b.add("compare", x, x, direction="EQ"), b.add("compare", y, y, direction="NE"))
+    return b.add("or", less, nan_last)
+
+
+def _sort_by_keys(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Tracer]:
+    """All operands in the order of ``keys``, the first one first; stable."""
+    operands = [*keys, *extra]
+    b = Builder(keys[0].recorder.unique_name("before"))
+    pairs = []
+    for k, o in enumerate(operands):
+        scalar = array_shape(o.aval.dtype)
+        pairs.append((b.parameter(scalar, f"a{k}"), b.parameter(scalar, f"b{k}")))
+    made = _less(b, *pairs[len(keys) - 1])
+    for x, y in reversed(pairs[: len(keys) - 1]):
+        made = b.add("or", _less(b, x, y), b.add("and", b.add("not", _less(b, y, x)), made))
+    whole = emit("sort", *operands, dimensions=(d,), is_stable=True, to_apply=b.build(made))
+    if len(operands) == 1:
+        return [whole]
+    assert whole.aval == tuple_shape(*whole.aval.elements)
+    return [emit("get-tuple-element", whole, index=k) for k in range(len(operands))]
+
+
+def _sort(recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    x = lift(recorder, a)
+    if order is not None:
+        refuse(recorder, "np.sort(order=) of structured arrays", "sort by np.lexsort")
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    return _sort_by_keys([x], d, [])[0]
+
+
+def _argsort(
+    recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> Any:
+    x = lift(recorder, a)
+    if order is not None:
+        refuse(recorder, "np.argsort(order=) of structured arrays", "sort by np.lexsort")
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    return _sort_by_keys([x], d, [iota(x, x.shape, d)])[1]
+
+
+def _partition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+    x = lift(recorder, a)
+    size = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
+    for k in np.atleast_1d(kth):
+        if size and not -size <= k < size:
+            raise ValueError(f"kth(={k}) out of bounds ({size})")
+    return _sort(recorder, x, axis)
+
+
+def _argpartition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
+    return _argsort(recorder, a, axis)
+
+
+def _lexsort(recorder: Trace, keys: Any, axis: int = -1) -> Any:
+    """The last key counts most."""
+    values = [lift(recorder, k) for k in keys][::-1]
+    d = normal_axis(axis, values[0].ndim)
+    return _sort_by_keys(values, d, [iota(values[0], values[0].shape, d)])[-1]
+
+
+def _sort_complex(recorder: Trace, a: Any) -> Any:
+    x = lift(recorder, a)
+    return _sort(recorder, convert(x, np.result_type(x.dtype, np.complex64)))
+
+
+# Order statistics.
+
+
+def _flatten_axes(x: Tracer, axis: Any) -> tuple[Tracer, tuple[int, ...]]:
+    """The reduced axes as one last dimension."""
+    axes = normal_axes(axis, x.ndim)
+    kept = [d for d in range(x.ndim) if d not in axes]
+    moved = transpose(x, [*kept, *axes])
+    count = int(NP.prod([x.shape[d] for d in axes], dtype=np.int64))
+    return reshape(moved, (*(x.shape[d] for d in kept), count)), axes
+
+
+def _finish(x: Tracer, original: Tracer, axes: tuple[int, ...], keepdims: Any, lead: int = 0) -> Tracer:
+    if not _value_or(keepdims, False):
+        return x
+    kept = [1 if d in axes else n for d, n in enumerate(original.shape)]
+    return reshape(x, (*x.shape[:lead], *kept))
+
+
+def _at(x: Tracer, k: int) -> Tracer:
+    """Element ``k`` of the last dimension."""
+    return reshape(take_slice(x, x.ndim - 1, k, k + 1), x.shape[:-1])
+
+
+def _nan_where_any(made: Tracer, x: Tracer) -> Tracer:
+    if not x.aval.dtype.is_float:
+        return made
+    bad = NP.any(NP.isnan(x), axis=-1)
+    return emit("select", bad, full(made, made.shape, np.nan, made.dtype), made)
+
+
+def _median(recorder: Trace, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: Any = _NOTHING) -> Any:
+    x = lift(recorder, a)
+    flat, axes = _flatten_axes(x, axis)
+    n = flat.shape[-1]
+    if not n:
+        return NP.mean(x, axis=axes, keepdims=_value_or(keepdims, False))
+    ordered = _sort_by_keys([flat], flat.ndim - 1, [])[0]
+    wide, final = _mean_type(x, None)
+    middle = convert(_at(ordered, n // 2), wide)
+    if n % 2 == 0:
+        middle = NP.true_divide(NP.add(convert(_at(ordered, n // 2 - 1), wide), middle), 2)
+    return _finish(convert(_nan_where_any(middle, flat), final), x, axes, keepdims)
+
+
+_METHODS: Mapping[str, Callable[[float], float]] = {
+    "linear": lambda v: v,
+    "lower": np.floor,
+    "higher": np.ceil,
+    "nearest": np.rint,
+    "midpoint": lambda v: (NP.floor(v) + NP.ceil(v)) / 2,
+}
+
+
+def _quantile(
+    recorder: Trace,
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = _NOTHING,
+    *,
+    hundred: float = 1.0,
+) -> Any:
+    x = lift(recorder, a)
+    if isinstance(q, Tracer) or method not in _METHODS:
+        refuse(recorder, "np.quantile of traced levels or by an unusual method", f"methods: {', '.join(_METHODS)}")
+    levels = NP.true_divide(np.asarray(q, np.float64), hundred)
+    if (levels < 0).any() or (levels > 1).any():
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    flat, axes = _flatten_axes(x, axis)
+    ordered = _sort_by_keys([flat], flat.ndim - 1, [])[0]
+    exact = method in ("lower", "higher", "nearest")
+    dtype = NP.quantile(np.zeros(1, x.dtype), 0.5 if isinstance(q, (int, float)) else levels, method=method).dtype
+    made = []
+    for level in levels.reshape(-1):
+        place = float(_METHODS[method](level * (flat.shape[-1] - 1)))
+        low = int(NP.floor(place))
+        part = _at(ordered, low) if exact else _between(ordered, low, place - low, dtype)
+        made.append(convert(_nan_where_any(part, flat), dtype))
+    whole = NP.stack(made) if levels.ndim else made[0]
+    whole = reshape(whole, (*levels.shape, *whole.shape[1:])) if levels.ndim > 1 else whole
+    return _finish(whole, x, axes, keepdims, levels.ndim)
+
+
+def _between(ordered: Tracer, low: int, weight: float, dtype: Any) -> Tracer:
+    """NumPy's interpolation, from the nearer end."""
+    a = convert(_at(ordered, low), dtype)
+    if not weight:
+        return a
+    b = convert(_at(ordered, low + 1), dtype)
+    far = NP.subtract(b, a)
+    made: Tracer = a + far * weight if weight < 0.5 else b - far * (1 - weight)
+    return made
+
+
+def _percentile(recorder: Trace, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    return _quantile(recorder, a, q, *args, **kwargs, hundred=100.0)
+
+
+# Searches by counting.
+
+
+def _searchsorted(recorder: Trace, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """How many elements come before: a comparison with all of them."""
+    x, wanted = lift(recorder, a), lift(recorder, v)
+    if sorter is not None:
+        x = NP.take(x, sorter)
+    before = np.less if side == "left" else np.less_equal
+    return NP.sum(before(x, wanted[..., None]), axis=-1, dtype=np.int64)
+
+
+def _digitize(recorder: Trace, x: Any, bins: Any, right: bool = False) -> Any:
+    edges = lift(recorder, bins)
+    rising = isinstance(bins, Tracer) or bool(NP.all(NP.diff(np.asarray(bins)) >= 0))
+    if not rising:
+        found = _searchsorted(recorder, NP.flip(edges), x, "right" if right else "left")
+        return NP.subtract(edges.size, found)
+    return _searchsorted(recorder, edges, x, "left" if right else "right")
+
+
+def _isin(
+    recorder: Trace,
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: Any = None,
+) -> Any:
+    x, wanted = lift(recorder, element), lift(recorder, test_elements)
+    found = NP.any(NP.equal(x[..., None], reshape(wanted, (wanted.size,))), axis=-1)
+    return NP.logical_not(found) if invert else found
+
+
+def _nan_quantile(function: Any) -> Callable[..., Any]:
+    def refuse(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
+        refuse(
+            recorder,
+            f"np.{function} (the number of elements depends on values)",
+            "replace NaN with np.nan_to_num first",
+        )
+
+    return refuse
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "sort": _sort,
+    "argsort": _argsort,
+    "partition": _partition,
+    "argpartition": _argpartition,
+    "lexsort": _lexsort,
+    "sort_complex": _sort_complex,
+    "median": _median,
+    "quantile": _quantile,
+    "percentile": _percentile,
+    "searchsorted": _searchsorted,
+    "digitize": _digitize,
+    "isin": _isin,
+    **{name: _nan_quantile(name) for name in ("nanmedian", "nanquantile", "nanpercentile")},
+}

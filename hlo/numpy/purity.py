@@ -1,0 +1,145 @@
+"""Checks that a traced function is pure: the same in every call, without code that reads elements of traced values."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.random import bit_generator
+
+from shardc.hlo.errors import InputError, Location, ShardcError, UnsupportedError
+from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.numpy.recorder import is_users, user_line
+
+__all__ = ["Generators", "check_repeats", "translate_errors"]
+
+_PASS_IN = (
+    "pass what changes from call to call as an argument: random numbers are drawn outside of the function, once for "
+    "each call"
+)
+_ISeedSequence: Any = bit_generator.ISeedSequence
+#: What an abstract class was asked: only CPython tells. Elsewhere generators with a seed of their own go unnoticed.
+_asked: Any = getattr(importlib.import_module("_abc"), "_get_dump", lambda cls: (None, (), ()))
+_OURS = re.compile(r"\b(Tracer|Masked)\b|traced value")
+
+
+def check_repeats(first: Module, second: Module) -> None:
+    """Raise `InputError` where two traces of one function differ."""
+    found = _difference(first.entry, second.entry)
+    if found is None:
+        return
+    a, b = found
+    place = (b if a is first.entry.root else a).metadata  # The root tells no line of what it takes.
+    raise InputError(
+        "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
+        f"another the second ({_describe(a)}, then {_describe(b)}), and one of them would be in the program for ever",
+        where=Location(place.source_file, place.source_line) if place else first.name,
+        fix=_PASS_IN,
+    )
+
+
+def _difference(first: Computation, second: Computation) -> tuple[Instruction, Instruction] | None:
+    """The first two instructions in which the computations differ."""
+    places = [{i: k for k, i in enumerate(c)} for c in (first, second)]
+    for a, b in zip(first, second, strict=False):
+        same = a.opcode == b.opcode and a.shape == b.shape and a.attrs.keys() == b.attrs.keys()
+        if not same or [places[0][o] for o in a.operands] != [places[1][o] for o in b.operands]:
+            return a, b
+        for name, value in a.attrs.items():
+            other = b.attrs[name]
+            if isinstance(value, Computation) and isinstance(other, Computation):
+                if _difference(value, other) is not None:
+                    return a, b
+            elif value != other:
+                return a, b
+    if len(list(first)) != len(list(second)):
+        return first.root, second.root
+    return None
+
+
+def _describe(i: Instruction) -> str:
+    value = i.attrs["literal"].splat if i.opcode == "constant" else None
+    return f"{i.opcode} {i.shape}" if value is None else f"the number {value}"
+
+
+class Generators:
+    """Random generators that are made or seeded inside of a function, which then draws the same numbers in every call.
+
+    Those that are there before show in `check_repeats`. NumPy asks of each seed whether it is an ISeedSequence, an
+    abstract class, which keeps what it was asked; and where that is asked is seen by a profile function.
+    """
+
+    def __init__(self) -> None:
+        self._state = _global_state()
+        self._places: list[Location] = []
+        _ISeedSequence._abc_caches_clear()
+
+    @property
+    def noticed(self) -> bool:
+        return any(_asked(_ISeedSequence)[1:3]) or _global_state() != self._state
+
+    @contextmanager
+    def locate(self) -> Iterator[None]:
+        """Find the lines of the generators that are made inside, where some were noticed."""
+        if not self.noticed or sys.getprofile() is not None:  # A profiler of the user's is left alone.
+            yield
+            return
+
+        def look(frame: Any, event: str, arg: Any) -> None:
+            asked = event == "call" and frame.f_code.co_name == "__instancecheck__"
+            if asked and frame.f_locals.get("cls") is _ISeedSequence:
+                self._places.append(Location(*user_line(frame)))
+
+        sys.setprofile(look)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def warn(self) -> None:
+        if not self.noticed:
+            return
+        place = next(iter(self._places), Location("<traced>"))
+        warnings.warn_explicit(
+            f"random numbers that a traced function draws from a generator of its own ({place}) are constants of the "
+            f"program, the same in every call; {_PASS_IN}",
+            RuntimeWarning,
+            place.file,
+            max(place.line, 1),
+        )
+
+
+def _global_state() -> tuple[Any, ...]:
+    state: Any = np.random.get_state()  # noqa: NPY002 - looked at, not drawn from
+    return (state[1].tobytes(), *state[2:], random.getstate())
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Errors of NumPy, Python or libraries that could not use a traced value come out as ours, with the user's line;
+    so does one of ours that NumPy has wrapped into one of its own."""
+    try:
+        yield
+    except ShardcError:
+        raise
+    except Exception as e:
+        if isinstance(e.__cause__, ShardcError):
+            raise e.__cause__ from None
+        frames = [f for f in traceback.extract_tb(e.__traceback__) if is_users(f.filename)]
+        place = Location(frames[-1].filename, frames[-1].lineno or 0) if frames else Location("<traced>")
+        if _OURS.search(str(e)):
+            raise UnsupportedError(
+                f"a traced value, which has no elements yet, went where only elements will do: {e}",
+                where=place,
+                fix="keep to NumPy's functions inside of the function, and do this outside of it, with its results",
+            ) from e
+        e.add_note(f"raised while shardc traced the function, at {place}")
+        raise

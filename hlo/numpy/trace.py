@@ -1,0 +1,188 @@
+"""`trace_function`: runs a NumPy function on traced values, and makes a module of what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir.build import make_module
+from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.types import Shape, array_shape
+from shardc.hlo.numpy.functions.dispatch import PROTOCOLS
+from shardc.hlo.numpy.masked import Masked
+from shardc.hlo.numpy.purity import Generators, check_repeats, translate_errors
+from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.tracer import Tracer
+from shardc.hlo.numpy.tree import Tree, flatten, unflatten
+from shardc.hlo.numpy.values import emit, hlo_dtype, lift
+
+__all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "trace_function"]
+
+#: Characters that a message spends on a structure.
+_WIDTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeDtype:
+    """An argument's shape and element type, as arrays have them; ``sharding`` is an annotation, ``P`` for example.
+
+    Example: ``ShapeDtype((8, 16), "float32")``.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any = "float64"
+    sharding: Any = None
+
+    def __post_init__(self) -> None:
+        dims = (self.shape,) if isinstance(self.shape, int) else tuple(int(n) for n in self.shape)
+        object.__setattr__(self, "shape", dims)
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedSharding:
+    """A sharding that the user asked for: of an instruction (a constraint or a parameter), at a place in the source."""
+
+    instruction: Instruction
+    spec: Any
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFunction:
+    """A module, and how its flat parameters and results belong to the function's nested arguments and results."""
+
+    module: Module
+    in_tree: Tree
+    out_tree: Tree
+    requested: tuple[RequestedSharding, ...] = ()
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """The module's parameters from the function's arguments; `InputError` for another structure."""
+        leaves, tree = flatten((list(args), dict(kwargs or {})))
+        if tree != self.in_tree:
+            raise InputError(
+                f"the arguments have the structure {shorten(str(tree), _WIDTH, placeholder=' ...')}",
+                where=f"call of the compiled function {self.module.name}",
+                fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
+            )
+        return leaves
+
+    def unflatten(self, results: Sequence[Any]) -> Any:
+        """The function's result from the module's flattened results."""
+        return unflatten(self.out_tree, iter(results))
+
+
+def trace_function(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    names: Sequence[str] = (),
+) -> TracedFunction:
+    """Run ``function`` on traced values for ``args`` and make a module.
+
+    A leaf of the arguments is whatever has ``shape`` and ``dtype`` (`ShapeDtype`, arrays), or a Python number, whose
+    type then adapts to arrays as NumPy's scalars do. ``names`` are the parameters' names, for the module's. Raises
+    `InputError` for other leaves and results that are no arrays, `UnsupportedError` from inside the function.
+
+    The function is run twice. What differs between the runs (random numbers, counters, the time) would be a constant
+    of the program, hence an `InputError`; random numbers that are the same in both are one, with a warning.
+    """
+    named = dict(kwargs or {})
+    generators = Generators()
+    made = _trace_once(function, args, named, names)
+    with generators.locate():
+        again = _trace_once(function, args, named, names)
+    check_repeats(made.module, again.module)
+    generators.warn()
+    return made
+
+
+def _trace_once(
+    function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], names: Sequence[str]
+) -> TracedFunction:
+    leaves, in_tree = flatten((list(args), named))
+    recorder = Trace(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
+    labels = _labels(in_tree, names)
+    tracers, requested = [], []
+    for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
+        tracers.append(_parameter(recorder, index, leaf, label))
+        if getattr(leaf, "sharding", None) is not None:
+            requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
+    positional, keywords = unflatten(in_tree, iter(tracers))
+    with translate_errors():
+        result = function(*positional, **keywords)
+    outputs, out_tree = flatten(result)
+    values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
+    if not values:
+        raise InputError(
+            f"{recorder.name} returns no array",
+            fix="return the results: changes of arguments in place stay inside the program",
+        )
+    root = recorder.emit("tuple", values)
+    recorder.open = False
+    entry = recorder.build(root)
+    kept = {*entry}
+    requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
+    module = make_module(
+        recorder.name,
+        entry,
+        arg_names=tuple(labels),
+        result_names=tuple(out_tree.names("result")),
+    )
+    return TracedFunction(module, in_tree, out_tree, tuple(requested))
+
+
+def constrain(x: Tracer, spec: Any) -> Tracer:
+    """``x`` through a sharding constraint, whose sharding is filled in when the mesh is known."""
+    recorder = x.recorder
+    with recorder.call("shard"):
+        made = emit("custom-call", x, shape=x.aval.plain, custom_call_target="Sharding")
+        recorder.constraints.append((made.instruction, spec, str(recorder.place())))
+    return made
+
+
+def _labels(tree: Tree, names: Sequence[str]) -> list[str]:
+    """Names of all leaves: ``x``, ``state['w']``."""
+    positional, keywords = tree.children
+    known = [*names, *(f"arg{k}" for k in range(len(names), len(positional.children)))]
+    labels: list[str] = []
+    for name, child in zip(known, positional.children, strict=False):
+        labels += child.names(name)
+    for name, child in zip(keywords.keys, keywords.children, strict=True):
+        labels += child.names(name)
+    return labels
+
+
+def _parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer:
+    weak = next((t for t in (int, float, complex) if type(leaf) is t), None)
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        leaf = np.asarray(leaf)
+    dims, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if dims is None or dtype is None:
+        raise InputError(
+            f"a {type(leaf).__name__} says no shape and element type",
+            where=f"argument {label}",
+            fix='pass an array or shardc.ShapeDtype((8, 16), "float32"); bind other arguments with functools.partial',
+        )
+    shape: Shape = array_shape(hlo_dtype(dtype, recorder), *(int(n) for n in dims))
+    return Tracer(recorder, recorder.parameter(index, shape, label), weak)
+
+
+def _result(recorder: Trace, leaf: Any, label: str) -> Instruction:
+    if isinstance(leaf, Tracer) and leaf.recorder is not recorder:
+        raise InputError(f"{label} comes from another traced function", fix="pass it in as an argument")
+    if isinstance(leaf, Masked):
+        leaf.refuse()
+    if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
+        raise InputError(
+            f"the function returns a {type(leaf).__name__}",
+            where=label,
+            fix="return arrays, in dicts, lists and tuples",
+        )
+    return lift(recorder, leaf).instruction
