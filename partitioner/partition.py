@@ -24,6 +24,7 @@ from shardc.partitioner.optimise.loops.delay_reductions import DelayReductions
 from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.loops.sink_reductions import SinkReductions
+from shardc.partitioner.optimise.merge_permutes import MergePermutes
 from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.scatter_reductions import ScatterReductions
@@ -212,6 +213,7 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),
+        MergePermutes(),
         Tidy(),
         PrefetchGathers(options.pipelined_loops, machine),
         DelayReductions(options.pipelined_loops, machine),

@@ -12,7 +12,7 @@ from shardc.hlo.ir.types import tuple_shape
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
 
-__all__ = ["CombineCollectives"]
+__all__ = ["CombineCollectives", "joined_origin"]
 
 _REDUCING = ("all-reduce", "reduce-scatter")
 
@@ -180,7 +180,7 @@ def _emit(
         shape=tuple_shape(*(m.shape for m in members)),
         operands=tuple(new[m.operands[0]] for m in members),
         sharding=None,
-        origin=_origin(members),
+        origin=joined_origin(members),
     )
     order.append(whole)
     for index, m in enumerate(members):
@@ -199,7 +199,7 @@ def _emit(
         order.append(part)
 
 
-def _origin(members: list[Instruction]) -> Origin:
+def joined_origin(members: Sequence[Instruction]) -> Origin:
     """The reasons of all members, each once."""
     origins = [m.origin for m in members if m.origin is not None]
     reasons = list(dict.fromkeys(o.reason for o in origins))

@@ -55,6 +55,7 @@ from shardc.partitioner.optimise.loops.hoist_arithmetic import HoistArithmetic
 from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.loops.sink_reductions import SinkReductions
+from shardc.partitioner.optimise.merge_permutes import MergePermutes
 from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.move_scales import MoveScales
 from shardc.partitioner.optimise.reassociate import Reassociate
@@ -134,6 +135,7 @@ _LISTED: tuple[Pass, ...] = (
     Reassociate(),
     SinkReductions(),
     DeduplicateCollectives(),
+    MergePermutes(),
     Tidy(),
     MoveScales(),
     ScatterOnto(),
