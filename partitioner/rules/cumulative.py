@@ -1,8 +1,9 @@
 """Windows over everything before (or after) an element: cumulative sums, products, maxima along split dimensions.
 
-Each shard accumulates its own elements; the shards' totals, one number per line, are gathered, and every device
-combines those of the shards before its own into what it has. Any combination of scalars will do, of several arrays at
-once too; where it is not one known operation, the initial value is its identity, as HLO wants it.
+The shards' totals, one number per line, are gathered, and every device combines those of the shards before its own
+with what it accumulates: a single line starts from them, several lines get them behind. Any combination of scalars will
+do, of several arrays at once too; where it is not one known operation, the initial value is its identity, as HLO wants
+it.
 """
 
 from __future__ import annotations
@@ -100,12 +101,15 @@ def _emit(site: LocalSite) -> list[Instruction]:
     n = arrays[0].shape.dims[along]
     edge = WindowDim(n, pad_high=n - 1) if backwards else WindowDim(n, pad_low=n - 1)
     window = Window(tuple(edge if d == along else w for d, w in enumerate(site.op.attrs["window"].dims)))
-    own = site.emit([*arrays, *site.operands[count:]], window=window)
-    atoms = site.operand_atoms(0, along)
+    atoms, initials = site.operand_atoms(0, along), site.operands[count:]
     if not atoms:
-        return own
+        return site.emit([*arrays, *initials], window=window)
     totals = em.reduce(body, arrays, identities, along)
     before = _of_shards_before(em, body, totals, (identities, atoms, backwards))
+    if before[0].shape.size == 1 and (_known(body) or not backwards):
+        before = [em.reshape(b, ()) for b in before]
+        return site.emit([*arrays, *_on_arrays(em, body, [*initials, *before])], window=window)
+    own = site.emit([*arrays, *initials], window=window)
     kept = tuple(d for d in range(own[0].shape.rank) if d != along)
     spread = [em.add("broadcast", x.shape.plain, b, dimensions=kept) for x, b in zip(own, before, strict=True)]
     return _on_arrays(em, body, [*own, *spread] if backwards else [*spread, *own])

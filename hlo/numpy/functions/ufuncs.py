@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.ir.build import binary_computation
+from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.numpy.functions.elementwise import UFUNCS, select
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
@@ -25,7 +28,6 @@ from shardc.hlo.numpy.values import (
     normal_axis,
     refuse,
     reshape,
-    take_slice,
 )
 
 __all__ = ["IDENTITIES", "accumulate", "call_ufunc", "reduce", "store", "ufunc_method"]
@@ -240,15 +242,18 @@ def _fold(name: str, x: Tracer, axes: tuple[int, ...], initial: Any, where: Any)
 
 def fold(opcode: str, x: Tracer, axes: tuple[int, ...], start: Any) -> Tracer:
     """HLO's reduce with one operation; on bool, add and maximum are or, multiply and minimum are and."""
-    from shardc.hlo.ir.build import binary_computation
-
-    if x.aval.dtype.kind == "pred":
-        opcode = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(opcode, opcode)
     if not axes:
         return x
-    body = binary_computation(opcode, x.aval.dtype, x.recorder.unique_name(f"{opcode}_{x.aval.dtype}"))
-    initial = constant(x, start, x.dtype)
+    initial, body = _reducer(opcode, x, start)
     return emit("reduce", x, initial, dimensions=tuple(sorted(axes)), to_apply=body)
+
+
+def _reducer(opcode: str, x: Tracer, start: Any) -> tuple[Tracer, Computation]:
+    """What a fold of ``x`` starts from, and what it combines by."""
+    if x.aval.dtype.kind == "pred":
+        opcode = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(opcode, opcode)
+    body = binary_computation(opcode, x.aval.dtype, x.recorder.unique_name(f"{opcode}_{x.aval.dtype}"))
+    return constant(x, start, x.dtype), body
 
 
 def _extreme_start(name: str, x: Tracer) -> Any:
@@ -278,24 +283,41 @@ def _without_nan(name: str, x: Tracer, axes: tuple[int, ...]) -> Tracer:
 
 
 def accumulate(recorder: Trace, ufunc: Any, x: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Tracer:
-    """``ufunc.accumulate`` of an associative ufunc in log2(n) steps: each adds what lies 1, 2, 4 ... places before."""
+    """``ufunc.accumulate`` of an associative ufunc: windows of everything up to each element, which run as one pass."""
     x = array(recorder, x)
-    if ufunc.__name__ not in IDENTITIES:
-        refuse(recorder, f"np.{ufunc.__name__}.accumulate is not supported in a traced function", _NO_UFUNC)
+    name = ufunc.__name__
+    if name not in IDENTITIES:
+        refuse(recorder, f"np.{name}.accumulate is not supported in a traced function", _NO_UFUNC)
     d = normal_axis(axis, x.ndim)
     wanted = _reduced_type(ufunc, x, dtype)
     x = convert(x, wanted)
-    wide = x.aval.dtype.is_float and wanted.itemsize < 4 and ufunc.__name__ in ("add", "multiply")
-    made, n, step = convert(x, np.float32) if wide else x, x.shape[d], 1
-    while step < n:
-        joined: Tracer = ufunc(take_slice(made, d, 0, n - step), take_slice(made, d, step, n))
-        made = emit("concatenate", take_slice(made, d, 0, step), joined, dimensions=(d,))
-        step *= 2
+    wide = np.float32 if wanted.itemsize < 4 and x.aval.dtype.is_float and name in ("add", "multiply") else wanted
+    opcode, identity = IDENTITIES[name]
+    start = _extreme_start(name, x) if identity is None else identity
+    made = convert(x, wide)
+    if name in ("fmax", "fmin") and x.aval.dtype.is_float:
+        missing = emit("compare", x, x, direction="NE")
+        most = _accumulated(opcode, select(missing, full(x, x.shape, start, x.dtype), x), d, start)
+        nothing = _accumulated("and", missing, d, True)
+        made = select(nothing, x, most)
+    else:
+        made = _accumulated(opcode, made, d, start)
     made = convert(made, wanted)
     target = out[0] if isinstance(out, tuple) else out
-    if target is not None:
-        return store(made, target)
-    return Tracer(recorder, made.instruction) if made is x else made
+    return made if target is None else store(made, target)
+
+
+def _accumulated(opcode: str, x: Tracer, d: int, start: Any) -> Tracer:
+    """HLO's reduce-window over everything up to each element of dimension ``d``."""
+    n = x.shape[d]
+    if n < 2 or not x.size:
+        return Tracer(x.recorder, x.instruction)
+    if opcode == "add" and x.aval.dtype.is_float:
+        start = -0.0
+    edge = WindowDim(n, pad_low=n - 1)
+    window = Window(tuple(edge if k == d else WindowDim(1) for k in range(x.ndim)))
+    initial, body = _reducer(opcode, x, start)
+    return emit("reduce-window", x, initial, window=window, to_apply=body)
 
 
 def outer(recorder: Trace, ufunc: Any, a: Any, b: Any, **options: Any) -> Any:

@@ -72,6 +72,10 @@ UFUNCS: list[Row] = [
     ("bitwise_xor.reduce", lambda x: np.bitwise_xor.reduce(x, axis=1), "I:3,4"),
     ("add.accumulate", lambda x: np.add.accumulate(x, axis=1), "R:3,7"),
     ("maximum.accumulate", np.maximum.accumulate, "R:7,3"),
+    ("fmin.accumulate", lambda x: np.fmin.accumulate(np.where(x > 1, np.nan, x), axis=1), "F:3,9"),
+    ("bitwise_xor.accumulate", np.bitwise_xor.accumulate, "I:9"),
+    ("logical_and.accumulate", np.logical_and.accumulate, "I:9"),
+    ("accumulate of nothing", lambda x: (np.cumsum(x[:0]), np.cumprod(x[:1])), "R:3"),
     ("subtract.outer", np.subtract.outer, "f4:3 f4:2,2"),
 ]
 

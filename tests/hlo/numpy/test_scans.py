@@ -1,0 +1,44 @@
+"""Running totals and counts as NumPy programs write them: NumPy's answer, and what devices send for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+from shardc import Mesh, P
+from tests.hlo.numpy.trace_support import compile_and_run, traced
+
+N = 1 << 10
+
+
+def over_devices(function: Callable[..., Any], args: list[Any], devices: int) -> tuple[list[Any], dict[str, Any]]:
+    """Results with every argument split by rows, and the report."""
+    program = shardc.trace(function, *args, mesh=Mesh({"x": devices}))
+    program = program.annotate({p.name: P("x") for p in program.module.parameters})
+    partitioned = program.partition()
+    made = partitioned.compile("cpu")(*args)
+    results = made if isinstance(made, (list, tuple)) else [made]
+    return [np.asarray(r) for r in results], partitioned.report()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_running_totals_have_the_bits_of_numpy(dtype: str) -> None:
+    x = np.random.default_rng(3).standard_normal((5, 211)).astype(dtype)
+    x[0, 0] = -0.0
+    for function in (np.cumsum, np.cumprod, np.maximum.accumulate):
+        for axis in (0, 1):
+            (got,) = compile_and_run(traced(lambda x, f=function, a=axis: f(x, axis=a), [x]), [x])
+            np.testing.assert_array_equal(got.view(np.uint8), function(x, axis=axis).view(np.uint8))
+
+
+@pytest.mark.parametrize("function", [np.cumsum, np.cumprod, np.minimum.accumulate])
+def test_devices_send_a_total_each(function: Callable[..., Any]) -> None:
+    x = 1 + np.random.default_rng(4).standard_normal(N) / N
+    (got,), report = over_devices(function, [x], 4)
+    np.testing.assert_allclose(got, function(x), rtol=1e-13)
+    assert report["wire_bytes"] == 3 * x.itemsize
+    assert report["peak_bytes"] <= 2 * x.nbytes // 4 + 1024
