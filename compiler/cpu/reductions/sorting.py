@@ -1,4 +1,5 @@
-"""Sort: a stable bottom-up merge sort of each row, with the comparator inlined; all operands move together."""
+"""Sort: by keys where rows are long and the comparator compares numbers (`key_sorting`); else a stable bottom-up merge
+sort of each row, with the comparator inlined; all operands move together."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
+from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.sort_keys import sort_keys
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I64, PTR, constant, intrinsic
 
@@ -111,6 +114,10 @@ def emit_sort(kernel: CpuKernel) -> None:
         kernel.emitter({}).finish()
         return
     rows = Rows(dims, kernel.instruction.attrs["dimensions"][0]) if dims else Rows((1,), 0)
+    keys = sort_keys(kernel.instruction.attrs["to_apply"])
+    if keys is not None and takes_keys(rows):
+        emit_key_sort(kernel, keys, rows)
+        return
     count, total = _COST * rows.length * rows.length.bit_length(), rows.outer * rows.stride
     in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))
 

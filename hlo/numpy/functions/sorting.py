@@ -30,18 +30,23 @@ from shardc.hlo.numpy.values import (
 __all__ = ["FUNCTIONS"]
 
 
-def _less(b: Builder, x: Instruction, y: Instruction) -> Instruction:
-    """NumPy's order: NaN after all numbers, complex numbers by real, then imaginary part."""
-    dtype = x.shape.dtype
-    if dtype.is_complex:
-        real, imag = [(b.add(part, x), b.add(part, y)) for part in ("real", "imag")]
-        first, second = _less(b, *real), _less(b, *imag)
-        return b.add("or", first, b.add("and", b.add("not", _less(b, *real[::-1])), second))
-    less = b.add("compare", x, y, direction="LT")
-    if not dtype.is_float:
-        return less
-    nan_last = b.add("and", b.add("compare", x, x, direction="EQ"), b.add("compare", y, y, direction="NE"))
-    return b.add("or", less, nan_last)
+def _compare(b: Builder, x: Instruction, y: Instruction, direction: str) -> Instruction:
+    """By NumPy's order: NaN after all numbers, equal to each other, and so are zeros; as `jax.lax.sort` has it."""
+    how = {"type": "TOTALORDER"} if x.shape.dtype.is_float else {}
+    return b.add("compare", _canonical(b, x), _canonical(b, y), direction=direction, **how)
+
+
+def _canonical(b: Builder, x: Instruction) -> Instruction:
+    if not x.shape.dtype.is_float:
+        return x
+    zero, nan = b.constant(0.0, x.shape.dtype), b.constant(np.nan, x.shape.dtype)
+    one_zero = b.add("select", b.add("compare", x, zero, direction="EQ"), zero, x)
+    return b.add("select", b.add("compare", x, x, direction="NE"), nan, one_zero)
+
+
+def _numbers(b: Builder, x: Instruction) -> list[Instruction]:
+    """What an element is ordered by: complex numbers by real, then imaginary part."""
+    return [b.add("real", x), b.add("imag", x)] if x.shape.dtype.is_complex else [x]
 
 
 def _sort_by_keys(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Tracer]:
@@ -52,9 +57,10 @@ def _sort_by_keys(keys: list[Tracer], d: int, extra: list[Tracer]) -> list[Trace
     for k, o in enumerate(operands):
         scalar = array_shape(o.aval.dtype)
         pairs.append((b.parameter(scalar, f"a{k}"), b.parameter(scalar, f"b{k}")))
-    made = _less(b, *pairs[len(keys) - 1])
-    for x, y in reversed(pairs[: len(keys) - 1]):
-        made = b.add("or", _less(b, x, y), b.add("and", b.add("not", _less(b, y, x)), made))
+    numbers = [pair for x, y in pairs[: len(keys)] for pair in zip(_numbers(b, x), _numbers(b, y), strict=True)]
+    made = _compare(b, *numbers[-1], "LT")
+    for x, y in reversed(numbers[:-1]):
+        made = b.add("or", _compare(b, x, y, "LT"), b.add("and", _compare(b, x, y, "EQ"), made))
     whole = emit("sort", *operands, dimensions=(d,), is_stable=True, to_apply=b.build(made))
     if len(operands) == 1:
         return [whole]

@@ -1,0 +1,236 @@
+"""Sorts by keys: a radix sort by bytes, or a merge where the row is a few sorted runs; stable.
+
+What is moved is an *item* per element: its key as an unsigned integer and, where more than the key comes out, its place
+behind it (``key << 32 | place``), or in an array of its own beside keys of 64 bits. Several keys are sorted one after
+the other, the last one first. The operands are gathered by place in the end.
+
+Of one operand only the keys are sorted, and elements are made of keys again. Zeros of both signs have one key, and so
+have NaNs: where there are such, they are put into their places as they come in the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from llvmlite import ir
+
+from shardc.compiler.cpu.body import CpuKernel
+from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, in_pieces, phase
+from shardc.compiler.cpu.reductions.merging import emit_merges
+from shardc.compiler.cpu.reductions.radix import COUNTERS, Items, emit_radix_passes
+from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.elements import memory
+from shardc.compiler.elements.control_flow import for_range
+from shardc.compiler.elements.key_bits import at_key, key_of, value_of
+from shardc.compiler.elements.sorting import Rows
+from shardc.hlo.ir.sort_keys import SortKey
+from shardc.native.math.vector import I1, I64, PTR, constant
+
+__all__ = ["emit_key_sort", "takes_keys"]
+
+#: Shorter rows are merged: a pass by bytes looks at 256 counters however few the elements are.
+_SHORTEST, _LONGEST = 48, 1 << 32
+#: Rows from which on each is sorted by one thread; elements that are worth a chunk of their own.
+_MANY_ROWS, _CHUNK = 16, 1 << 15
+#: Simple operations that the sort of an element takes by the byte of its key, roughly.
+_PASS_COST = 16
+_PLACE_BITS = 32
+
+
+def takes_keys(rows: Rows) -> bool:
+    """Are rows of such a length that a sort by keys is worth it?"""
+    return _SHORTEST <= rows.length < _LONGEST
+
+
+def _items(key: SortKey, alone: bool) -> Items:
+    bits = 8 * key.dtype.nbytes
+    if alone:
+        return Items(max(bits, 32), 0, bits, beside=False)
+    return Items(64, 0, bits, beside=True) if bits == 64 else Items(64, _PLACE_BITS, bits, beside=False)
+
+
+def emit_key_sort(kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows) -> None:
+    """Sort rows along one dimension: many of them on a thread each, a few by all threads together."""
+    total = rows.outer * rows.stride
+    flops = _PASS_COST * sum(k.dtype.nbytes for k in keys) * rows.length
+    if total >= _MANY_ROWS:
+        in_pieces(kernel, total, flops * total, lambda k, span: _KeySort(k, keys, rows, 1).emit(span))
+        return
+    most = max(1, min(64, rows.length // _CHUNK))
+    _KeySort(kernel, keys, rows, chunks(flops=flops, most=most, tuning=kernel.tuning)).emit(None)
+
+
+class _KeySort:
+    """The function that sorts some rows, each in ``pieces``."""
+
+    def __init__(self, kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows, pieces: int) -> None:
+        self.kernel, self.keys, self.rows, self.pieces = kernel, tuple(keys), rows, pieces
+        self.dtypes = [o.shape.dtype for o in kernel.instruction.operands]
+        self.alone = len(self.dtypes) == 1 and len(self.keys) == 1
+        self.items = [_items(k, self.alone) for k in self.keys]
+
+    def emit(self, span: ChunkSpan | None) -> None:
+        kernel, rows = self.kernel, self.rows
+        self.e = e = kernel.emitter({})
+        b = e.entry.builder
+        self.numbers = e.slot(ir.ArrayType(I64, 4))
+        self.numbers.type = PTR
+        wide = max(w.bits for w in self.items) // 8
+        beside = any(w.beside for w in self.items)
+        scratch = [allocate(e, rows.length * wide) for _ in range(2)]
+        scratch += [allocate(e, rows.length * 4 if beside else 64) for _ in range(2)]
+        counters = allocate(e, self.pieces * COUNTERS * 8)
+        self.current = [e.slot(PTR) for _ in range(4)]
+        total = rows.outer * rows.stride
+        first, past = (0, total) if span is None else span.steps(b, total)
+        with for_range(b, first, past) as row:
+            stride = constant(I64, rows.stride)
+            base = rows.base(b, b.udiv(row, stride), b.urem(row, stride))
+            for slot, place in zip(self.current, scratch, strict=True):
+                b.store(place, slot)
+            self._number(b, 0, base)
+            for n in reversed(range(len(self.keys))):
+                self._sort_by(n, counters)
+            self._write_values() if self.alone else self._gather()
+        release(e, [*scratch, counters])
+        e.finish()
+
+    # -- what phases are given -----------------------------------------------------------------------------------------
+
+    def _number(self, b: ir.IRBuilder, n: int, value: ir.Value) -> None:
+        b.store(value, b.gep(self.numbers, [constant(I64, n)], source_etype=I64))
+
+    def _places(self) -> list[ir.Value]:
+        b = self.e.entry.builder
+        return [b.load(slot, typ=PTR) for slot in self.current]
+
+    def _over_elements(self, fill: Callable[[CpuEmitter, PhaseKernel, ir.Value], None]) -> None:
+        """``fill`` an element, given its number in the row, in a phase; base and places are shared."""
+        length = self.rows.length
+
+        def some(part: PhaseKernel) -> None:
+            e = part.emitter({})
+            b = e.entry.builder
+            low, high = ChunkSpan(self.pieces, part.begin, part.end).steps(b, length)
+            with for_range(b, low, high) as k:
+                fill(e, part, k)
+            e.finish()
+
+        phase(self.kernel, self.e, self.pieces, some, [self.numbers, *self._places()])
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    def _sort_by(self, n: int, counters: ir.Value) -> None:
+        """Put items of key ``n`` where items are, and sort them; elements are in the order of the keys behind it."""
+        key, items, rows = self.keys[n], self.items[n], self.rows
+        last = n == len(self.keys) - 1
+        before = self.items[n + 1] if not last else items
+        b = self.e.entry.builder
+        self._number(b, 1, constant(I64, 0))
+
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+            b = e.entry.builder
+            numbers, source, _, places, _ = part.shared
+            base = b.load(numbers, typ=I64)
+            place = k if last else _place(b, before, source, places, k)
+            value = at_key(b, part.operands[key.operand], rows.at(b, base, place), key.dtype)
+            bits, changed = key_of(b, value, key)
+            if self.alone and not key.is_exact:
+                with b.if_then(changed, likely=False):
+                    b.store(constant(I64, 1), b.gep(numbers, [constant(I64, 1)], source_etype=I64))
+            bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
+            if items.shift:
+                bits = b.or_(b.shl(bits, constant(items.kind, items.shift)), place)
+            # Each item is written where the one that it is made of was read.
+            items.store(b, bits, source, k)
+            if items.beside and (last or not before.beside):
+                at = b.gep(places, [k], source_etype=ir.IntType(_PLACE_BITS))
+                b.store(b.trunc(place, ir.IntType(_PLACE_BITS)), at, align=4)
+
+        self._over_elements(fill)
+        done = emit_merges(self.kernel, self.e, items, rows.length, self.pieces, self.current)
+        with b.if_then(b.not_(done)):
+            emit_radix_passes(self.kernel, self.e, items, rows.length, self.pieces, self.current, counters)
+
+    def _write_values(self) -> None:
+        key, items, rows = self.keys[0], self.items[0], self.rows
+
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+            b = e.entry.builder
+            numbers, source, *_ = part.shared
+            value = value_of(b, items.load(b, source, k), key)
+            to = rows.at(b, b.load(numbers, typ=I64), k)
+            b.store(value, b.gep(part.results[0], [to], source_etype=value.type), align=key.dtype.nbytes)
+
+        self._over_elements(fill)
+        if not key.is_exact:
+            b = self.e.entry.builder
+            changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
+            with b.if_then(b.icmp_unsigned("!=", changed, constant(I64, 0)), likely=False):
+                self._put_equals(key, items)
+
+    def _put_equals(self, key: SortKey, items: Items) -> None:
+        """Zeros, and NaNs, in the order of the operand."""
+        b, rows = self.e.entry.builder, self.rows
+        source = self._places()[0]
+        base = b.load(self.numbers, typ=I64)
+        kind = ir.IntType(8 * key.dtype.nbytes)
+        groups = []
+        for zero in (True, False):
+            if key.zeros_equal if zero else key.nans_equal:
+                like = constant(kind, 0 if zero else (1 << (kind.width - 1)) - 1)
+                bits, _ = key_of(b, like, key)
+                bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
+                slot = self.e.slot(I64)
+                b.store(_lower_bound(self.e, source, items, rows.length, bits), slot)
+                groups.append((bits, slot))
+        with for_range(b, 0, rows.length) as k:
+            value = at_key(b, self.kernel.operands[0], rows.at(b, base, k), key.dtype)
+            bits, _ = key_of(b, value, key)
+            bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
+            for equal, slot in groups:
+                with b.if_then(b.icmp_unsigned("==", bits, equal), likely=False):
+                    at = b.load(slot, typ=I64)
+                    to = b.gep(self.kernel.results[0], [rows.at(b, base, at)], source_etype=kind)
+                    b.store(value, to, align=key.dtype.nbytes)
+                    b.store(b.add(at, constant(I64, 1)), slot)
+
+    def _gather(self) -> None:
+        """All operands by place."""
+        items, rows, dtypes = self.items[0], self.rows, self.dtypes
+
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+            b = e.entry.builder
+            numbers, source, _, places, _ = part.shared
+            base = b.load(numbers, typ=I64)
+            at, to = rows.at(b, base, _place(b, items, source, places, k)), rows.at(b, base, k)
+            for operand, result, dtype in zip(part.operands, part.results, dtypes, strict=True):
+                memory.store(b, memory.load(b, operand, at, dtype, 1), result, to, dtype, None)
+
+        self._over_elements(fill)
+
+
+def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k: ir.Value) -> ir.Value:
+    """The place of item ``k``, as an i64."""
+    narrow = ir.IntType(_PLACE_BITS)
+    if items.beside:
+        return b.zext(b.load(b.gep(places, [k], source_etype=narrow), typ=narrow, align=4), I64)
+    return b.and_(items.load(b, source, k), constant(I64, (1 << _PLACE_BITS) - 1))
+
+
+def _lower_bound(e: CpuEmitter, source: ir.Value, items: Items, length: int, wanted: ir.Value) -> ir.Value:
+    """How many of the sorted items are less."""
+    b = e.entry.builder
+    low, high = e.slot(I64), e.slot(I64)
+    b.store(constant(I64, 0), low)
+    b.store(constant(I64, length), high)
+    with for_range(b, 0, length.bit_length()):
+        first, past = b.load(low, typ=I64), b.load(high, typ=I64)
+        middle = b.lshr(b.add(first, past), constant(I64, 1))
+        inside = b.icmp_signed("<", first, past)
+        safe = b.select(inside, middle, constant(I64, 0))
+        less = b.and_(inside, b.icmp_unsigned("<", items.load(b, source, safe), wanted))
+        b.store(b.select(less, b.add(middle, constant(I64, 1)), first), low)
+        b.store(b.select(b.or_(less, b.xor(inside, constant(I1, 1))), past, middle), high)
+    return b.load(low, typ=I64)

@@ -1,0 +1,146 @@
+"""Sorts by keys against NumPy's and the evaluator: every type of key, several keys, runs, special floats, threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.sort_keys import KEY_TYPES, sort_keys
+from shardc.hlo.ir.types import DTYPES, array_shape
+from tests.compiler.kernel_runner import Array, check, compile_and_run, expected, instruction
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def canonical(b: Builder, x: Instruction) -> Instruction:
+    """As `jax.lax.sort` has it."""
+    if not x.shape.dtype.is_float:
+        return x
+    zero, nan = b.constant(0.0, x.shape.dtype), b.constant(np.nan, x.shape.dtype)
+    found = b.add("select", b.add("compare", x, zero, direction="EQ"), zero, x)
+    return b.add("select", b.add("compare", x, x, direction="NE"), nan, found)
+
+
+def before(*dtypes: str, keys: tuple[int, ...] = (0,), direction: str = "LT", equal: bool = True) -> Computation:
+    b = Builder("before")
+    parameters = [b.parameter(array_shape(t)) for t in dtypes for _ in range(2)]
+    result: Instruction | None = None
+    for key in reversed(keys):
+        x, y = (canonical(b, p) if equal else p for p in parameters[2 * key : 2 * key + 2])
+        how = {"type": "TOTALORDER"} if x.shape.dtype.is_float else {}
+        less = b.add("compare", x, y, direction=direction, **how)
+        if result is not None:
+            same = b.add("compare", x, y, direction="EQ", **how)
+            less = b.add("or", less, b.add("and", same, result))
+        result = less
+    assert result is not None
+    return b.build(result)
+
+
+def elements(dtype: str, count: int, rng: np.random.Generator) -> Array:
+    """All bits, and among them many that are special."""
+    t = DTYPES[dtype]
+    if t.kind == "pred":
+        return rng.integers(0, 2, count).astype(np.bool_)
+    raw = rng.integers(0, 256, count * t.nbytes).astype(np.uint8)
+    found = np.frombuffer(raw.tobytes(), t.numpy).copy()
+    if t.is_float:
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.0, -1.0]).astype(t.numpy)
+        found = np.where(rng.random(count) < 0.5, special[rng.integers(0, 8, count)], found)
+    return found
+
+
+def bits(x: Array) -> Array:
+    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind != "c" else x
+
+
+def same_bits(i: Instruction, given: list[Array]) -> None:
+    for got, wanted in zip(compile_and_run(i, given), expected(i, given), strict=True):
+        np.testing.assert_array_equal(bits(got), bits(np.asarray(wanted)))
+
+
+@pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
+def test_one_array(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for direction in ("LT", "GT"):
+        for equal in (True, False):
+            comparator = before(dtype, direction=direction, equal=equal)
+            assert sort_keys(comparator) is not None
+            i = instruction("sort", array_shape(dtype, 500), dimensions=(0,), is_stable=True, to_apply=comparator)
+            same_bits(i, [elements(dtype, 500, rng)])
+
+
+@pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
+def test_with_others_behind(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [array_shape(dtype, 3, 400), array_shape("c64", 3, 400), array_shape("s32", 3, 400)]
+    i = instruction("sort", *shapes, dimensions=(1,), is_stable=True, to_apply=before(dtype, "c64", "s32"))
+    given = [elements(dtype, 1200, rng), rng.standard_normal(1200).astype(np.complex64), np.arange(1200, dtype="i4")]
+    same_bits(i, [x.reshape(3, 400) for x in given])
+
+
+@pytest.mark.parametrize("dtypes", [("s8", "f64"), ("f64", "s8"), ("u8", "f32", "s64"), ("f64", "f64", "pred")])
+def test_several_keys(dtypes: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(2)
+    every = tuple(range(len(dtypes)))
+    for keys in (every, every[::-1], every[:2]):
+        shapes = [array_shape(t, 700) for t in dtypes]
+        i = instruction("sort", *shapes, dimensions=(0,), is_stable=True, to_apply=before(*dtypes, keys=keys))
+        given = [elements(t, 700, rng) for t in dtypes]
+        given[0] = given[0][rng.integers(0, 5, 700)]
+        same_bits(i, given)
+
+
+@pytest.mark.parametrize("dtype", ["s32", "f64"])
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 16, 17, 40])
+def test_runs(dtype: str, count: int) -> None:
+    """Few are merged, of any lengths, also on several threads."""
+    rng = np.random.default_rng(count)
+    for length in (200, 200_001):
+        x = (rng.standard_normal(length) * 50).round().astype(DTYPES[dtype].numpy)
+        cuts = np.sort(rng.integers(0, length, count - 1))
+        given = np.concatenate([np.sort(part) for part in np.split(x, cuts)])
+        places = np.arange(length, dtype=np.int32)
+        one = instruction("sort", array_shape(dtype, length), dimensions=(0,), to_apply=before(dtype))
+        np.testing.assert_array_equal(compile_and_run(one, [given])[0], np.sort(given))
+        shapes = (array_shape(dtype, length), array_shape("s32", length))
+        two = instruction("sort", *shapes, dimensions=(0,), is_stable=True, to_apply=before(dtype, "s32"))
+        order = np.argsort(given, kind="stable")
+        got = compile_and_run(two, [given, places])
+        np.testing.assert_array_equal(got[1], order)
+        np.testing.assert_array_equal(got[0], given[order])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s64"])
+def test_on_several_threads(dtype: str) -> None:
+    """Long rows, few different elements, and all alike."""
+    rng = np.random.default_rng(3)
+    for values in (1, 7, 1 << 40):
+        x = rng.integers(-values // 2, values // 2 + 1, (2, 150_000)).astype(DTYPES[dtype].numpy)
+        shapes = (array_shape(dtype, *x.shape), array_shape("s32", *x.shape))
+        i = instruction("sort", *shapes, dimensions=(1,), is_stable=True, to_apply=before(dtype, "s32", direction="GT"))
+        places = np.broadcast_to(np.arange(150_000, dtype=np.int32), x.shape)
+        got = compile_and_run(i, [x, np.ascontiguousarray(places)])
+        order = np.argsort(-x, axis=1, kind="stable")
+        np.testing.assert_array_equal(got[1], order)
+        np.testing.assert_array_equal(got[0], np.take_along_axis(x, order, 1))
+
+
+def test_columns() -> None:
+    rng = np.random.default_rng(4)
+    for dims in ((300, 3), (100, 40)):
+        x = elements("f32", dims[0] * dims[1], rng).reshape(dims)
+        i = instruction("sort", array_shape("f32", *dims), dimensions=(0,), is_stable=True, to_apply=before("f32"))
+        same_bits(i, [x])
+
+
+def test_what_is_no_order_of_numbers_is_merged() -> None:
+    b = Builder("by_remainder")
+    x, y = b.parameter(array_shape("s32")), b.parameter(array_shape("s32"))
+    seven = b.constant(7, "s32")
+    less = b.build(b.add("compare", b.add("remainder", x, seven), b.add("remainder", y, seven), direction="LT"))
+    assert sort_keys(less) is None
+    i = instruction("sort", array_shape("s32", 300), dimensions=(0,), is_stable=True, to_apply=less)
+    check(i, [np.random.default_rng(5).integers(0, 1000, 300).astype(np.int32)])
