@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from shardc.hlo.errors import ShardcError as ShardcError
     from shardc.hlo.ir.custom_calls import CustomCall as CustomCall
     from shardc.hlo.ir.mesh import Mesh as Mesh
+    from shardc.hlo.numpy.loops import cond as cond
+    from shardc.hlo.numpy.loops import fori_loop as fori_loop
+    from shardc.hlo.numpy.loops import scan as scan
+    from shardc.hlo.numpy.loops import while_loop as while_loop
     from shardc.hlo.numpy.trace import ShapeDtype as ShapeDtype
     from shardc.launcher.arrays.array import Array as Array
     from shardc.launcher.arrays.gather import gather as gather
@@ -64,8 +68,10 @@ _MODULES = {
     "array_from_callback": "launcher.arrays.make_arrays",
     "array_from_process_local_data": "launcher.arrays.make_arrays",
     "array_from_shards": "launcher.arrays.make_arrays",
+    "cond": "hlo.numpy.loops",
     "connect": "service.client.client",
     "device_put": "launcher.arrays.make_arrays",
+    "fori_loop": "hlo.numpy.loops",
     "from_jax": "stages.programs",
     "gather": "launcher.arrays.gather",
     "jit": "stages.jit",
@@ -78,11 +84,13 @@ _MODULES = {
     "process_count": "launcher.jobs.job",
     "process_index": "launcher.jobs.job",
     "reshard": "launcher.arrays.reshard",
+    "scan": "hlo.numpy.loops",
     "shard": "frontends.numpy_functions",
     "save": "stages.save",
     "sweep": "analysis.sweep.run",
     "save_checkpoint": "launcher.checkpoint.save",
     "trace": "stages.programs",
+    "while_loop": "hlo.numpy.loops",
 }
 
 __all__ = list(_MODULES)

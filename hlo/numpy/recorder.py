@@ -1,4 +1,4 @@
-"""`Trace` records instructions with the user's source line, constants, and sharding constraints."""
+"""`Trace` records instructions with the user's source line, constants, and sharding constraints, in nested scopes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Protocols", "Trace", "is_users", "user_line"]
+__all__ = ["Protocols", "Scope", "Trace", "is_users", "user_line"]
 
 #: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
@@ -35,17 +35,51 @@ class Protocols:
     ufunc: Callable[[Trace, Any, str, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
+@dataclass(eq=False, slots=True)
+class Scope:
+    """The instructions of a function, or of the body of a loop or branch inside of ``outer``.
+
+    ``captured`` are values of the scope around it by the parameters that stand for them here.
+    """
+
+    outer: Scope | None = None
+    instructions: list[Instruction] = field(default_factory=list)
+    constants: dict[Literal, Instruction] = field(default_factory=dict)
+    captured: dict[Instruction, Instruction] = field(default_factory=dict)
+    own: set[Instruction] = field(default_factory=set)
+
+    def add(self, made: Instruction) -> Instruction:
+        self.instructions.append(made)
+        self.own.add(made)
+        return made
+
+    def here(self, value: Instruction) -> Instruction | None:
+        """``value``, or what stands for it in this scope; None for a value of a scope that has ended."""
+        if value in self.own:
+            return value
+        if value not in self.captured:
+            outside = None if self.outer is None else self.outer.here(value)
+            if outside is None:
+                return None
+            inside = outside.replace() if outside.opcode == "constant" else _stand_in(outside)
+            self.captured[value] = self.add(inside)
+        return self.captured[value]
+
+
+def _stand_in(value: Instruction) -> Instruction:
+    return make_instruction("parameter", shape=value.shape, name=value.name, metadata=value.metadata, index=0)
+
+
 @dataclass(slots=True)
 class Trace:
     """One trace. ``open`` is false once the function has returned: its values are then of no use any more."""
 
     name: str
     protocols: Protocols
-    instructions: list[Instruction] = field(default_factory=list)
+    scope: Scope = field(default_factory=Scope)
     constraints: list[tuple[Instruction, Any, str]] = field(default_factory=list)
     open: bool = True
     _names: dict[str, int] = field(default_factory=dict)
-    _constants: dict[Literal, Instruction] = field(default_factory=dict)
     _places: dict[tuple[str, int, str], Metadata] = field(default_factory=dict)
     _calls: list[str] = field(default_factory=list)
 
@@ -59,33 +93,53 @@ class Trace:
                 where=str(self.place()),
                 fix="return it from the function; nothing traced may be kept in a global or an attribute",
             )
-        made = make_instruction(
-            opcode, *operands, shape=shape, name=self.unique_name(opcode), metadata=self.metadata(), **attrs
+        given = [self._here(o) for o in operands]
+        name = self.unique_name(opcode)
+        return self.scope.add(
+            make_instruction(opcode, *given, shape=shape, name=name, metadata=self.metadata(), **attrs)
         )
-        self.instructions.append(made)
-        return made
+
+    def _here(self, value: Instruction) -> Instruction:
+        found = self.scope.here(value)
+        if found is None:
+            raise InputError(
+                "a value that was traced inside of a loop's or branch's function is used outside of it",
+                where=str(self.place()),
+                fix="return it from that function; nothing traced there may be kept in a list or a global",
+            )
+        return found
 
     def constant(self, value: Any) -> Instruction:
         """A constant of exactly this NumPy value; small ones are made once."""
         literal = Literal(np.array(value, order="C", copy=True))
         if literal.array.size > 1:
             return self.emit("constant", literal=literal)
-        if literal not in self._constants:
-            self._constants[literal] = self.emit("constant", literal=literal)
-        return self._constants[literal]
+        known = self.scope.constants
+        if literal not in known:
+            known[literal] = self.emit("constant", literal=literal)
+        return known[literal]
 
     def parameter(self, index: int, shape: Shape, name: str) -> Instruction:
-        made = make_instruction(
-            "parameter", shape=shape, name=self.unique_name("arg"), metadata=Metadata(name), index=index
+        unique = self.unique_name("arg")
+        return self.scope.add(
+            make_instruction("parameter", shape=shape, name=unique, metadata=Metadata(name), index=index)
         )
-        self.instructions.append(made)
-        return made
 
     def build(self, root: Instruction) -> Computation:
         """What the root needs, and all parameters, in the order of the function."""
         needed = {*topological([root])}
-        kept = [i for i in self.instructions if i in needed or i.opcode == "parameter"]
+        kept = [i for i in self.scope.instructions if i in needed or i.opcode == "parameter"]
         return Computation(self.name, kept, root)
+
+    @contextmanager
+    def inner(self, scope: Scope | None = None) -> Iterator[Scope]:
+        """Inside, what is recorded belongs to a new scope within the present one, or to one that was there before."""
+        outer = self.scope
+        self.scope = scope or Scope(outer)
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
 
     def unique_name(self, base: str) -> str:
         number = self._names.get(base, 0) + 1

@@ -127,14 +127,14 @@ def _trace_once(
     root = recorder.emit("tuple", values)
     recorder.open = False
     entry = recorder.build(root)
-    kept = {*entry}
-    requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
     module = make_module(
         recorder.name,
         entry,
         arg_names=tuple(labels),
         result_names=tuple(out_tree.names("result")),
     )
+    kept = {*module.instructions()}
+    requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
     return TracedFunction(module, in_tree, out_tree, tuple(requested))
 
 

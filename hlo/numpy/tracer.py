@@ -61,13 +61,14 @@ class Tracer:
     Operators and NumPy functions on it record instructions. ``instruction`` is the one that makes its present value.
     """
 
-    __slots__ = ("_instruction", "_layout", "_version", "_view", "recorder", "weak")
+    __slots__ = ("_instruction", "_layout", "_scope", "_version", "_view", "recorder", "weak")
     __array_priority__ = 1000.0
 
     def __init__(self, recorder: Trace, instruction: Instruction, weak: type | None = None) -> None:
         self.recorder = recorder
         self.weak = weak
         self._instruction = instruction
+        self._scope = recorder.scope
         self._version = 0
         self._view: TracedView | None = None
         self._layout: Strides | None = None
@@ -78,8 +79,10 @@ class Tracer:
     def instruction(self) -> Instruction:
         view = self._view
         if view is not None and self._version != view.base.version:
-            self._instruction = view.read(view.base).instruction
-            self._version = view.base.version
+            now = view.read(view.base).instruction
+            if self._scope is not self.recorder.scope:
+                return now  # What a loop's body reads is of no use behind it.
+            self._instruction, self._version = now, view.base.version
         return self._instruction
 
     @property
@@ -90,6 +93,11 @@ class Tracer:
     def assign(self, new: Tracer) -> None:
         """Become ``new`` (of the same shape and type), in this value's base too where it is a view."""
         view = self._view
+        if self._scope is not self.recorder.scope:
+            raise self.refusal(
+                f"the function of a loop or branch changes an array of {self.aval} in place that it did not get",
+                "carry it: pass it in as part of the state (of the operands), and return it",
+            )
         if view is None:
             self._instruction = new.instruction
             self._version += 1
@@ -210,7 +218,8 @@ class Tracer:
     def __bool__(self) -> bool:
         raise self.refusal(
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
-            "compute both sides and choose with np.where(condition, a, b); branch on shapes and dtypes freely",
+            "`if` becomes np.where(condition, a, b), or shardc.cond(condition, f, g, *operands) where only one side "
+            "may be computed; `while` becomes shardc.while_loop(condition, body, state); shapes and dtypes are known",
         )
 
     def steps(self, count: int) -> range:
@@ -218,7 +227,7 @@ class Tracer:
         if count > _STEPS:
             raise self.refusal(
                 f"a loop of {count} steps over a traced value would be as many operations",
-                "use NumPy's functions on the whole array",
+                "use NumPy's functions on the whole array, or shardc.scan(f, state, x)",
             )
         return range(count)
 
@@ -238,8 +247,12 @@ class Tracer:
     def __complex__(self) -> complex:
         self._no_scalar("complex()")
 
-    def __index__(self) -> int:  # noqa: PLE0305 - it raises
-        self._no_scalar("a Python index or range()")
+    def __index__(self) -> int:
+        raise self.refusal(
+            f"a Python index or range() of a traced value of {self.aval}: its value is not known yet",
+            "`for i in range(n)` becomes shardc.fori_loop(0, n, lambda i, state: ..., state), items[i] becomes "
+            "np.take(array, i); or pass the number as a constant (functools.partial)",
+        )
 
     def __floor__(self) -> int:
         self._no_scalar("math.floor()")

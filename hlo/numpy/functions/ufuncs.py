@@ -116,7 +116,8 @@ def call_ufunc(
 
 def _loop_types(ufunc: Any, values: Sequence[Tracer], dtype: Any, signature: Any, casting: str) -> tuple[Any, ...]:
     """Types of operands and results of the loop that NumPy takes for these operands."""
-    kinds = [v.weak or v.dtype for v in values]
+    alone = all(v.weak for v in values)
+    kinds = [v.dtype if alone else v.weak or v.dtype for v in values]
     options: dict[str, Any] = {"casting": casting}
     if signature is not None:
         options["signature"] = signature
