@@ -47,14 +47,14 @@ def added_to_plain_buffer(x: Any) -> Any:
 # What, a piece of the message, and a piece of the way out.
 CASES: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda x: x if x.sum() > 0 else -x, "a branch depends on a traced value", "np.where"),
-    (loop_over_values, "a branch depends on a traced value", "np.where"),
+    (loop_over_values, "a branch depends on a traced value", "shardc.while_loop"),
     (lambda x: x * float(x[0, 0]), r"float\(\).*f64\[\]", "astype"),
     (lambda x: x * int(x[0, 0]), r"int\(\)", "astype"),
     (lambda x: math.exp(x[0, 0]), "math module", "np.exp"),
     (lambda x: math.floor(x[0, 0]), "math.floor", "np.exp"),
     (lambda x: x[: x.sum().astype(int)], "a slice with traced bounds", "np.take"),
     (lambda x: np.arange(10)[x.argmax()], "asked for the elements", "np.take"),
-    (lambda x: list(range(x.argmax())), "range", "np.exp"),
+    (lambda x: list(range(x.argmax())), "range", "shardc.fori_loop"),
     (lambda x: f"{x[0, 0]:.3f}", "formatting", "constant"),
     (lambda x: x.item(), r"item\(\)", "constant"),
     (lambda x: x.tolist(), r"tolist\(\)", "constant"),
