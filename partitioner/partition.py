@@ -38,7 +38,7 @@ from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.plan.plan_budget import budget_of
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
-from shardc.partitioner.prepare.expand_scatters import ExpandScatters
+from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
 from shardc.partitioner.prepare.fold_pads import FoldPads
@@ -187,7 +187,7 @@ OPENING: tuple[Pass, ...] = (NestSubAxes(), FillEmpty(), RewriteNamedCalls(), In
 #: What prepares a propagated program: operations become such that their parts can be computed apart.
 PREPARATION: tuple[Pass, ...] = (
     *OPENING,
-    ExpandScatters(),
+    SelectUpdates(),
     FoldSlices(),
     FoldPads(),
     NameBatches(),

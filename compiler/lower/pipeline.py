@@ -21,6 +21,7 @@ from shardc.compiler.lower.expand.join_pairs import JoinPairs
 from shardc.compiler.lower.expand.pair_transfers import PairTransfers
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
+from shardc.compiler.lower.expand.select_large_updates import SelectLargeUpdates
 from shardc.compiler.lower.expand.select_scatters import SelectScatters
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.compute_once import compute_once
@@ -87,6 +88,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateDead(),
     CountTrips(),
     SelectScatters(),
+    SelectLargeUpdates(),
     SwapProducts(),
     RelabelConvolutions(),
     ExpandVectorProducts(),

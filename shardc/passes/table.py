@@ -20,6 +20,7 @@ from shardc.compiler.lower.expand.join_pairs import JoinPairs
 from shardc.compiler.lower.expand.pair_transfers import PairTransfers
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
 from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
+from shardc.compiler.lower.expand.select_large_updates import SelectLargeUpdates
 from shardc.compiler.lower.expand.select_scatters import SelectScatters
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.fuse import Fuse
@@ -66,7 +67,7 @@ from shardc.partitioner.optimise.slice_first import SliceFirst
 from shardc.partitioner.optimise.tidy import Tidy
 from shardc.partitioner.partition import Rewrite
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
-from shardc.partitioner.prepare.expand_scatters import ExpandScatters
+from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
 from shardc.partitioner.prepare.fold_pads import FoldPads
@@ -113,7 +114,7 @@ _LISTED: tuple[Pass, ...] = (
     RewriteNamedCalls(),
     InlineShardedCalls(),
     ShareEqual(),
-    ExpandScatters(),
+    SelectUpdates(),
     FoldSlices(),
     FoldPads(),
     NameBatches(),
@@ -161,6 +162,7 @@ _LISTED: tuple[Pass, ...] = (
     SimplifyLoops(),
     CountTrips(),
     SelectScatters(),
+    SelectLargeUpdates(),
     SwapProducts(),
     RelabelConvolutions(),
     ExpandVectorProducts(),

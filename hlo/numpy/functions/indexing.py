@@ -210,6 +210,8 @@ def _write_slices(x: Tracer, s: _Slices, new: Tracer) -> Tracer:
         return x
     if all(step == 1 or n == 1 for (_, _, step), n in zip(s.ranges, counts, strict=True)):
         starts = [constant(x, start, np.int32) for start, _, _ in s.ranges]
+        if x.instruction.operands == (*x.instruction.operands[:1], part.instruction, *(s.instruction for s in starts)):
+            return x  # ``x[i] += y`` writes twice: ``+=``, and then ``x[i] = ``.
         return emit("dynamic-update-slice", x, part, *starts)
     padding = tuple(
         (start, n - start - ((count - 1) * step + 1), step - 1)

@@ -15,7 +15,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.prepare.expand_scatters import ExpandScatters
+from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.report import build_report
 
 MESH = Mesh({"x": 2, "y": 4})
@@ -51,7 +51,7 @@ def scatter(
 
 
 def opened(module: Module) -> list[str]:
-    return [i.opcode for i in ExpandScatters().run(module).entry if i.opcode not in ("parameter", "constant")]
+    return [i.opcode for i in SelectUpdates().run(module).entry if i.opcode not in ("parameter", "constant")]
 
 
 def split(*dims: str | None) -> Any:
@@ -91,7 +91,7 @@ def test_zeros_keep_their_signs() -> None:
     module = with_shardings(scatter("add", "f32", (8, 4), (6, 4), (1,)).build(), MESH, split("y", None))
     x = np.where(np.arange(32).reshape(8, 4) % 2 == 0, np.float32(-0.0), np.float32(0.0))
     args = [x, np.full((6, 4), -0.0, np.float32)]
-    before, after = evaluate(module, args)[0], evaluate(ExpandScatters().run(module), args)[0]
+    before, after = evaluate(module, args)[0], evaluate(SelectUpdates().run(module), args)[0]
     np.testing.assert_array_equal(np.signbit(before), np.signbit(after))
 
 

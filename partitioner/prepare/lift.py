@@ -1,0 +1,343 @@
+"""Values over a region of an array, computed at the array's own positions: shards then read their neighbours at most.
+
+``u[2:] + u[:-2]``, made to be put into ``v[1:-1]``, has fewer elements than ``u`` and ``v``, so that its chunks are
+others. As ``shift(u, -1) + shift(u, 1)`` over all of ``v``, right in the region and anything outside of it, it is cut
+where ``v`` is cut. What is *lifted* so is arithmetic, and what passes the region's dimensions on, down to the slices
+(or gathers at the region's positions) of whole arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import make
+from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.opset import OPS
+from shardc.hlo.ir.sharding import DimSharding, Sharding
+from shardc.partitioner.prepare.known_places import known_vectors
+
+__all__ = ["At", "Embedding", "Lift", "scalar"]
+
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Where the elements along one dimension are in an array: along dimensions of ``sizes`` that are split as
+    ``splits``, element i at position ``first + i`` of the only one, or at vector i of ``places``, s64 in memory."""
+
+    sizes: tuple[int, ...]
+    splits: tuple[DimSharding, ...]
+    first: int = 0
+    places: bytes = b""
+
+
+#: Dimensions of a value and where they go, in order.
+At = tuple[tuple[int, Embedding], ...]
+
+
+def _shifted(at: At, d: int) -> int:
+    """The number of dimension ``d`` after dimensions before it became several."""
+    return d + sum(len(e.sizes) - 1 for q, e in at if q < d)
+
+
+def _shifted_all(at: At, dims: Iterable[int]) -> tuple[int, ...]:
+    """Numbers of dimensions, those that become several with all of theirs."""
+    taken = dict(at)
+    return tuple(_shifted(at, d) + k for d in dims for k in range(len(taken[d].sizes) if d in taken else 1))
+
+
+def _replaced(at: At, parts: Sequence[_Part], new: Callable[[Embedding], Sequence[_Part]]) -> tuple[_Part, ...]:
+    taken = dict(at)
+    return tuple(x for d, part in enumerate(parts) for x in (new(taken[d]) if d in taken else (part,)))
+
+
+def _mapped(at: At, to: Mapping[int, int]) -> At:
+    """The same of dimensions that are called otherwise elsewhere; those that are not there do not count."""
+    return tuple(sorted(((to[d], e) for d, e in at if d in to), key=lambda pair: pair[0]))
+
+
+def scalar(value: np.generic | Literal, like: Instruction, mesh: Mesh) -> Instruction:
+    """A constant without dimensions."""
+    literal = value if isinstance(value, Literal) else Literal(np.asarray(value))
+    return make("constant", literal.shape, (), like, literal=literal).replace(sharding=Sharding.replicate(mesh, 0))
+
+
+@dataclass(slots=True)
+class Lift:
+    """Lifts values of one computation; what was lifted once is the same instruction the next time."""
+
+    mesh: Mesh
+    _known: dict[tuple[Instruction, At], Instruction | None] = field(default_factory=dict)
+
+    def __call__(self, value: Instruction, at: At) -> Instruction | None:
+        """``value`` with dimensions as ``at`` says, anything in other places; None where that would not help."""
+        stack = [(value, at)]
+        while stack:
+            key = stack[-1]
+            missing = [] if key in self._known else self._missing(*key)
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if key not in self._known:
+                self._known[key] = self._lifted(*key)
+        return self._known[value, at]
+
+    def _missing(self, value: Instruction, at: At) -> list[tuple[Instruction, At]]:
+        """What must be lifted before it."""
+        asked = _operands_at(value, at)
+        pairs = zip(value.operands, asked or (), strict=False)
+        return [(o, a) for o, a in pairs if a and (o, a) not in self._known]
+
+    def _lifted(self, value: Instruction, at: At) -> Instruction | None:
+        if value.opcode == "iota" and value.attrs["iota_dimension"] in dict(at):
+            return self._counted(value, at)
+        asked = _operands_at(value, at)
+        if asked is None:
+            return self._placed(value, at)
+        operands = [self._known[o, a] if a else o for o, a in zip(value.operands, asked, strict=True)]
+        known = [o for o in operands if o is not None]
+        if len(known) != len(operands):
+            return self._placed(value, at)
+        if value.opcode == "slice":
+            return self._sliced(value, at, known[0])
+        if value.opcode == "gather" and not {d for d, _ in at} <= set(value.attrs["offset_dims"]):
+            return self._ordered(value, at, known[0])
+        return self._again(value, at, known)
+
+    def _again(self, value: Instruction, at: At, operands: Sequence[Instruction]) -> Instruction:
+        """The operation itself over more elements."""
+        shape = value.shape.with_dims(_replaced(at, value.shape.dims, lambda e: e.sizes))
+        attrs = _ATTRS[value.opcode](value, at) if value.opcode in _ATTRS else {}
+        return value.replace(
+            operands=tuple(operands), shape=shape, attrs={**value.attrs, **attrs}, sharding=self._sharding(value, at)
+        )
+
+    def _ordered(self, value: Instruction, at: At, x: Instruction) -> Instruction:
+        """A gather at the region's positions: all that it is taken from."""
+        order = _order(value, at)
+        dims = tuple(x.shape.dims[d] for d in order)
+        made = make("transpose", x.shape.with_dims(dims), (x,), value, dimensions=order)
+        return made.replace(sharding=self._sharding(value, at))
+
+    def _sliced(self, value: Instruction, at: At, x: Instruction) -> Instruction | None:
+        """A slice by what it is taken from, moved to where the region is."""
+        taken, edges = dict(at), [(0, 0, 0)] * x.shape.rank
+        for d, e in at:
+            if not _is_whole(value, d):
+                low = e.first - value.attrs["slice"][d][0]
+                edges[d] = (low, e.sizes[0] - value.operands[0].shape.dims[d] - low, 0)
+        if any(n + min(low, 0) + min(high, 0) <= 0 for n, (low, high, _) in zip(x.shape.dims, edges, strict=True)):
+            return self._placed(value, at)
+        moved = self._padded(x, tuple(edges), value, [taken.get(d) for d in range(x.shape.rank)])
+        dims = _replaced(at, value.shape.dims, lambda e: e.sizes)
+        bounds = _replaced(at, value.attrs["slice"], lambda e: [(0, n, 1) for n in e.sizes])
+        if all(tuple(b) == (0, n, 1) for b, n in zip(bounds, moved.shape.dims, strict=True)):
+            return moved
+        cut = make("slice", value.shape.with_dims(dims), (moved,), value, slice=bounds)
+        return cut.replace(sharding=self._sharding(value, at))
+
+    def _counted(self, value: Instruction, at: At) -> Instruction | None:
+        """A count along the region: the array's own, less the region's first position."""
+        e, dtype = dict(at)[value.attrs["iota_dimension"]], value.shape.dtype
+        if e.places or dtype.bits < 32:
+            return self._placed(value, at)
+        whole = self._again(value, at, ())
+        first = scalar(dtype.numpy.type(e.first), value, self.mesh)
+        wide = make("broadcast", whole.shape, (first,), value, dimensions=()).replace(sharding=whole.sharding)
+        return make("subtract", whole.shape, (whole, wide), value).replace(sharding=whole.sharding)
+
+    def _placed(self, value: Instruction, at: At) -> Instruction | None:
+        """The value itself between zeros."""
+        edges, taken = [(0, 0, 0)] * value.shape.rank, dict(at)
+        for d, e in at:
+            if e.places:
+                return None
+            edges[d] = (e.first, e.sizes[0] - e.first - value.shape.dims[d], 0)
+        return self._padded(value, tuple(edges), value, [taken.get(d) for d in range(value.shape.rank)])
+
+    def _padded(
+        self, x: Instruction, edges: tuple[tuple[int, int, int], ...], like: Instruction, into: list[Embedding | None]
+    ) -> Instruction:
+        if not any(map(any, edges)):
+            return x
+        dims = tuple(n + low + high for n, (low, high, _) in zip(x.shape.dims, edges, strict=True))
+        zero = scalar(np.zeros((), x.shape.dtype.numpy)[()], like, self.mesh)
+        made = make("pad", x.shape.with_dims(dims), (x, zero), like, padding=edges)
+        at = tuple((d, e) for d, e in enumerate(into) if e is not None)
+        return made.replace(sharding=self._sharding(x, at))
+
+    def _sharding(self, value: Instruction, at: At) -> Sharding:
+        """As the value lies, but as the array along the region's dimensions."""
+        given = value.sharding
+        assert isinstance(given, Sharding)
+        axes = {a for _, e in at for s in e.splits for a in s.axes}
+        kept = [d if axes.isdisjoint(d.axes) else DimSharding() for d in given.dims]
+        return replace(given, dims=_replaced(at, kept, lambda e: e.splits))
+
+
+# -- what operands must be lifted like -----------------------------------------------------------------------------
+
+#: Elementwise by family, but not one element from one element.
+_NOT_LIFTED = frozenset({"map", "stochastic-convert", "copy"})
+
+
+def _operands_at(value: Instruction, at: At) -> Sequence[At] | None:
+    """What each operand must be lifted like; None for a value that cannot be computed elsewhere than it is."""
+    given = value.sharding
+    if not value.shape.is_array or not isinstance(given, Sharding) or given.unreduced or given.mesh.is_maximal:
+        return None
+    if value.opcode in _OPERANDS:
+        return _OPERANDS[value.opcode](value, at)
+    if OPS[value.opcode].family != "elementwise" or value.opcode in _NOT_LIFTED:
+        return None
+    if any(o.shape.rank and o.shape.dims != value.shape.dims for o in value.operands):
+        return None
+    return [at if o.shape.rank else () for o in value.operands]
+
+
+def _broadcast(value: Instruction, at: At) -> Sequence[At]:
+    return [_mapped(at, {d: n for n, d in enumerate(value.attrs["dimensions"])})]
+
+
+def _transpose(value: Instruction, at: At) -> Sequence[At]:
+    return [_mapped(at, dict(enumerate(value.attrs["dimensions"])))]
+
+
+def _reshape(value: Instruction, at: At) -> Sequence[At] | None:
+    """Dimensions that the operand has as well, with as many elements before them."""
+    found, x = {}, value.operands[0].shape.dims
+    for d, _ in at:
+        before, n = math.prod(value.shape.dims[:d]), value.shape.dims[d]
+        same = [k for k, m in enumerate(x) if m == n and math.prod(x[:k]) == before]
+        if not same or n == 1:
+            return None
+        found[d] = same[0]
+    return [_mapped(at, found)]
+
+
+def _constant(value: Instruction, at: At) -> Sequence[At] | None:
+    return [] if value.attrs["literal"].is_splat else None
+
+
+def _iota(value: Instruction, at: At) -> Sequence[At] | None:
+    return None if value.attrs["iota_dimension"] in dict(at) else []
+
+
+def _slice(value: Instruction, at: At) -> Sequence[At] | None:
+    """Whole dimensions are passed on; those that are cut are read from the whole."""
+    if any(not _is_whole(value, d) and (e.places or value.attrs["slice"][d][2] != 1) for d, e in at):
+        return None
+    return [tuple((d, e) for d, e in at if _is_whole(value, d))]
+
+
+def _is_whole(value: Instruction, d: int) -> bool:
+    return tuple(value.attrs["slice"][d]) == (0, value.operands[0].shape.dims[d], 1)
+
+
+def _pad(value: Instruction, at: At) -> Sequence[At] | None:
+    return None if any(any(value.attrs["padding"][d]) for d, _ in at) else [at, ()]
+
+
+def _along_others(value: Instruction, at: At) -> Sequence[At] | None:
+    """Of a join, or a reversal: other dimensions."""
+    return None if any(d in value.attrs["dimensions"] for d, _ in at) else [at for _ in value.operands]
+
+
+def _gather(value: Instruction, at: At) -> Sequence[At] | None:
+    """Windows' dimensions that are whole are passed on; one of positions is read from the whole."""
+    if value.attrs.get("operand_batching_dims"):
+        return None
+    if len(at) == 1 and at[0][1].places:
+        d, e = at[0]
+        if d not in value.attrs["offset_dims"]:
+            return [(), ()] if _reads_at(value, d, e) else None
+    windows = _windows(value)
+    x, sizes = value.operands[0].shape.dims, value.attrs["slice_sizes"]
+    if any(d not in windows or sizes[windows[d]] != x[windows[d]] for d, _ in at):
+        return None
+    return [_mapped(at, windows), ()]
+
+
+def _windows(value: Instruction) -> dict[int, int]:
+    """Dimensions of the operand by those of the result that windows go along."""
+    kept = [d for d in range(value.operands[0].shape.rank) if d not in value.attrs["collapsed_slice_dims"]]
+    return dict(zip(value.attrs["offset_dims"], kept, strict=True))
+
+
+def _reads_at(value: Instruction, d: int, e: Embedding) -> bool:
+    """Does a gather take the elements at the region's positions, in their order?"""
+    x, indices = value.operands
+    a = value.attrs
+    dims = tuple(a["start_index_map"])
+    if dims != tuple(a["collapsed_slice_dims"]) or tuple(x.shape.dims[k] for k in dims) != e.sizes:
+        return False
+    whole = all(n == (1 if k in dims else x.shape.dims[k]) for k, n in enumerate(a["slice_sizes"]))
+    found = known_vectors(indices, a["index_vector_dim"])
+    return whole and found is not None and found.tobytes() == e.places
+
+
+def _order(value: Instruction, at: At) -> tuple[int, ...]:
+    """Dimensions of a gather's operand in the order of the lifted result: the indexed ones where positions were."""
+    ((d, _),) = at
+    windows = _windows(value)
+    return tuple(k for out in range(value.shape.rank)
+                 for k in (value.attrs["start_index_map"] if out == d else (windows[out],)))  # fmt: skip
+
+
+_OPERANDS: Mapping[str, Callable[[Instruction, At], Sequence[At] | None]] = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "constant": _constant,
+    "iota": _iota,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _along_others,
+    "reverse": _along_others,
+    "gather": _gather,
+}
+
+# -- attributes of what is lifted ----------------------------------------------------------------------------------
+
+
+def _transposed(value: Instruction, at: At) -> dict[str, object]:
+    inner = _transpose(value, at)[0]
+    return {"dimensions": _shifted_all(inner, value.attrs["dimensions"])}
+
+
+def _gathered(value: Instruction, at: At) -> dict[str, object]:
+    a = value.attrs
+    inner = _mapped(at, _windows(value))
+    return {
+        "offset_dims": _shifted_all(at, a["offset_dims"]),
+        "collapsed_slice_dims": _shifted_all(inner, a["collapsed_slice_dims"]),
+        "start_index_map": _shifted_all(inner, a["start_index_map"]),
+        "slice_sizes": _replaced(inner, a["slice_sizes"], lambda e: e.sizes),
+    }
+
+
+_ATTRS: Mapping[str, Callable[[Instruction, At], dict[str, object]]] = {
+    "broadcast": lambda v, at: {"dimensions": _shifted_all(at, v.attrs["dimensions"])},
+    "transpose": _transposed,
+    "constant": lambda v, at: {"literal": _splat(v, at)},
+    "iota": lambda v, at: {"iota_dimension": _shifted(at, v.attrs["iota_dimension"])},
+    "pad": lambda v, at: {"padding": _replaced(at, v.attrs["padding"], lambda e: [(0, 0, 0)] * len(e.sizes))},
+    "concatenate": lambda v, at: {"dimensions": _shifted_all(at, v.attrs["dimensions"])},
+    "reverse": lambda v, at: {"dimensions": _shifted_all(at, v.attrs["dimensions"])},
+    "gather": _gathered,
+}
+
+
+def _splat(value: Instruction, at: At) -> Literal:
+    shape = value.shape.with_dims(_replaced(at, value.shape.dims, lambda e: e.sizes))
+    return Literal.full(shape, value.attrs["literal"].splat)
