@@ -38,7 +38,6 @@ from shardc.partitioner.plan.judge import Judge
 from shardc.partitioner.plan.plan_budget import budget_of
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
-from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
 from shardc.partitioner.prepare.fold_pads import FoldPads
@@ -49,6 +48,7 @@ from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
+from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms

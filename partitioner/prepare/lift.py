@@ -65,9 +65,9 @@ def _mapped(at: At, to: Mapping[int, int]) -> At:
     return tuple(sorted(((to[d], e) for d, e in at if d in to), key=lambda pair: pair[0]))
 
 
-def scalar(value: np.generic | Literal, like: Instruction, mesh: Mesh) -> Instruction:
+def scalar(value: np.ndarray, like: Instruction, mesh: Mesh) -> Instruction:
     """A constant without dimensions."""
-    literal = value if isinstance(value, Literal) else Literal(np.asarray(value))
+    literal = Literal(value)
     return make("constant", literal.shape, (), like, literal=literal).replace(sharding=Sharding.replicate(mesh, 0))
 
 
@@ -152,7 +152,7 @@ class Lift:
         if e.places or dtype.bits < 32:
             return self._placed(value, at)
         whole = self._again(value, at, ())
-        first = scalar(dtype.numpy.type(e.first), value, self.mesh)
+        first = scalar(np.asarray(e.first, dtype.numpy), value, self.mesh)
         wide = make("broadcast", whole.shape, (first,), value, dimensions=()).replace(sharding=whole.sharding)
         return make("subtract", whole.shape, (whole, wide), value).replace(sharding=whole.sharding)
 
@@ -171,7 +171,7 @@ class Lift:
         if not any(map(any, edges)):
             return x
         dims = tuple(n + low + high for n, (low, high, _) in zip(x.shape.dims, edges, strict=True))
-        zero = scalar(np.zeros((), x.shape.dtype.numpy)[()], like, self.mesh)
+        zero = scalar(np.zeros((), x.shape.dtype.numpy), like, self.mesh)
         made = make("pad", x.shape.with_dims(dims), (x, zero), like, padding=edges)
         at = tuple((d, e) for d, e in enumerate(into) if e is not None)
         return made.replace(sharding=self._sharding(x, at))

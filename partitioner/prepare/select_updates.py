@@ -8,7 +8,7 @@ chunks that do not match, and each shard is given all of what is put.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import make
 from shardc.hlo.ir.reducers import reducer_kind
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.hlo.ir.types import array_shape
+from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import COMBINERS
 from shardc.partitioner.prepare.known_places import Edges, edges_of_update, known_vectors
 from shardc.partitioner.prepare.lift import At, Embedding, Lift, scalar
@@ -49,9 +49,7 @@ class SelectUpdates:
     why: str = "a region at a known place needs no search for the shards that it touches"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(
-            module, lambda c, called: rebuild_computation(c, _selecting(c), called, _UPDATES)
-        )
+        return rebuild_computations(module, lambda c, called: rebuild_computation(c, _selecting(c), called, _UPDATES))
 
 
 def _selecting(computation: Computation) -> Change:
@@ -122,7 +120,8 @@ class _Update:
         new = self.lift(updates, ((batch[0], Embedding(sizes, splits, places=places)),))
         if new is None:
             return None
-        order, windows = [], iter(others)
+        order: list[int] = []
+        windows = iter(others)
         for u in range(updates.shape.rank):
             order += dims if u == batch[0] else [next(windows)]
         moved = tuple(order.index(d) for d in range(old.shape.rank))
@@ -185,7 +184,7 @@ class _Update:
 
     def _written(self, x: Instruction, window: Instruction, edges: Edges) -> Instruction:
         """``x`` with ``window`` between the edges."""
-        starts = [scalar(np.int32(low), self.old, self.sharding.mesh) for low, _ in edges]
+        starts = [scalar(np.array(low, np.int32), self.old, self.sharding.mesh) for low, _ in edges]
         return make("dynamic-update-slice", self.old.shape, (x, window, *starts), self.old).replace(
             sharding=self.sharding
         )
@@ -199,7 +198,7 @@ class _Update:
             place = make("iota", array_shape("s32", n), (), self.old, iota_dimension=0).replace(sharding=own)
             for limit, direction in ((low, "GE"), (n - high, "LT")):
                 if limit not in (0, n):
-                    bound = scalar(np.int32(limit), self.old, own.mesh)
+                    bound = scalar(np.array(limit, np.int32), self.old, own.mesh)
                     bounds = make("broadcast", place.shape, (bound,), self.old, dimensions=()).replace(sharding=own)
                     made = make("compare", array_shape("pred", n), (place, bounds), self.old, direction=direction)
                     wide = self._broadcast(made.replace(sharding=own), (d,), like)
@@ -218,7 +217,7 @@ class _Update:
     def _combine(self, combiner: str, old: Instruction, new: Instruction) -> Instruction:
         return self._make(combiner, new.shape.plain, old, new) if combiner else new
 
-    def _make(self, opcode: str, shape: object, *operands: Instruction) -> Instruction:
+    def _make(self, opcode: str, shape: Shape, *operands: Instruction) -> Instruction:
         return make(opcode, shape, operands, self.old).replace(sharding=self._layout)
 
     @property
