@@ -60,7 +60,7 @@ def _selecting(computation: Computation) -> Change:
         if not isinstance(given, Sharding) or given.mesh.is_maximal or not old.shape.size:
             return None
         lift = lifts.setdefault(given.mesh, Lift(given.mesh))
-        update = _Update(old, operands, given, lift)
+        update = _KnownUpdate(old, operands, given, lift)
         if old.opcode == "pad":
             return update.around()
         return update.region() or (update.elements() if old.opcode == "scatter" else None)
@@ -69,7 +69,7 @@ def _selecting(computation: Computation) -> Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Update:
+class _KnownUpdate:
     """An update with its ``operands``, its result split as ``sharding``."""
 
     old: Instruction
