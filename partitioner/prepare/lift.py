@@ -103,11 +103,11 @@ class Lift:
             return self._counted(value, at)
         asked = _operands_at(value, at)
         if asked is None:
-            return self._placed(value, at)
+            return self._pad_to_place(value, at)
         operands = [self._known[o, a] if a else o for o, a in zip(value.operands, asked, strict=True)]
         known = [o for o in operands if o is not None]
         if len(known) != len(operands):
-            return self._placed(value, at)
+            return self._pad_to_place(value, at)
         if value.opcode == "slice":
             return self._sliced(value, at, known[0])
         if value.opcode == "gather" and not {d for d, _ in at} <= set(value.attrs["offset_dims"]):
@@ -137,8 +137,8 @@ class Lift:
                 low = e.first - value.attrs["slice"][d][0]
                 edges[d] = (low, e.sizes[0] - value.operands[0].shape.dims[d] - low, 0)
         if any(n + min(low, 0) + min(high, 0) <= 0 for n, (low, high, _) in zip(x.shape.dims, edges, strict=True)):
-            return self._placed(value, at)
-        moved = self._padded(x, tuple(edges), value, [taken.get(d) for d in range(x.shape.rank)])
+            return self._pad_to_place(value, at)
+        moved = self._pad(x, tuple(edges), value, [taken.get(d) for d in range(x.shape.rank)])
         dims = _replaced(at, value.shape.dims, lambda e: e.sizes)
         bounds = _replaced(at, value.attrs["slice"], lambda e: [(0, n, 1) for n in e.sizes])
         if all(tuple(b) == (0, n, 1) for b, n in zip(bounds, moved.shape.dims, strict=True)):
@@ -150,22 +150,22 @@ class Lift:
         """A count along the region: the array's own, less the region's first position."""
         e, dtype = dict(at)[value.attrs["iota_dimension"]], value.shape.dtype
         if e.places or dtype.bits < 32:
-            return self._placed(value, at)
+            return self._pad_to_place(value, at)
         whole = self._again(value, at, ())
         first = scalar(np.asarray(e.first, dtype.numpy), value, self.mesh)
         wide = make("broadcast", whole.shape, (first,), value, dimensions=()).replace(sharding=whole.sharding)
         return make("subtract", whole.shape, (whole, wide), value).replace(sharding=whole.sharding)
 
-    def _placed(self, value: Instruction, at: At) -> Instruction | None:
+    def _pad_to_place(self, value: Instruction, at: At) -> Instruction | None:
         """The value itself between zeros."""
         edges, taken = [(0, 0, 0)] * value.shape.rank, dict(at)
         for d, e in at:
             if e.places:
                 return None
             edges[d] = (e.first, e.sizes[0] - e.first - value.shape.dims[d], 0)
-        return self._padded(value, tuple(edges), value, [taken.get(d) for d in range(value.shape.rank)])
+        return self._pad(value, tuple(edges), value, [taken.get(d) for d in range(value.shape.rank)])
 
-    def _padded(
+    def _pad(
         self, x: Instruction, edges: tuple[tuple[int, int, int], ...], like: Instruction, into: list[Embedding | None]
     ) -> Instruction:
         if not any(map(any, edges)):
@@ -244,7 +244,7 @@ def _is_whole(value: Instruction, d: int) -> bool:
     return tuple(value.attrs["slice"][d]) == (0, value.operands[0].shape.dims[d], 1)
 
 
-def _pad(value: Instruction, at: At) -> Sequence[At] | None:
+def _pad_operands(value: Instruction, at: At) -> Sequence[At] | None:
     return None if any(any(value.attrs["padding"][d]) for d, _ in at) else [at, ()]
 
 
@@ -301,7 +301,7 @@ _OPERANDS: Mapping[str, Callable[[Instruction, At], Sequence[At] | None]] = {
     "constant": _constant,
     "iota": _iota,
     "slice": _slice,
-    "pad": _pad,
+    "pad": _pad_operands,
     "concatenate": _along_others,
     "reverse": _along_others,
     "gather": _gather,

@@ -89,14 +89,14 @@ class _KnownUpdate:
             return None
         window = _window(old, self.operands, self.sharding)
         if not combiner and window.shape.size < _LEAST_SHARE * old.shape.size:
-            return None if old.opcode == "dynamic-update-slice" else self._written(x, window, edges)
+            return None if old.opcode == "dynamic-update-slice" else self._write(x, window, edges)
         split = [d for d, e in enumerate(edges) if d in split or (any(e) and 2 * sum(e) <= old.shape.dims[d])]
         new = self.lift(window, self._at(edges, split))
         assert new is not None, "a window can be put where it belongs"
         kept = tuple((0, 0) if d in split else e for d, e in enumerate(edges))
         part = self._part(x, kept)
         made = self._select(self._inside(edges, split, part), self._combine(combiner, part, new), part)
-        return made if part is x else self._written(x, made, kept)
+        return made if part is x else self._write(x, made, kept)
 
     def elements(self) -> Instruction | None:
         """Of elements at known positions, each of which is written once."""
@@ -182,7 +182,7 @@ class _KnownUpdate:
         dims = tuple(stop - start for start, stop, _ in bounds)
         return make("slice", x.shape.with_dims(dims), (x,), self.old, slice=bounds).replace(sharding=self.sharding)
 
-    def _written(self, x: Instruction, window: Instruction, edges: Edges) -> Instruction:
+    def _write(self, x: Instruction, window: Instruction, edges: Edges) -> Instruction:
         """``x`` with ``window`` between the edges."""
         starts = [scalar(np.array(low, np.int32), self.old, self.sharding.mesh) for low, _ in edges]
         return make("dynamic-update-slice", self.old.shape, (x, window, *starts), self.old).replace(
