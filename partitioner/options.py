@@ -18,7 +18,7 @@ CHOICES: tuple[Choice, ...] = get_args(Choice)
 Plan = Literal["propagated", "auto", "global"]
 PLANS: tuple[Plan, ...] = get_args(Plan)
 #: What programs are partitioned with that nobody said anything about.
-DEFAULT_PLAN: Plan = "propagated"
+DEFAULT_PLAN: Plan = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ class _MeshChoice:
             assert self.problem is not None
             raise self.problem
         search, best = self.best()
-        given, best = search.as_given(), best and search.shorten(best)
+        given = search.as_users_have_it(search.as_given())
+        best = best and search.as_users_have_it(search.shorten(best))
         if best is None or given.is_better(best, self.memory):
             best = given
         self.tell(best)

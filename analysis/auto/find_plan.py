@@ -15,6 +15,7 @@ from shardc.analysis.auto.opened_program import OpenedProgram, open_program
 from shardc.analysis.auto.release import Released, release
 from shardc.analysis.auto.write_plan import own_plan, write_plan
 from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
+from shardc.analysis.simulate.judge_of import judge_of
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.costs.machines.machine import load_machine
@@ -136,6 +137,14 @@ class PlanSearch:
         simulation = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
         detail("%d annotations: %s", len(written.specs), seconds_text(simulation.step_seconds))
         return AnnotatedProgram(program, partitioned, simulation, written)
+
+    def as_users_have_it(self, made: AnnotatedProgram) -> AnnotatedProgram:
+        """The same annotations with the plan that programs have by default, where it is within the memory."""
+        judge = judge_of(self.machine, made.program.config)
+        partitioned = made.program.partition(machine=self.machine, judge=judge)
+        simulation = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
+        planned = replace(made, partitioned=partitioned, simulation=simulation)
+        return planned if planned.fits(self.memory) or not made.fits(self.memory) else made
 
     def reasons(self, best: AnnotatedProgram, given: AnnotatedProgram) -> PlanReasons:
         """Why the plan of ``best`` is as it is, beside the program as it was given."""
