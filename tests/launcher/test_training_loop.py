@@ -72,7 +72,7 @@ def test_python_per_step_does_not_depend_on_the_collectives() -> None:
             held[0], _ = train(held[0], X, 0.1)
 
         # JAX looks at arrays once more in some steps: nine calls, whatever the depth.
-        counts.append(min(count_calls(step) for _ in range(5)))
+        counts.append(min(count_calls(step) for _ in range(20)))
         collectives.append(len(train.compiled(state(), X, 0.1).executable.collectives))
     assert collectives[1] > collectives[0] + 5
     assert counts[0] == counts[1] <= CALLS + CALLS_PER_ARRAY * 9
