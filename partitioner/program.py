@@ -233,9 +233,9 @@ class PropagatedProgram:
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
         ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
-        With ``decomposed_rings`` no permute leads in a circle. With ``plan="propagated"`` (`DEFAULT_PLAN`) layouts
-        inside of the program are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with
-        ``plan="auto"`` within a budget and where that pays: within ``memory`` bytes per device (default: what
+        With ``decomposed_rings`` no permute leads in a circle. With ``plan="propagated"`` layouts inside of the program
+        are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with ``plan="auto"``
+        (`DEFAULT_PLAN`) within a budget and where that pays: within ``memory`` bytes per device (default: what
         propagated ones take), and kept where ``judge`` (default: the models) says that they are better; so are those of
         the arguments and results of an ``interface``, such as `find_free_interface(self.program.module)`. Raises
         `InputError` for unknown machines and words.
