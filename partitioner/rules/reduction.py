@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.partitioner.emit.layout import Atoms
+from shardc.partitioner.rules.sample_sort import SAMPLE_SORT
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
 from shardc.partitioner.rules.sorting import COLUMN_SORTS
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing, pass_or_reduce
@@ -91,7 +92,7 @@ RULES: Mapping[str, PartitionRow] = {
     "topk": Local("on shards, the searched dimension whole", alternatives=(TOP_OF_SHARDS,)),
     "sort": Local(
         "on shards, the sorted dimension whole: its axes move to another one, or columns are dealt out and merged",
-        alternatives=COLUMN_SORTS,
+        alternatives=(SAMPLE_SORT, *COLUMN_SORTS),
     ),
     "scan": Local("whole operands: the body works on whole slices", usable=nothing),
 }

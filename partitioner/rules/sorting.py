@@ -1,9 +1,9 @@
 """Sorting along a split dimension by columns (Leighton, IEEE Transactions on Computers C-34, 1985).
 
 The shards are k columns of r elements. Sort the columns; deal every column out to all (an all-to-all); sort; bring
-blocks back (an all-to-all); sort. Then every element is less than half a column from its place: each device sorts
-its upper half together with its neighbour's lower half, two permutes of half a shard. That holds for r >= 2 (k - 1)^2
-and k a divisor of r, so columns are filled up with elements that come last. Nothing depends on the data.
+blocks back (an all-to-all); sort. Then every element is less than (k - 1)^2 from its place: each device sorts so many
+of its last elements together with its neighbour's first ones, two permutes. That holds for r >= 2 (k - 1)^2 and k a
+divisor of r, so columns are filled up with elements that come last. Nothing depends on the data.
 
 Elements that compare equal keep their order, for which their places travel along. An operand of places (arg-sorts
 have one) serves as well; equal integers on their own nobody can tell apart.
@@ -29,6 +29,11 @@ from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, alwa
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["COLUMN_SORTS", "rows_of_columns"]
+
+
+def _near(r: int, k: int) -> int:
+    """So many places from their own elements are at most, once columns are dealt."""
+    return min(r // 2, (k - 1) ** 2)
 
 
 def rows_of_columns(n: int, k: int) -> int:
@@ -132,8 +137,8 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], 
     r = rows_of_columns(n, k)
     sizes = [nbytes for _, nbytes, _ in problem.results]
     ends, permutes = total_sent(n, k, r, -(-n // k))
-    half, place = r // 2, _place_type(r * k).nbytes if places else 0
-    sent = (2 * r * (k - 1) / k + half) * (sum(sizes) + place) + (half + ends) * sum(sizes)
+    near, place = _near(r, k), _place_type(r * k).nbytes if places else 0
+    sent = (2 * r * (k - 1) / k + near) * (sum(sizes) + place) + (near + ends) * sum(sizes)
     return (lines * sent, (4 + permutes) * len(sizes) + 3 * places)
 
 
@@ -207,17 +212,19 @@ class _SortedColumns:
 
     def by_neighbours(self, columns: list[Instruction]) -> list[Instruction]:
         """Each device puts what it and the device before it have of the boundary between them in order."""
-        em, half, dim = self.site.em, self.r // 2, self.dim
-        lower = [em.cut(x, dim, 0, self.r - half) for x in columns]
-        upper = [em.cut(x, dim, self.r - half, self.r) for x in columns]
-        both = zip([self.shifted(x, 1) for x in upper], lower, strict=True)
-        mixed = self.sorted([em.concatenate(list(pair), dim) for pair in both])
+        em, dim, r = self.site.em, self.dim, self.r
         k = em.table.extent(self.atoms)
+        near = _near(r, k)
+        first = [em.cut(x, dim, 0, near) for x in columns]
+        last = [em.cut(x, dim, r - near, r) for x in columns]
+        both = zip([self.shifted(x, 1) for x in last], first, strict=True)
+        mixed = self.sorted([em.concatenate(list(pair), dim) for pair in both])
         out = []
-        for x, low, high in zip(mixed, lower, upper, strict=True):
-            kept = em.select(self.is_at(0, low), low, em.cut(x, dim, half, self.r))
-            back = self.shifted(em.cut(x, dim, 0, half), -1)
-            out.append(em.concatenate([kept, em.select(self.is_at(k - 1, high), high, back)], dim))
+        for column, x, low, high in zip(columns, mixed, first, last, strict=True):
+            kept = em.select(self.is_at(0, low), low, em.cut(x, dim, near, 2 * near))
+            back = self.shifted(em.cut(x, dim, 0, near), -1)
+            between = [em.cut(column, dim, near, r - near)] if 2 * near < r else []
+            out.append(em.concatenate([kept, *between, em.select(self.is_at(k - 1, high), high, back)], dim))
         return out
 
     def sorted(self, columns: list[Instruction]) -> list[Instruction]:

@@ -119,14 +119,15 @@ def test_random_layouts_at_length(kind: str) -> None:
 
 
 def test_what_is_sent() -> None:
-    """Two exchanges of 7/8 of a shard and a shard between neighbours; places of 2 bytes where order could show."""
+    """Two exchanges of 7/8 of a shard and 49 elements to each neighbour; places of 2 bytes where order could show."""
     n = 4096
-    share, r = 2 * 7 / 8 + 1, n // 8
+    r, near = n // 8, 7**2
     sent = {kind: build_report(check(along(kind, MESH, n)))["wire_bytes"] for kind in KINDS}
-    assert sent["integers"] == sent["descending"] == share * r * 4
-    assert sent["floats"] == share * r * 4 + (share - 1 / 2) * r * 2
-    assert sent["argsort"] == share * r * 8
-    assert sent["by two keys"] == share * r * 12 + (share - 1 / 2) * r * 2
+    dealt = 2 * 7 / 8 * r
+    assert sent["integers"] == sent["descending"] == (dealt + 2 * near) * 4
+    assert sent["floats"] == (dealt + 2 * near) * 4 + (dealt + near) * 2
+    assert sent["argsort"] == (dealt + 2 * near) * 8
+    assert sent["by two keys"] == (dealt + 2 * near) * 12 + (dealt + near) * 2
 
 
 def test_few_elements_are_gathered() -> None:
