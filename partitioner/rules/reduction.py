@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.partitioner.emit.layout import Atoms
-from shardc.partitioner.rules.sample_sort import SAMPLE_SORT
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
-from shardc.partitioner.rules.sorting import COLUMN_SORTS
+from shardc.partitioner.rules.sorts.columns import COLUMN_SORTS
+from shardc.partitioner.rules.sorts.sample_sort import SAMPLE_SORT
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing, pass_or_reduce
 from shardc.sharding.rules import factor_rule
 

@@ -28,28 +28,29 @@ def _reduce(sig: Signature) -> FactorRule:
     return b.build(reduction=kind)
 
 
-def along_one_dimension(sig: Signature, dim: int, *, blocked: bool = False) -> FactorRule:
-    """All arrays agree on the dimensions, but for ``dim``, which must be whole.
+def along_one_dimension(sig: Signature, dim: int, kind: FactorKind = FactorKind.NEED_REPLICATION) -> FactorRule:
+    """All arrays agree on the dimensions, but for ``dim``, which must be whole, or is of another ``kind``.
 
-    It gives its sharding to nobody with ``blocked``, or where its size changes.
+    It gives its sharding to nobody where its size changes.
     """
     b = sig.builder()
     shapes = (*sig.operands, *sig.results)
-    blocked = blocked or any(s.rank and s.dims[dim] != sig.operands[0].dims[dim] for s in shapes)
+    blocked = any(s.rank and s.dims[dim] != sig.operands[0].dims[dim] for s in shapes)
     for d, size in enumerate(sig.operands[0].dims):
         places = [(t, d) for t, s in enumerate(shapes) if s.rank]
         if d == dim:
-            b.add(size, places, FactorKind.NEED_REPLICATION, blocked=blocked)
+            b.add(size, places, kind, blocked=blocked)
         else:
             b.add(size, places)
     return b.build()
 
 
 def _sort(sig: Signature) -> FactorRule:
-    """A sort moves the axes of its dimension to another one; where there is none, it gives them to nobody."""
+    """A sort moves the axes of its dimension to another one; where there is none, it keeps them: shards are sorted and
+    exchange what is in the wrong one."""
     dim = sig.attrs[0][0]
     alone = all(n == 1 for d, n in enumerate(sig.operands[0].dims) if d != dim)
-    return along_one_dimension(sig, dim, blocked=alone)
+    return along_one_dimension(sig, dim, FactorKind.PERMUTATION if alone else FactorKind.NEED_REPLICATION)
 
 
 def _topk(sig: Signature) -> FactorRule:

@@ -14,7 +14,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import DTYPES, array_shape
 from shardc.partitioner.report import build_report
-from shardc.partitioner.rules.sample_sort import part_size
+from shardc.partitioner.rules.sorts.sample_sort import part_size
 from tests.compiler.test_key_sorting import before, elements
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.report import build_report
-from shardc.partitioner.rules.sorting import rows_of_columns
+from shardc.partitioner.rules.sorts.columns import rows_of_columns
 
 MESH = Mesh({"x": 8})
 MESHES = (MESH, Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 2, "z": 2}), Mesh({"x": 3, "y": 2}), Mesh({"x": 5}))

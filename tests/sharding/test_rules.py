@@ -181,6 +181,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     "convolution": Difference(
         "a kernel that does not cover the input needs neighbours' elements", {("reduction",): ("permutation",)}
     ),
+    "sort": Difference("a line is sorted between the devices that have it", {("need_replication",): ("permutation",)}),
     "triangular_solve": Difference("columns of the right side are solved one by one", {("need_replication",): ()}),
 }
 

@@ -18,7 +18,7 @@ from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 
-__all__ = ["DIGIT_BITS", "ShardCuts", "cut_shards", "key_array", "last_value", "pick", "repeat", "totals_before"]
+__all__ = ["ShardCuts", "cut_shards", "digit_bits", "key_array", "last_value", "pick", "repeat", "totals_before"]
 
 Values = list[Instruction]
 
@@ -182,8 +182,10 @@ def count_less(em: Emitter, keys: Values, wanted: Values, *, or_equal: bool = Fa
 # -- the search ----------------------------------------------------------------------------------------------------
 
 
-#: Bits of the key that one sum over the devices decides: counts for all values of them are sent at once.
-DIGIT_BITS = 4
+def digit_bits(r: int, k: int) -> int:
+    """Bits of the key that one sum over ``k`` devices decides, counts for all values of them at once: eight, where
+    those are few beside a shard of ``r``, for the time that a sum takes; else four, for the bytes."""
+    return 8 if 1024 * (k - 1) <= r else 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +231,13 @@ def _find_digits(
 ) -> Values:
     """``found`` with all digits of key ``place``: the largest that no more than ``ranks`` elements are less than."""
     dtype, (m,) = keys[place].shape.dtype, ranks.shape.dims
-    values = (1 << DIGIT_BITS) - 1
+    digit = digit_bits(keys[place].shape.dims[0], em.table.extent(atoms))
+    values = (1 << digit) - 1
     grid = (m, values)
 
     def step(em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
         ranks, limit, *keys = fixed
-        back = _binary(em, "multiply", em.plus(number, 1), em.index(DIGIT_BITS))
+        back = _binary(em, "multiply", em.plus(number, 1), em.index(digit))
         shift = em.add("convert", array_shape(dtype), _binary(em, "subtract", em.index(dtype.bits), back))
         digits = _binary(em, "shift-left", _line(em, values, dtype, 1), em.splat(shift, (values,)))
         wanted = [_spread(em, x, grid, 0) for x in carried]
@@ -249,7 +252,7 @@ def _find_digits(
         chosen = _binary(em, "or", carried[place], _binary(em, "shift-left", value, em.splat(shift, (m,))))
         return [*carried[:place], chosen, *carried[place + 1 :]]
 
-    return repeat(em, dtype.bits // DIGIT_BITS, found, [ranks, limit, *keys], step)
+    return repeat(em, dtype.bits // digit, found, [ranks, limit, *keys], step)
 
 
 def _scaled(em: Emitter, x: Instruction, by: int) -> Instruction:

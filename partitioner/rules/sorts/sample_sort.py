@@ -4,7 +4,7 @@ Shards are sorted; exact splitters (`splitters`) say how much of each goes to wh
 and the runs that arrive are merged. Runs stand in the order of their devices, so equal elements keep theirs and no
 places travel. What a device sends another one has no bound but a shard, and programs have fixed shapes: parts are sent
 in rounds of somewhat more than a k-th of a shard. Elements that lie in no order take one round; the worst takes k, as
-many bytes as a gather, in no more memory. Leighton's columns (`sorting`) send twice the shards and places, always, and
+many bytes as a gather, in no more memory. Leighton's columns (`columns`) send twice the shards and places, always, and
 take any comparator.
 """
 
@@ -19,10 +19,10 @@ from shardc.hlo.ir.sort_keys import SortKey, sort_keys
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.rules.splitters import (
-    DIGIT_BITS,
+from shardc.partitioner.rules.sorts.splitters import (
     ShardCuts,
     cut_shards,
+    digit_bits,
     key_array,
     last_value,
     pick,
@@ -80,9 +80,10 @@ def _sends(op: Instruction, rule: FactorRule) -> Sends:
         k, n = table.extent(factors[along]), problem.rule.factors[along].size
         if k == 1:
             return (0.0, 0)
-        part = part_size(-(-n // k), k)
-        digits = 8 * nbytes // DIGIT_BITS
-        counts = 2 * (k - 1) / k * digits * (k - 1) * ((1 << DIGIT_BITS) - 1) * 4 + (k - 1) * 2 * (k - 1) * 4
+        r = -(-n // k)
+        digit, part = digit_bits(r, k), part_size(r, k)
+        digits = 8 * nbytes // digit
+        counts = 2 * (k - 1) / k * digits * (k - 1) * ((1 << digit) - 1) * 4 + (k - 1) * 2 * (k - 1) * 4
         sent = (k - 1) * part * sum(size for _, size, _ in problem.results)
         return (sent + counts, len(problem.results) + digits + 1)
 

@@ -1,0 +1,1 @@
+"""Sorts along a split dimension: by exact splitters, or by columns."""
