@@ -137,7 +137,7 @@ def _exchanged(em: Emitter, lines: list[Instruction], cuts: ShardCuts, atoms: At
     part, index, me = part_size(r, k), em.index_type, em.coordinate(atoms)
     first, past = em.cut(cuts.bounds, 1, 0, k), em.cut(cuts.bounds, 1, 1, k + 1)
     counts = em.add("subtract", first.shape.plain, past, first)
-    rounds = _rounds(em, counts, part)
+    turns = _most_parts(em, counts, part)
     received = em.reshape(em.dynamic_slice(counts, 1, me, 1), (k,))
     begins = totals_before(em, received)
     ends = em.add("add", begins.shape, begins, received)
@@ -173,7 +173,7 @@ def _exchanged(em: Emitter, lines: list[Instruction], cuts: ShardCuts, atoms: At
         return made
 
     longer = [em.resize(x, 0, r + part) for x in lines]
-    return repeat(em, rounds, out, [starts, run, within, *longer], step)
+    return repeat(em, turns, out, [starts, run, within, *longer], step)
 
 
 def _is(em: Emitter, x: Instruction, y: Instruction, direction: str) -> Instruction:
@@ -186,7 +186,7 @@ def _limited(em: Emitter, places: Instruction, size: int) -> Instruction:
     return em.add("minimum", places.shape, em.add("maximum", places.shape, places, zero), last)
 
 
-def _rounds(em: Emitter, counts: Instruction, part: int) -> Instruction:
+def _most_parts(em: Emitter, counts: Instruction, part: int) -> Instruction:
     """How many parts the largest exchange between two devices has."""
     k, index = counts.shape.dims[0], em.index_type
     row, column = (em.add("iota", counts.shape.plain, iota_dimension=d) for d in range(2))
