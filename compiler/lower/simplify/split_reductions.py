@@ -7,14 +7,15 @@ share, and a short one. Sums of columns are split by rows, so that each part rea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shardc.compiler.lower.fuse.fusion_rules import is_elementwise, is_uniform
 from shardc.hlo.ir.build import binary_computation
-from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation
+from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, users_of
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.ir.make import constant, make, map_computations, reshape
+from shardc.hlo.ir.make import broadcast_scalar, constant, make, map_computations, reshape
 from shardc.hlo.ir.reducers import identity_of
 from shardc.hlo.ir.types import array_shape
 
@@ -26,6 +27,8 @@ _BYTES, _PARTS, _STEPS = 1 << 19, 64, 16
 _FEWEST = 4
 #: Most parts: a whole dimension may serve as one.
 _MOST = 4096
+#: Most operations in a row that are computed in a reduction's dimensions.
+_DEEPEST = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,38 @@ def _split_all(computation: Computation) -> Computation:
     if not splits:
         return computation
 
+    views = _Views(users_of(computation))
+
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        return _parted(old, operands, splits[old]) if old in splits else None
+        views.old.update((n, o) for n, o in zip(operands, old.operands, strict=True) if n is not o)
+        return _parted(old, operands, splits[old], views) if old in splits else None
 
     return rebuild_computation(computation, change)
+
+
+class _Views:
+    """Values with other dimensions. What several reductions read is one of them, and what is computed for a reduction
+    alone is computed in its dimensions: kernels can see then that they read the same."""
+
+    def __init__(self, users: Mapping[Instruction, Sequence[Instruction]]) -> None:
+        self.users = users
+        self.old: dict[Instruction, Instruction] = {}
+        self._made: dict[tuple[Instruction, tuple[int, ...]], Instruction] = {}
+
+    def view(self, x: Instruction, dims: tuple[int, ...], like: Instruction, depth: int = _DEEPEST) -> Instruction:
+        found = self._made.get((x, dims))
+        if found is None:
+            found = self._made[x, dims] = self._view(x, dims, like, depth)
+        return found
+
+    def _view(self, x: Instruction, dims: tuple[int, ...], like: Instruction, depth: int) -> Instruction:
+        if is_uniform(x):
+            return broadcast_scalar(x.operands[0], dims, like)
+        alone = len(set(self.users[self.old.get(x, x)])) == 1
+        if not depth or not alone or not is_elementwise(x) or not x.operands:
+            return reshape(x, dims, like)
+        operands = (self.view(o, dims, like, depth - 1) if o.shape.dims else o for o in x.operands)
+        return x.replace(shape=x.shape.plain.with_dims(dims), operands=tuple(operands))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +143,15 @@ def _share(n: int, wanted: int, most: int) -> int:
     return min((k for k in divisors if k >= wanted), default=divisors[-1])
 
 
-def _parted(i: Instruction, operands: Sequence[Instruction], split: _Split) -> Instruction:
+def _parted(i: Instruction, operands: Sequence[Instruction], split: _Split, views: _Views) -> Instruction:
     """The two reductions; narrow floats stay wide between them."""
     x, init = operands
     dtype, kind = x.shape.dtype, x.shape.dtype.accumulator
     reducer = i.attrs["to_apply"]
+    x = views.view(x, split.dims, i)
     if kind is not dtype:
         x, init = (make("convert", o.shape.with_dtype(kind), (o,), i) for o in (x, init))
         reducer = binary_computation(reducer.root.opcode, kind)
-    x = reshape(x, split.dims, i)
     start = constant(Literal.full(array_shape(kind), identity_of(reducer, kind)), i)
     kept = [d for d in range(len(split.dims)) if d not in split.first]
     part = x.shape.with_dims(tuple(split.dims[d] for d in kept))
