@@ -25,6 +25,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     is_uniform,
     moved_operands,
     new_part,
+    reads_in_place,
     repetition,
 )
 from shardc.compiler.lower.fuse.merged import source_of
@@ -75,7 +76,7 @@ class _FusionGroup:
         return {self._space_in(r, producer) for r in readers if r in self.space}
 
     def _space_in(self, reader: Instruction, producer: Instruction) -> Space:
-        if is_elementwise(reader):
+        if reads_in_place(reader, producer):
             return self.space[reader]
         # Each operand of a concatenation is read at indices of its own.
         return producer if reader.opcode == "concatenate" else reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from shardc.compiler.lower.expand.expand_one_per_row import gather_by_rows
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 
@@ -15,12 +16,14 @@ __all__ = [
     "is_duplicable",
     "is_elementwise",
     "is_fusable",
+    "is_lookup",
     "is_movement",
     "is_pointwise",
     "is_sample",
     "is_uniform",
     "moved_operands",
     "new_part",
+    "reads_in_place",
     "repetition",
 ]
 
@@ -74,7 +77,23 @@ def is_fusable(i: Instruction) -> bool:
         return False
     if i.opcode == "dynamic-update-slice":
         return _is_placed(i)
-    return i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce" or is_elementwise(i)
+    known = i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce"
+    return known or is_elementwise(i) or is_lookup(i)
+
+
+def is_lookup(i: Instruction) -> bool:
+    """A gather of one element of a table for each element of the result, whose index may be computed on the way.
+
+    Those of one element per row are selections in the kernel that makes the rows.
+    """
+    return i.opcode == "gather" and not i.attrs["offset_dims"] and gather_by_rows(i) is None
+
+
+def reads_in_place(i: Instruction, operand: Instruction) -> bool:
+    """Does each element of the result read its own element of an operand, of the same dimensions?"""
+    if is_elementwise(i):
+        return True
+    return is_lookup(i) and operand is i.operands[1] and operand.shape.dims == i.shape.dims
 
 
 def _is_placed(i: Instruction) -> bool:
@@ -124,7 +143,7 @@ def block_offset(i: Instruction) -> int:
 
 def is_cheap(i: Instruction) -> bool:
     """Computing it again costs about as much as loading it."""
-    return i.opcode not in _EXPENSIVE and i.opcode != "reduce"
+    return i.opcode not in _EXPENSIVE and i.opcode not in ("reduce", "gather")
 
 
 def is_duplicable(i: Instruction) -> bool:
@@ -181,12 +200,14 @@ def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
         return i.operands[:2]
     if i.opcode == "reduce":
         return i.operands[: len(i.operands) // 2]
+    if i.opcode == "gather":
+        return i.operands[1:] if i.operands[0] is not i.operands[1] else ()
     return i.operands
 
 
 def repetition(i: Instruction, operand: Instruction) -> float:
     """How often one evaluation of ``i`` evaluates ``operand``."""
-    if i.opcode == "concatenate":
+    if i.opcode in ("concatenate", "gather"):
         return i.operands.count(operand) * operand.shape.size / max(i.shape.size, 1)
     if i.opcode != "reduce":
         return 1.0

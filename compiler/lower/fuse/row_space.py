@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise
+from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise, is_lookup, reads_in_place
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 
@@ -127,6 +127,8 @@ def _operand_spots(i: Instruction, spot: Spot | None, frame: RowFrame) -> tuple[
         by = {d: at for at, d in enumerate(i.attrs["dimensions"])}
         at = _by_dimension(i, spot)
         return (tuple(at[by[d]] for d, n in enumerate(i.operands[0].shape.dims) if n != 1),)
+    if is_lookup(i):
+        return (None, spot if reads_in_place(i, i.operands[1]) else None)
     if i.opcode == "reduce":
         inside = _reduced_spot(i, spot, frame)
         return nowhere if inside is None else (inside, ())

@@ -14,6 +14,7 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.numpy.functions import (
     contraction,
+    counting,
     creation,
     fourier,
     indexing,
@@ -43,7 +44,6 @@ _REFUSED_ROWS = (
         _DYNAMIC,
         "sort with np.sort and compare neighbours: a mask of first occurrences has a fixed shape",
     ),
-    ("bincount", _DYNAMIC, "use np.add.at(np.zeros(length, like=x), x, 1)"),
     (
         "histogram2d histogramdd",
         "bins depend on values",
@@ -64,7 +64,8 @@ REFUSED: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def _by_name() -> dict[str, Handler]:
-    families = (shape, joining, selection, creation, statistics, sorting, contraction, numeric, linalg, fourier)
+    elements = (shape, joining, selection, creation, sorting, counting)
+    families = (*elements, statistics, contraction, numeric, linalg, fourier)
     merged: dict[str, Handler] = {}
     for family in families:
         merged.update({k: v for k, v in family.FUNCTIONS.items() if isinstance(k, str)})

@@ -212,27 +212,6 @@ def _percentile(recorder: Trace, a: Any, q: Any, *args: Any, **kwargs: Any) -> A
     return _quantile(recorder, a, q, *args, **kwargs, hundred=100.0)
 
 
-# Searches by counting.
-
-
-def _searchsorted(recorder: Trace, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """How many elements come before: a comparison with all of them."""
-    x, wanted = lift(recorder, a), lift(recorder, v)
-    if sorter is not None:
-        x = NP.take(x, sorter)
-    before = np.less if side == "left" else np.less_equal
-    return NP.sum(before(x, wanted[..., None]), axis=-1, dtype=np.int64)
-
-
-def _digitize(recorder: Trace, x: Any, bins: Any, right: bool = False) -> Any:
-    edges = lift(recorder, bins)
-    rising = isinstance(bins, Tracer) or bool(NP.all(NP.diff(np.asarray(bins)) >= 0))
-    if not rising:
-        found = _searchsorted(recorder, NP.flip(edges), x, "right" if right else "left")
-        return NP.subtract(edges.size, found)
-    return _searchsorted(recorder, edges, x, "left" if right else "right")
-
-
 def _isin(
     recorder: Trace,
     element: Any,
@@ -268,8 +247,6 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "median": _median,
     "quantile": _quantile,
     "percentile": _percentile,
-    "searchsorted": _searchsorted,
-    "digitize": _digitize,
     "isin": _isin,
     **{name: _nan_quantile(name) for name in ("nanmedian", "nanquantile", "nanpercentile")},
 }

@@ -17,7 +17,6 @@ from shardc.hlo.numpy.values import (
     constant,
     convert,
     emit,
-    find_recorder,
     full,
     iota,
     lift,
@@ -259,56 +258,6 @@ def _average(
     return (mean, scale) if returned else mean
 
 
-def _edges(recorder: Trace, name: str, x: Any, bins: Any, limits: Any) -> Any:
-    """The edges of a histogram, which must not depend on values."""
-    counted = isinstance(bins, (int, np.integer))
-    known = limits is not None if counted else not isinstance(bins, (str, Tracer))
-    if not known or find_recorder([bins, limits]):
-        refuse(
-            recorder,
-            f"np.{name} whose bins depend on values",
-            "give range=(low, high) with a number of bins, or plain edges; "
-            "np.searchsorted(edges, x) takes traced edges",
-        )
-    return np.histogram_bin_edges(np.empty(0, lift(recorder, x).dtype), bins, limits)
-
-
-def _histogram_bin_edges(recorder: Trace, a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
-    return _edges(recorder, "histogram_bin_edges", a, bins, range)
-
-
-def _histogram(
-    recorder: Trace,
-    a: Any,
-    bins: Any = 10,
-    range: Any = None,  # noqa: A002 - NumPy's name
-    density: Any = None,
-    weights: Any = None,
-) -> Any:
-    """Every element compared with all edges; the last bin has both of its ends."""
-    edges = _edges(recorder, "histogram", a, bins, range)
-    x = lift(recorder, a)
-    x = convert(x, np.uint8) if x.aval.dtype.kind == "pred" else x
-    if isinstance(bins, (int, np.integer)):
-        x = convert(x, edges.dtype)
-    column = reshape(x, (x.size, 1))
-    last = np.arange(edges.size - 1) == edges.size - 2
-    below = NP.where(last, NP.less_equal(column, edges[1:]), NP.less(column, edges[1:]))
-    inside = NP.logical_and(NP.greater_equal(column, edges[:-1]), below)
-    if weights is None:
-        counts = NP.sum(inside, axis=0, dtype=np.int64)
-    else:
-        w = lift(recorder, weights)
-        if w.shape != lift(recorder, a).shape:
-            raise ValueError("weights should have the same shape as a.")
-        wide = np.dtype(np.complex128 if w.dtype.kind == "c" else np.float64)
-        kept = NP.where(inside, reshape(convert(w, wide), (w.size, 1)), wide.type(0))
-        counts = convert(NP.sum(kept, axis=0), w.dtype)
-    if density:
-        counts = NP.true_divide(NP.true_divide(counts, np.diff(edges).astype(float)), NP.sum(counts))
-    return counts, edges
-
-
 # Functions that leave NaN out.
 
 
@@ -406,8 +355,6 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "count_nonzero": _count_nonzero,
     "ptp": _ptp,
     "average": _average,
-    "histogram": _histogram,
-    "histogram_bin_edges": _histogram_bin_edges,
     "nansum": _nan_free(np.sum, 0),
     "nanprod": _nan_free(np.prod, 1),
     "nancumsum": _nan_free(np.cumsum, 0),

@@ -42,3 +42,26 @@ def test_devices_send_a_total_each(function: Callable[..., Any]) -> None:
     np.testing.assert_allclose(got, function(x), rtol=1e-13)
     assert report["wire_bytes"] == 3 * x.itemsize
     assert report["peak_bytes"] <= 2 * x.nbytes // 4 + 1024
+
+
+COUNTS: dict[str, tuple[Callable[..., Any], int]] = {
+    "histogram": (lambda x: np.histogram(x, bins=16, range=(-2, 2))[0], 16 * 8),
+    "histogram edges": (lambda x: np.histogram(x, np.linspace(-2, 2, 17) ** 3)[0], 16 * 8),
+    "bincount": (lambda x: np.bincount((4 * np.abs(x)).astype(np.int64), minlength=40), 40 * 8),
+    "digitize": (lambda x: np.digitize(x, np.linspace(-2, 2, 17)), 0),
+    "searchsorted": (lambda x: np.searchsorted(np.linspace(-2, 2, 65), x), 0),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_devices_send_the_bins_only(name: str) -> None:
+    function, sent = COUNTS[name]
+    x = np.random.default_rng(5).standard_normal(N)
+    x[7] = np.nan
+    x[:5] = -2, 2, 0.25, 0.5, -0.25
+    if name == "bincount":
+        x[7] = 0
+    (got,), report = over_devices(function, [x], 2)
+    np.testing.assert_array_equal(got, function(x))
+    assert report["wire_bytes"] == sent
+    assert report["peak_bytes"] <= 8 * x.nbytes

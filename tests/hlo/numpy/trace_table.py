@@ -32,6 +32,10 @@ def _unary(names: str, arguments: str) -> list[Row]:
     return [(name, getattr(np, name), arguments) for name in names.split()]
 
 
+def _searched(a: Any, v: Any) -> Any:
+    return np.searchsorted(a, v), np.searchsorted(a, v, side="right")
+
+
 UFUNCS: list[Row] = [
     *_unary("exp sin cos sinh cosh tanh arctan arcsinh expm1", "C:3,4"),
     *_unary("tan cbrt exp2 floor ceil trunc rint fabs deg2rad rad2deg degrees radians signbit spacing", "F:3,4"),
@@ -208,6 +212,8 @@ SHAPES: list[Row] = [
     ("histogram", lambda x: np.histogram(x, bins=64, range=(-5, 5))[0], "R:7,5"),
     ("histogram edges", lambda x: np.histogram(x, [-4, -1, 0, 2.5, 3]), "R:40"),
     ("histogram density", lambda x: np.histogram(x, bins=5, range=(-4, 4), density=True), "F:40"),
+    ("histogram of rows", lambda x: np.histogram(np.round(x), bins=8, range=(-4, 4))[0], "F:30,5"),
+    ("histogram one bin", lambda x: (np.histogram(x, [-1, 1])[0], np.histogram(x, 1, (-1, 1))[0]), "R:40"),
     ("histogram weights", lambda x, w: np.histogram(x, 7, (-3, 3), weights=w), "f4:40 N:40"),
     ("histogram_bin_edges", lambda x: np.histogram_bin_edges(x, 4, (0, 1)) + x[:5], "F:40"),
     ("mask reductions", lambda x: (x[x > 0].mean(0), x[x[:, 0] > 0].sum(0), x[x[:, 0] > 0].mean(1).sum()), "F:6,4"),
@@ -255,6 +261,16 @@ SELECTIONS: list[Row] = [
     ("sort with nan", lambda x: np.sort(np.sqrt(x)), "F:9"),
     ("searchsorted", lambda x, v: (np.searchsorted(np.sort(x), v), np.searchsorted(np.sort(x), v, "right")), "R:7 R:3"),
     ("digitize", lambda x: np.digitize(x, np.array([-1.0, 0.0, 2.0])), "f8:7"),
+    ("digitize falling", lambda x: np.digitize(x, np.array([2.0, 0.0, -1.0]), right=True), "F:7"),
+    ("searchsorted of NaN", lambda x, v: _searched(np.append(np.sort(x), np.nan), np.append(v, np.nan)), "F:6 F:4"),
+    ("searchsorted sizes", lambda x, v: [_searched(np.sort(x[:n]), v) for n in (0, 1, 2, 3, 8, 9)], "R:9 R:2,5"),
+    (
+        "searchsorted types",
+        lambda x, v: (np.searchsorted(np.sort(x), v), np.searchsorted(np.sort(v), 1.5)),
+        "i4:9 f4:5",
+    ),
+    ("bincount", lambda x: np.bincount(np.abs(x), minlength=12), "i4:50"),
+    ("bincount weights", lambda x, w: np.bincount(x, w, minlength=10), "u1:50 R:50"),
     ("isin", lambda x: np.isin(x, [1, 2, 3]), "i4:3,4"),
     ("trapezoid", lambda y: (np.trapezoid(y), np.trapezoid(y, dx=0.5, axis=0)), "f8:4,5"),
     ("gradient", lambda y: (np.gradient(y), np.gradient(y[0], 0.5)), "f8:4,5"),
