@@ -40,6 +40,7 @@ from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
+from shardc.partitioner.prepare.fold_joins import FoldJoins
 from shardc.partitioner.prepare.fold_pads import FoldPads
 from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
@@ -189,6 +190,7 @@ PREPARATION: tuple[Pass, ...] = (
     *OPENING,
     SelectUpdates(),
     FoldSlices(),
+    FoldJoins(),
     FoldPads(),
     NameBatches(),
     ContractUnflattened(),

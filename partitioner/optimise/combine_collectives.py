@@ -15,6 +15,23 @@ from shardc.partitioner.optimise.reduction import reducer
 __all__ = ["CombineCollectives", "joined_origin"]
 
 _REDUCING = ("all-reduce", "reduce-scatter")
+#: By what part of the peak halos may raise it that come together: the rows of the last reader are there for the first.
+_HALO_ROOM = 1 / 256
+#: What may stand as early as its operands: on a processor it costs next to nothing.
+_MOVING = frozenset(
+    (
+        "bitcast",
+        "broadcast",
+        "collective-permute",
+        "concatenate",
+        "constant",
+        "dynamic-slice",
+        "get-tuple-element",
+        "parameter",
+        "reshape",
+        "slice",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +39,8 @@ class CombineCollectives:
     """Join independent collectives of equal groups, dimension, reduction and type, up to ``max_bytes`` together.
 
     They wait for the last of them, so operands and results live longer: they are joined only where the estimated
-    peak of their computation does not rise. Permutes (of halos, for what is computed next) and what would need more
-    memory are joined only where no reader has to wait.
+    peak of their computation does not rise. Permutes (of halos, for what is computed next) stand where the first one
+    does, and are joined only where no reader has to wait, as is what would need more memory.
     """
 
     max_bytes: int = 4 << 20
@@ -75,9 +92,11 @@ class CombineCollectives:
                 buckets += [bucket for run in runs for bucket in self._cut_buckets(run) if len(bucket) > 1]
         if not buckets:
             return computation
-        joined = _join(computation, buckets)
-        worse = joined is None or computation_peak(joined, peaks) > computation_peak(computation, peaks)
-        return None if worse else joined
+        joined = _join(_early(computation, buckets), buckets)
+        peak = computation_peak(computation, peaks)
+        if all(b[0].opcode == "collective-permute" for b in buckets):
+            peak += int(peak * _HALO_ROOM)
+        return None if joined is None or computation_peak(joined, peaks) > peak else joined
 
     def _cut_buckets(self, members: Sequence[Instruction]) -> list[list[Instruction]]:
         out: list[list[Instruction]] = [[]]
@@ -121,16 +140,18 @@ def _independent(computation: Computation, members: Sequence[Instruction]) -> li
 
 
 def _first_readers(computation: Computation, members: set[Instruction]) -> dict[Instruction, tuple[int, int]]:
-    """Where each member stands, and where it is read first."""
-    place: dict[Instruction, int] = {}
+    """From where on each member could stand, what only moves data standing before it, and where it is read first."""
+    ready: dict[Instruction, int] = {}
+    after: dict[Instruction, int] = {}
     first: dict[Instruction, int] = {}
     for n, i in enumerate(computation):
-        if i in members:
-            place[i] = n
         for o in i.operands:
             if o in members:
                 first.setdefault(o, n)
-    return {m: (n, first.get(m, len(computation.instructions))) for m, n in place.items()}
+        ready[i] = max((after[o] for o in i.operands), default=0)
+        moves = i.opcode in _MOVING or (i.shape.is_array and not i.shape.dims)
+        after[i] = ready[i] if moves else n
+    return {m: (ready[m], first.get(m, len(computation.instructions))) for m in members}
 
 
 def _near(members: Sequence[Instruction], reads: Mapping[Instruction, tuple[int, int]]) -> list[list[Instruction]]:
@@ -145,6 +166,23 @@ def _near(members: Sequence[Instruction], reads: Mapping[Instruction, tuple[int,
         out[-1].append(m)
         read = min(read, first)
     return out
+
+
+def _early(computation: Computation, buckets: list[list[Instruction]]) -> Computation:
+    """Permutes that are to be joined stand where the first one does, as far as their operands allow."""
+    place = {i: n for n, i in enumerate(computation)}
+    wanted = dict(place)
+    for bucket in buckets:
+        if bucket[0].opcode == "collective-permute":
+            wanted.update(dict.fromkeys(bucket, min(place[m] for m in bucket)))
+    for i in reversed(computation.instructions):
+        for o in i.operands:
+            if o.opcode in _MOVING and wanted[i] < place[i]:
+                wanted[o] = min(wanted[o], wanted[i])
+    for i in computation:
+        wanted[i] = max((wanted[i], *(wanted[o] for o in i.operands)))
+    order = sorted(computation, key=lambda i: (wanted[i], place[i]))
+    return computation if order == list(computation) else Computation(computation.name, order, computation.root)
 
 
 def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computation | None:

@@ -69,6 +69,7 @@ from shardc.partitioner.partition import Rewrite
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.expand_split import ExpandSplit
 from shardc.partitioner.prepare.fill_empty import FillEmpty
+from shardc.partitioner.prepare.fold_joins import FoldJoins
 from shardc.partitioner.prepare.fold_pads import FoldPads
 from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
@@ -116,6 +117,7 @@ _LISTED: tuple[Pass, ...] = (
     ShareEqual(),
     SelectUpdates(),
     FoldSlices(),
+    FoldJoins(),
     FoldPads(),
     NameBatches(),
     ContractUnflattened(),
