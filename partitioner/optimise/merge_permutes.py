@@ -1,8 +1,8 @@
 """What neighbours need of one array goes to them once, as wide as all readers together need it.
 
 Shifts by 1, 2 and 3 rows send 1, 2 and 3 rows of the same array to the same devices: the 3 rows hold them all. What
-goes on to the next dimension is put together from the array and what came along the one before; what each of the two
-gives is sent once as well, so that corners cost no more than themselves.
+goes on along the next dimension is put together from the array and from what came along the one before, for one shift
+from this side and for another from that: all of it side by side is one sheet, which holds the corners as well.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
 from shardc.partitioner.optimise.combine_collectives import joined_origin
+from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["MergePermutes"]
 
 #: Per dimension the first element, and the one after the last.
 _Box = tuple[tuple[int, int], ...]
-#: Who sends to whom, and whether over a channel.
-_Route = tuple[AxisPairs, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +46,84 @@ def _merge_all(computation: Computation, called: Mapping[Computation, Computatio
 
 
 @dataclass(frozen=True, slots=True)
-class _SentBox:
-    """A box of an array that goes some way."""
+class _Tile:
+    """``box`` of an array, and where it stands."""
 
-    route: _Route
     array: Instruction
     box: _Box
+    place: _Box
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Where the array's first element stands, or would."""
+        return tuple(at - low for (low, _), (at, _) in zip(self.box, self.place, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Sheets side by side."""
+
+    dim: int
+    parts: tuple[_Sheet, ...]
+
+
+_Sheet = _Tile | _Row
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Permutes that one takes the place of: what that sends, and which box of it each of them is."""
+
+    sheet: _Sheet
+    boxes: Mapping[Instruction, _Box]
 
 
 def _merge(computation: Computation) -> Computation:
-    parts = {i: _parts(i) for i in computation if _is_plain(i)}
-    hulls = _hulls(part for found in parts.values() for part in found)
-    members = _worthwhile(parts, hulls)
-    if not members:
+    groups: dict[object, dict[Instruction, list[_Tile]]] = {}
+    for i in computation:
+        if _is_plain(i):
+            tiles = _about_largest(list(_tiles(i.operands[0], _whole(i), (0,) * i.shape.rank)))
+            key = (i.attrs["source_target_pairs"], bool(i.attrs.get("channel_id")), tiles[0].array)
+            groups.setdefault(key, {})[i] = tiles
+    found = [s for group in groups.values() if len(group) > 1 for s in _shared(group)]
+    found = [s for s, apart in zip(found, _independent(computation, found), strict=True) if apart]
+    if not found:
         return computation
+    order = in_groups(computation, [list(s.boxes) for s in found])
+    if order is None:  # they need each other: one now
+        found = found[:1]
+        order = in_groups(computation, [list(found[0].boxes)])
+    assert order is not None
+    shared = {p: s for s in found for p in s.boxes}
     new: dict[Instruction, Instruction] = {}
-    sent: dict[_SentBox, Instruction] = {}
+    sent: dict[int, Instruction] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
-        if old in members:
-            made = received(old, old.operands[0], _whole(old), old)
-        else:
-            made = old if operands is old.operands else old.replace(operands=operands)
-        new[old] = made
-        return made
+        new[old] = old if operands is old.operands else old.replace(operands=operands)
+        if old in shared:
+            one = shared[old]
+            if id(one) not in sent:
+                x = _written(one.sheet, new, old)
+                origin = joined_origin(list(one.boxes))
+                sent[id(one)] = old.replace(operands=(x,), shape=x.shape.plain, origin=origin)
+            new[old] = _cut(sent[id(one)], one.boxes[old], old)
+        return new[old]
 
-    def received(permute: Instruction, x: Instruction, box: _Box, like: Instruction) -> Instruction:
-        """``box`` of ``x`` as it comes from where ``permute`` has it from."""
-        inner = list(_inside(x, box))
-        if inner != [(x, box)]:
-            pieces = [received(permute, o, b, like) for o, b in inner]
-            return pieces[0] if len(pieces) == 1 else _concatenate(pieces, x.attrs["dimensions"], like)
-        hull = hulls[_SentBox(_route(permute), x, box)]
-        if hull not in sent:
-            sent[hull] = permute.replace(
-                operands=(_cut(new[x], hull.box, like),),
-                shape=x.shape.plain.with_dims(_sizes(hull.box)),
-                origin=joined_origin(members[permute]),
-            )
-        at = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, hull.box, strict=True))
-        return _cut(sent[hull], at, like)
+    return rebuild_computation(Computation(computation.name, order, computation.root), change)
 
-    return rebuild_computation(computation, change)
+
+def _independent(computation: Computation, found: Sequence[_Shared]) -> list[bool]:
+    """For each, whether none of its permutes needs another one of them."""
+    bit = {p: 1 << n for n, s in enumerate(found) for p in s.boxes}
+    needed: dict[Instruction, int] = {}
+    mixed = 0
+    for i in computation if found else ():
+        before, own = 0, bit.get(i, 0)
+        for o in i.operands:
+            before |= needed[o]
+        mixed |= before & own
+        needed[i] = before | own
+    return [not mixed >> n & 1 for n in range(len(found))]
 
 
 def _is_plain(i: Instruction) -> bool:
@@ -96,127 +131,124 @@ def _is_plain(i: Instruction) -> bool:
     return (
         i.opcode == "collective-permute"
         and len(i.operands) == 1
-        and i.shape.is_array
+        and i.shape.size > 0
         and isinstance(i.attrs["source_target_pairs"], AxisPairs)
     )
 
 
-def _route(permute: Instruction) -> _Route:
-    return permute.attrs["source_target_pairs"], bool(permute.attrs.get("channel_id"))
-
-
-def _whole(x: Instruction) -> _Box:
-    return tuple((0, n) for n in x.shape.dims)
-
-
-def _sizes(box: _Box) -> tuple[int, ...]:
-    return tuple(high - low for low, high in box)
-
-
-def _size(box: _Box) -> int:
-    return math.prod(_sizes(box))
-
-
-def _parts(permute: Instruction) -> list[_SentBox]:
-    """What is sent, as parts of the arrays that it is cut and put together from."""
-    route = _route(permute)
-
-    def found(x: Instruction, box: _Box) -> Iterator[_SentBox]:
-        for o, inner in _inside(x, box):
-            if o is x:
-                yield _SentBox(route, x, inner)
-            else:
-                yield from found(o, inner)
-
-    return list(found(permute.operands[0], _whole(permute)))
-
-
-def _inside(x: Instruction, box: _Box) -> Iterator[tuple[Instruction, _Box]]:
-    """``box`` of ``x`` as boxes of its operands, where it is a slice of one, or has several side by side."""
+def _tiles(x: Instruction, box: _Box, at: Sequence[int]) -> Iterator[_Tile]:
+    """``box`` of ``x``, whose first element stands ``at``, by the arrays that ``x`` is cut and put together from."""
     if x.opcode == "slice" and all(stride == 1 for _, _, stride in x.attrs["slice"]):
-        starts = (start for start, _, _ in x.attrs["slice"])
-        yield x.operands[0], tuple((low + n, high + n) for (low, high), n in zip(box, starts, strict=True))
+        starts = [start for start, _, _ in x.attrs["slice"]]
+        yield from _tiles(x.operands[0], tuple((a + n, b + n) for (a, b), n in zip(box, starts, strict=True)), at)
     elif x.opcode == "concatenate":
         (dim,) = x.attrs["dimensions"]
-        at = 0
+        first, begin = 0, at[dim]
         for o in x.operands:
-            n = o.shape.dims[dim]
-            low, high = max(box[dim][0] - at, 0), min(box[dim][1] - at, n)
+            low, high = max(box[dim][0] - first, 0), min(box[dim][1] - first, o.shape.dims[dim])
             if low < high:
-                yield o, (*box[:dim], (low, high), *box[dim + 1 :])
-            at += n
+                place = (*at[:dim], begin, *at[dim + 1 :])
+                yield from _tiles(o, (*box[:dim], (low, high), *box[dim + 1 :]), place)
+                begin += high - low
+            first += o.shape.dims[dim]
     else:
-        yield x, box
+        yield _Tile(x, box, tuple((a, a + high - low) for a, (low, high) in zip(at, box, strict=True)))
 
 
-def _hulls(parts: Iterator[_SentBox]) -> dict[_SentBox, _SentBox]:
-    """For each part the one that is sent in its place: parts of one array that go the same way are joined as long as
-    what holds them is no larger than they are."""
-    boxes: dict[tuple[_Route, Instruction], dict[_Box, None]] = {}
-    for p in parts:
-        boxes.setdefault((p.route, p.array), {})[p.box] = None
-    found: dict[_SentBox, _SentBox] = {}
-    for (route, array), own in boxes.items():
-        joined = _join_boxes(sorted(own))
-        for box in own:
-            hull = next(h for h in joined if _hull(h, box) == h)
-            found[_SentBox(route, array, box)] = _SentBox(route, array, hull)
-    return found
+def _about_largest(tiles: Sequence[_Tile]) -> list[_Tile]:
+    """The largest one first, their places counted from the first element of its array."""
+    largest = max(tiles, key=lambda t: _size(t.box))
+    others = [t for t in tiles if t is not largest]
+    return [_Tile(t.array, t.box, _moved(t.place, [-n for n in largest.origin])) for t in (largest, *others)]
+
+
+def _shared(group: Mapping[Instruction, Sequence[_Tile]]) -> Iterator[_Shared]:
+    """Permutes of a group that are sent as one: what holds them is one sheet, and smaller than they are."""
+    places = {p: _hull([t.place for t in tiles]) for p, tiles in group.items()}
+    for hull in _join_boxes(sorted(set(places.values()))):
+        members = [p for p in group if _hull([hull, places[p]]) == hull]
+        if _size(hull) >= sum(p.shape.size for p in members):
+            continue
+        pieces: dict[tuple[Instruction, tuple[int, ...]], list[_Box]] = {}
+        for p in members:
+            for t in group[p]:
+                pieces.setdefault((t.array, t.origin), []).append(t.place)
+        tiles = []
+        for (array, origin), boxes in pieces.items():
+            place = _hull(boxes)
+            tiles.append(_Tile(array, _moved(place, [-n for n in origin]), place))
+        sheet = _side_by_side(tiles, hull)
+        if sheet is not None:
+            start = [-low for low, _ in hull]
+            yield _Shared(sheet, {p: _moved(places[p], start) for p in members})
+
+
+def _side_by_side(tiles: Sequence[_Tile], box: _Box) -> _Sheet | None:
+    """The tiles as a sheet that fills ``box``; None where there are gaps, or one lies over another."""
+    if len(tiles) == 1:
+        return tiles[0] if tiles[0].place == box else None
+    for dim, (first, end) in enumerate(box):
+        starts = sorted({t.place[dim][0] for t in tiles} - {first})
+        cuts = [n for n in starts if not any(t.place[dim][0] < n < t.place[dim][1] for t in tiles)]
+        if cuts:
+            parts = []
+            for low, high in zip((first, *cuts), (*cuts, end), strict=True):
+                inside = [t for t in tiles if low <= t.place[dim][0] < high]
+                part = _side_by_side(inside, (*box[:dim], (low, high), *box[dim + 1 :])) if inside else None
+                if part is None:
+                    return None
+                parts.append(part)
+            return _Row(dim, tuple(parts))
+    return None
 
 
 def _join_boxes(boxes: Sequence[_Box]) -> list[_Box]:
+    """Boxes are joined as long as what holds two is no larger than they are."""
     joined: list[_Box] = []
     for box in boxes:
         n = 0
         while n < len(joined):
-            hull = _hull(joined[n], box)
+            hull = _hull([joined[n], box])
             if _size(hull) <= _size(joined[n]) + _size(box):
                 box, n = hull, 0
-                joined = [b for b in joined if _hull(hull, b) != hull]
+                joined = [b for b in joined if _hull([hull, b]) != hull]
             else:
                 n += 1
         joined.append(box)
     return joined
 
 
-def _hull(a: _Box, b: _Box) -> _Box:
-    return tuple((min(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
+def _whole(x: Instruction) -> _Box:
+    return tuple((0, n) for n in x.shape.dims)
 
 
-def _worthwhile(
-    parts: Mapping[Instruction, Sequence[_SentBox]], hulls: Mapping[_SentBox, _SentBox]
-) -> dict[Instruction, list[Instruction]]:
-    """Permutes that send less together, each with all those that it is sent with."""
-    group: dict[Instruction, list[Instruction]] = {p: [p] for p in parts}
-    first: dict[_SentBox, Instruction] = {}
-    for permute, found in parts.items():
-        for part in found:
-            other = group[first.setdefault(hulls[part], permute)]
-            own = group[permute]
-            if other is not own:
-                other += own
-                for p in own:
-                    group[p] = other
-    out: dict[Instruction, list[Instruction]] = {}
-    for permute, members in group.items():
-        if len(members) > 1 and permute is members[0]:
-            sent = {hulls[part] for p in members for part in parts[p]}
-            if sum(_size(h.box) for h in sent) < sum(p.shape.size for p in members):
-                out.update(dict.fromkeys(members, members))
-    return out
+def _moved(box: _Box, by: Sequence[int]) -> _Box:
+    return tuple((low + n, high + n) for (low, high), n in zip(box, by, strict=True))
+
+
+def _hull(boxes: Sequence[_Box]) -> _Box:
+    return tuple((min(low for low, _ in b), max(high for _, high in b)) for b in zip(*boxes, strict=True))
+
+
+def _size(box: _Box) -> int:
+    return math.prod(high - low for low, high in box)
+
+
+def _written(sheet: _Sheet, new: Mapping[Instruction, Instruction], like: Instruction) -> Instruction:
+    """The instructions of a sheet of rewritten arrays."""
+    if isinstance(sheet, _Tile):
+        return _cut(new[sheet.array], sheet.box, like)
+    pieces = [_written(part, new, like) for part in sheet.parts]
+    dims = pieces[0].shape.dims
+    total = sum(p.shape.dims[sheet.dim] for p in pieces)
+    shape = pieces[0].shape.plain.with_dims((*dims[: sheet.dim], total, *dims[sheet.dim + 1 :]))
+    return Instruction("concatenate", shape, pieces, {"dimensions": (sheet.dim,)}, metadata=like.metadata)
 
 
 def _cut(x: Instruction, box: _Box, like: Instruction) -> Instruction:
-    """``box`` of ``x``, said to be for ``like``."""
+    """``box`` of ``x``, for ``like``."""
     if box == _whole(x):
         return x
+    shape = x.shape.plain.with_dims(tuple(high - low for low, high in box))
     bounds = tuple((low, high, 1) for low, high in box)
-    return Instruction("slice", x.shape.plain.with_dims(_sizes(box)), (x,), {"slice": bounds}, metadata=like.metadata)
-
-
-def _concatenate(pieces: Sequence[Instruction], dimensions: tuple[int, ...], like: Instruction) -> Instruction:
-    (dim,) = dimensions
-    dims = pieces[0].shape.dims
-    total = sum(p.shape.dims[dim] for p in pieces)
-    shape = pieces[0].shape.plain.with_dims((*dims[:dim], total, *dims[dim + 1 :]))
-    return Instruction("concatenate", shape, tuple(pieces), {"dimensions": dimensions}, metadata=like.metadata)
+    return Instruction("slice", shape, (x,), {"slice": bounds}, metadata=like.metadata)
