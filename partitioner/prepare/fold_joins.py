@@ -36,7 +36,7 @@ def _fold_all(computation: Computation, called: Mapping[Computation, Computation
             i in cut and not through.isdisjoint(i.operands)
         ):
             through.add(i)
-    cutter = _Cutter()
+    cutter = _IntervalMaker()
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         if old not in through or old.opcode != "slice":
@@ -73,7 +73,7 @@ def _is_split(concatenation: Instruction) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cutter:
+class _IntervalMaker:
     """Makes intervals of arrays, each once, of the innermost arrays that they come from."""
 
     made: dict[tuple[Instruction, int, int, int], Instruction] = field(default_factory=dict)
