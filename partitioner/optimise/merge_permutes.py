@@ -103,7 +103,7 @@ def _merge(computation: Computation) -> Computation:
         if old in shared:
             one = shared[old]
             if id(one) not in sent:
-                x = _written(one.sheet, new, old)
+                x = _sheet_of(one.sheet, new, old)
                 origin = joined_origin(list(one.boxes))
                 sent[id(one)] = old.replace(operands=(x,), shape=x.shape.plain, origin=origin)
             new[old] = _cut(sent[id(one)], one.boxes[old], old)
@@ -234,11 +234,11 @@ def _size(box: _Box) -> int:
     return math.prod(high - low for low, high in box)
 
 
-def _written(sheet: _Sheet, new: Mapping[Instruction, Instruction], like: Instruction) -> Instruction:
+def _sheet_of(sheet: _Sheet, new: Mapping[Instruction, Instruction], like: Instruction) -> Instruction:
     """The instructions of a sheet of rewritten arrays."""
     if isinstance(sheet, _Tile):
         return _cut(new[sheet.array], sheet.box, like)
-    pieces = [_written(part, new, like) for part in sheet.parts]
+    pieces = [_sheet_of(part, new, like) for part in sheet.parts]
     dims = pieces[0].shape.dims
     total = sum(p.shape.dims[sheet.dim] for p in pieces)
     shape = pieces[0].shape.plain.with_dims((*dims[: sheet.dim], total, *dims[sheet.dim + 1 :]))
