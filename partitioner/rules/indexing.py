@@ -27,7 +27,7 @@ from shardc.partitioner.rules.dynamic import (
     updates_usable,
 )
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, linear_in_first, pass_or_reduce
-from shardc.sharding.rules import factor_rule
+from shardc.sharding.rules import factor_rule, rule_by_shape
 from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 
 __all__ = ["RULES"]
@@ -268,11 +268,16 @@ RULES: Mapping[str, PartitionRow] = {
         _scatter,
         _scatter_usable,
         _scatter_linear,
+        rule_by_shape,
     ),
     "dynamic-slice": Local(
         "on shards, cut dimensions whole", dynamic_slice, linear=_moved, alternatives=(_MASKED_SLICE,)
     ),
     "dynamic-update-slice": Local(
-        "on shards; each merges what the update covers of it", dynamic_update_slice, updates_usable, _moved_both
+        "on shards; each merges what the update covers of it",
+        dynamic_update_slice,
+        updates_usable,
+        _moved_both,
+        rule_by_shape,
     ),
 }

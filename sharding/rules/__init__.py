@@ -36,7 +36,7 @@ from shardc.sharding.rules.signature import (
     signature,
 )
 
-__all__ = ["RULES", "conservative_rule", "factor_rule", "is_data_flow"]
+__all__ = ["RULES", "conservative_rule", "factor_rule", "is_data_flow", "rule_by_shape"]
 
 RULES: Mapping[str, Row] = MappingProxyType(
     {
@@ -83,6 +83,13 @@ def factor_rule(instruction: Instruction) -> FactorRule:
             fix="rewrite the program without it, or give the per-device program instead of the global one",
         )
     raise ValueError(f"{instruction.opcode} has data-flow edges, not a rule")
+
+
+def rule_by_shape(instruction: Instruction) -> FactorRule:
+    """`factor_rule` of an operation with one, whatever its operands are made by."""
+    row = RULES[instruction.opcode]
+    assert isinstance(row, FactorRow)
+    return _from_signature(signature(instruction, row.attrs))
 
 
 def conservative_rule(instruction: Instruction) -> FactorRule:

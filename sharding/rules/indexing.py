@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.make import splat_source
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.signature import FactorRow, Row, Signature
 
@@ -48,7 +50,7 @@ def _gather(sig: Signature) -> FactorRule:
 
 def _scatter(sig: Signature) -> FactorRule:
     """Operands are n inputs, the indices, n updates; factors in the order of the updates' dimensions, as a gather's."""
-    window_dims, inserted, input_batching, indices_batching, vector, kind = sig.attrs
+    window_dims, inserted, input_batching, indices_batching, vector, kind, *fills = sig.attrs
     batching = dict(zip(indices_batching or (), input_batching or (), strict=True))
     n = len(sig.results)
     operand, indices, update = sig.operands[0], sig.operands[n], sig.operands[n + 1]
@@ -69,6 +71,8 @@ def _scatter(sig: Signature) -> FactorRule:
         into = [(t, d) for t in inputs]
         if size == operand.dims[d]:
             b.add(size, [*into, *mine])
+        elif fills and fills[0] and 2 * size >= operand.dims[d]:
+            b.add(operand.dims[d], [*into, *mine], FactorKind.PERMUTATION)
         else:
             b.add(operand.dims[d], into, FactorKind.NEED_REPLICATION)
             b.add(size, mine, FactorKind.NEED_REPLICATION)
@@ -98,10 +102,17 @@ def _dynamic_update_slice(sig: Signature) -> FactorRule:
     for d, size in enumerate(operand.dims):
         if update.dims[d] == size:
             b.add(size, [(0, d), (1, d), (out, d)])
+        elif any(sig.attrs) and 2 * update.dims[d] >= size:
+            b.add(size, [(0, d), (1, d), (out, d)], FactorKind.PERMUTATION)
         else:
             b.add(size, [(0, d), (out, d)], FactorKind.PERMUTATION)
             b.add(update.dims[d], [(1, d)], FactorKind.PERMUTATION)
     return b.build()
+
+
+def _fills_splat(i: Instruction) -> tuple[bool]:
+    """Is the array the same everywhere before? Then an update of most of it is its padding, and lies as the update."""
+    return (splat_source(i.operands[0]) is not None and i.operands[0].shape.rank > 0,)
 
 
 RULES: Mapping[str, Row] = {
@@ -126,7 +137,8 @@ RULES: Mapping[str, Row] = {
             "index_vector_dim",
             "to_apply",
         ),
+        _fills_splat,
     ),
     "dynamic-slice": FactorRow(_dynamic_slice),
-    "dynamic-update-slice": FactorRow(_dynamic_update_slice),
+    "dynamic-update-slice": FactorRow(_dynamic_update_slice, (), _fills_splat),
 }

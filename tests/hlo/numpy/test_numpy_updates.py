@@ -39,6 +39,12 @@ def move(u: Array) -> Array:
     return u
 
 
+def laplacian(u: Array) -> Array:
+    v = np.zeros_like(u)
+    v[1:-1, 1:-1] = u[2:, 1:-1] + u[:-2, 1:-1] - 2 * u[1:-1, 1:-1]
+    return v
+
+
 def padded(u: Array) -> Array:
     return np.pad(np.sqrt(abs(u[2:, 1:-1] - u[:-2, 1:-1])), 1, constant_values=7)
 
@@ -73,6 +79,7 @@ STEPS: dict[str, tuple[Step, tuple[int, int]]] = {
     "heat": (heat, (1, 1)),
     "double": (double, (0, 0)),
     "move": (move, (1, 0)),
+    "laplacian": (laplacian, (1, 0)),
     "padded": (padded, (1, 0)),
     "count": (count, (0, 0)),
     "average-rows": (average_rows, (1, 1)),
