@@ -1,7 +1,8 @@
-"""Where updates go that are known before the program runs: start indices and index vectors made of constants."""
+"""Where updates and reads are that is known before the program runs: indices made of constants."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.opset import OPS
 
-__all__ = ["Edges", "edges_of_update", "known_vectors"]
+__all__ = ["Edges", "edges_of_read", "edges_of_update", "known_vectors"]
 
 #: Elements before and after a window along each dimension.
 Edges = tuple[tuple[int, int], ...]
@@ -33,7 +34,7 @@ def edges_of_update(update: Instruction, operands: Sequence[Instruction]) -> Edg
     """Where a dynamic-update-slice, or a scatter of one window, with these operands writes; None where that is not
     known, or the window does not fit and is not written."""
     if update.opcode == "dynamic-update-slice":
-        return _edges_of_slice(update, operands)
+        return _edges_of_starts(operands[2:], update.shape.dims, operands[1].shape.dims)
     a, windows = update.attrs, operands[2].shape
     if len(operands) != 3 or len(a["update_window_dims"]) != windows.rank or a.get("input_batching_dims"):
         return None
@@ -52,16 +53,30 @@ def edges_of_update(update: Instruction, operands: Sequence[Instruction]) -> Edg
     return tuple(edges)
 
 
-def _edges_of_slice(update: Instruction, operands: Sequence[Instruction]) -> Edges | None:
-    starts = [_known(o) for o in operands[2:]]
-    known = [int(v) for s in starts if s is not None for v in s.reshape(-1)]
-    if len(known) != update.shape.rank:
+def edges_of_read(read: Instruction, operands: Sequence[Instruction]) -> Edges | None:
+    """What a dynamic-slice, or a gather of one window, with these operands leaves out; None where that is not known."""
+    if read.opcode == "dynamic-slice":
+        return _edges_of_starts(operands[1:], operands[0].shape.dims, read.shape.dims)
+    a = read.attrs
+    if a.get("operand_batching_dims") or math.prod(read.shape.dims) != math.prod(a["slice_sizes"]):
         return None
-    edges = []
-    for n, size, start in zip(update.shape.dims, operands[1].shape.dims, known, strict=True):
-        low = min(max(start, 0), n - size)
-        edges.append((low, n - low - size))
-    return tuple(edges)
+    found = known_vectors(operands[1], a["index_vector_dim"])
+    if found is None or len(found) != 1:
+        return None
+    first = dict(zip(a["start_index_map"], found[0].tolist(), strict=True))
+    sizes = zip(operands[0].shape.dims, a["slice_sizes"], strict=True)
+    lows = [(min(max(first.get(d, 0), 0), n - size), size, n) for d, (n, size) in enumerate(sizes)]
+    return tuple((low, n - low - size) for low, size, n in lows)
+
+
+def _edges_of_starts(given: Sequence[Instruction], dims: tuple[int, ...], window: tuple[int, ...]) -> Edges | None:
+    """Of a window that is moved inside where it would reach beyond."""
+    starts = [_known(o) for o in given]
+    known = [int(v) for s in starts if s is not None for v in s.reshape(-1)]
+    if len(known) != len(dims):
+        return None
+    lows = [min(max(start, 0), n - size) for n, size, start in zip(dims, window, known, strict=True)]
+    return tuple((low, n - low - size) for low, n, size in zip(lows, dims, window, strict=True))
 
 
 def _known(x: Instruction) -> np.ndarray | None:

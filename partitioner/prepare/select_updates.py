@@ -27,11 +27,12 @@ from shardc.hlo.ir.reducers import reducer_kind
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import COMBINERS
-from shardc.partitioner.prepare.known_places import Edges, edges_of_update, known_vectors
+from shardc.partitioner.prepare.known_places import Edges, edges_of_read, edges_of_update, known_vectors
 from shardc.partitioner.prepare.lift import At, Embedding, Lift, scalar
 
 __all__ = ["SelectUpdates"]
 
+_READS = frozenset({"dynamic-slice", "gather"})
 _UPDATES = frozenset({"dynamic-update-slice", "scatter", "pad"})
 
 #: Combiners of old and new elements.
@@ -43,22 +44,26 @@ _LEAST_SHARE = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class SelectUpdates:
-    """Updates and pads at known places that cut a split dimension, and scatters to known elements of one."""
+    """Updates, reads and pads at known places that cut a split dimension, and scatters to known elements of one."""
 
     name: str = "select-updates"
     why: str = "a region at a known place needs no search for the shards that it touches"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(module, lambda c, called: rebuild_computation(c, _selecting(c), called, _UPDATES))
+        return rebuild_computations(
+            module, lambda c, called: rebuild_computation(c, _selecting(), called, _READS | _UPDATES)
+        )
 
 
-def _selecting(computation: Computation) -> Change:
+def _selecting() -> Change:
     lifts: dict[object, Lift] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         given = old.sharding
         if not isinstance(given, Sharding) or given.mesh.is_maximal or not old.shape.size:
             return None
+        if old.opcode in _READS:
+            return _sliced(old, operands, given)
         lift = lifts.setdefault(given.mesh, Lift(given.mesh))
         update = _KnownUpdate(old, operands, given, lift)
         if old.opcode == "pad":
@@ -223,6 +228,25 @@ class _KnownUpdate:
     @property
     def _layout(self) -> Sharding:
         return replace(self.sharding, unreduced=())
+
+
+def _sliced(old: Instruction, operands: tuple[Instruction, ...], sharding: Sharding) -> Instruction | None:
+    """A read of one window at a known place that cuts a split dimension, as a slice."""
+    x = operands[0]
+    if not isinstance(x.sharding, Sharding) or not x.shape.size:
+        return None
+    edges = edges_of_read(old, operands)
+    if edges is None or not any(any(e) and s.axes for e, s in zip(edges, x.sharding.dims, strict=True)):
+        return None
+    bounds = tuple((low, n - high, 1) for n, (low, high) in zip(x.shape.dims, edges, strict=True))
+    kept = iter(old.attrs.get("offset_dims", range(old.shape.rank)))
+    taken = [None if d in old.attrs.get("collapsed_slice_dims", ()) else next(kept) for d in range(x.shape.rank)]
+    dims = tuple(DimSharding() if d is None else sharding.dims[d] for d in taken)
+    shape = x.shape.with_dims(tuple(stop - start for start, stop, _ in bounds))
+    part = make("slice", shape, (x,), old, slice=bounds).replace(sharding=replace(sharding, dims=dims))
+    if shape.dims == old.shape.dims:
+        return part
+    return make("reshape", old.shape.plain, (part,), old).replace(sharding=sharding)
 
 
 def _window(old: Instruction, operands: Sequence[Instruction], sharding: Sharding) -> Instruction:
