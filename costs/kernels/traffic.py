@@ -64,12 +64,12 @@ def _part(p: Instruction, users: Mapping[Instruction, Sequence[Instruction]], wh
 def _readers(
     value: Instruction, users: Mapping[Instruction, Sequence[Instruction]]
 ) -> Iterator[tuple[Instruction, Instruction | None]]:
-    """What reads ``value``, also under other dimensions; None for whoever gets the result."""
+    """What reads ``value``, also under other dimensions or rearranged; None for whoever gets the result."""
     found = list(dict.fromkeys(users[value]))
     if not found:
         yield value, None
     for user in found:
-        if OP_COSTS[user.opcode].renames:
+        if OP_COSTS[user.opcode].renames or user.opcode == "transpose":
             yield from _readers(user, users)
         else:
             yield value, user

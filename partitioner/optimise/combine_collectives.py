@@ -11,6 +11,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, rebuild_c
 from shardc.hlo.ir.types import tuple_shape
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
+from shardc.partitioner.reshard.price import JOINED_BYTES
 
 __all__ = ["CombineCollectives", "joined_origin"]
 
@@ -43,7 +44,7 @@ class CombineCollectives:
     does, and are joined only where no reader has to wait, as is what would need more memory.
     """
 
-    max_bytes: int = 4 << 20
+    max_bytes: int = JOINED_BYTES
     opcodes: tuple[str, ...] = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
     name: str = "combine-collectives"
     why: str = "many small collectives cost a latency each"

@@ -8,7 +8,7 @@ or what the direct way takes on a machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.solve.problem import PairCost
 
-__all__ = ["LayoutProblem", "build_problem"]
+__all__ = ["LayoutProblem", "build_problem", "is_kept", "is_still"]
 
 _Costs = NDArray[np.float64]
 
@@ -58,13 +58,15 @@ def build_problem(
     wires: Sequence[Wire],
     arguments: Set[DecisionNode] = frozenset(),
     overlap: BesideMoves | None = None,
+    joined: Mapping[Wire, int] | None = None,
 ) -> LayoutProblem:
     """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments;
-    ``overlap`` hides moves (None: nothing does).
+    ``overlap`` hides moves (None: nothing does); ``joined`` tells how many values are moved together with one.
 
-    The forms that are common to the readers of such an argument are told twice: copies of it, then it itself.
+    The forms that are common to the readers of such an argument are told twice: copies of it, then it itself; those of
+    a state that a loop hands on three times: copies of it, copies of its pieces one by one, then it itself.
     """
-    return _Builder(resharder, clusters, options, arguments, overlap).build(wires)
+    return _Builder(resharder, clusters, options, arguments, overlap, joined or {}).build(wires)
 
 
 class _Builder:
@@ -75,6 +77,7 @@ class _Builder:
         options: ClusterOptions,
         arguments: Set[DecisionNode],
         overlap: BesideMoves | None,
+        joined: Mapping[Wire, int],
     ) -> None:
         self.resharder = resharder
         self.arguments = arguments
@@ -82,6 +85,7 @@ class _Builder:
         self.problem = LayoutProblem(clusters, [options.of(c) for c in clusters])
         self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
         self.overlap = overlap
+        self.joined = joined
         self._beside: dict[Wire, tuple[float, float]] = {}
         self._tables: dict[object, _Costs] = {}
         price = resharder.price
@@ -119,7 +123,7 @@ class _Builder:
         for k, sets in asked.items():
             for wants in sets if len(asked) > 1 or fixed or not product else ():
                 self._read_and_write(wire, k, wants)
-        if len(asked) + len(fixed) <= 1:
+        if len(asked) + len(fixed) <= 1 and not (asked and is_kept(wire)):
             self._connect(wire, None if source is None else source[0], starts, asked, fixed)
         else:
             self._share(wire, None if source is None else source[0], starts, asked, fixed)
@@ -137,11 +141,14 @@ class _Builder:
         pool = dict.fromkeys((*starts, *fixed, *(x for sets in asked.values() for wants in sets for x in wants)))
         forms = tuple(pool)
         hub, table = len(problem.costs), self._table(wire, starts, forms)
-        if wire.producer in self.arguments:
-            # The argument itself, or a copy in another layout beside it, which takes memory.
+        if wire.producer in self.arguments or is_kept(wire):
+            # The value itself, or a copy in another layout beside it, which takes memory; less where only pieces do.
             same = np.array([[a is b for b in forms] for a in starts])
-            copies, itself = np.where(same, np.inf, table), np.where(same, 0.0, np.inf)
-            forms, table = (*forms, *forms), np.hstack([copies, itself])
+            pieces = self._can_move_pieces(wire, starts, forms) if is_kept(wire) else ~same & False
+            ways = (
+                [~same & ~pieces, same] if wire.producer in self.arguments else [~same & ~pieces, ~same & pieces, same]
+            )
+            forms, table = forms * len(ways), np.hstack([np.where(way, table, np.inf) for way in ways])
         problem.costs.append(np.zeros(len(forms)))
         problem.common[wire] = (hub, forms)
         if source is None:
@@ -188,7 +195,8 @@ class _Builder:
     def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
         """The costs of all moves; the same array for equal ones."""
         beside = self._seconds_beside(wire)
-        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, beside, self._is_cut(wire), starts, wants)
+        joined = self.joined.get(wire, 1)
+        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, beside, joined, self._is_cut(wire), starts, wants)
         found = self._tables.get(key)
         if found is None:
             rows, row = _kinds(starts)
@@ -208,9 +216,15 @@ class _Builder:
         found = self._exposed(wire, wire.dims, starts, wants, whole) * wire.times
         if wire.pieces is not None:
             apart = self._exposed(wire, wire.pieces.dims, starts, wants, pieces)
-            can = np.array([[wire.pieces.moves(a, b) for b in wants] for a in starts])
+            can = self._can_move_pieces(wire, starts, wants)
             found = np.where(can, apart * (wire.times * wire.pieces.count), found)
         return found
+
+    def _can_move_pieces(
+        self, wire: Wire, starts: Sequence[AxisLayout], wants: Sequence[AxisLayout]
+    ) -> NDArray[np.bool_]:
+        pieces = wire.pieces
+        return np.array([[pieces is not None and pieces.moves(a, b) for b in wants] for a in starts])
 
     def _exposed(
         self,
@@ -220,7 +234,7 @@ class _Builder:
         wants: tuple[AxisLayout, ...],
         beside: float,
     ) -> _Costs:
-        moves = self.resharder.expect_all(dims, wire.nbytes, starts, wants)
+        moves = self.resharder.expect_all(dims, wire.nbytes, starts, wants, self.joined.get(wire, 1))
         moves = moves + self.collective * (moves > 0)
         found = moves if self.overlap is None else exposed(moves, beside)
         return found + self._cut(wire, dims, starts, wants) * (moves == 0) if self._is_cut(wire) else found
@@ -238,6 +252,17 @@ class _Builder:
         nbytes = wire.nbytes * np.array([math.prod(local(x, dims)) for x in wants])
         other = np.array([[a is not b for b in wants] for a in starts])
         return other * (2 * nbytes * self.second_per_byte + self.launch_seconds)
+
+
+def is_kept(wire: Wire) -> bool:
+    """Is it what a loop's body reads of a state that the loop hands on as it is?"""
+    node = wire.producer
+    return node is not None and wire.slot == 1 and node.op.opcode == "while" and is_still(node)
+
+
+def is_still(node: DecisionNode) -> bool:
+    """Does a loop hand this leaf on as it is?"""
+    return len(node.operands) == 2 and node.operands[1].producer is node
 
 
 def _is_product(node: DecisionNode) -> bool:

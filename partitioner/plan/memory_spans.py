@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
-from shardc.partitioner.plan.layout_problem import LayoutProblem
+from shardc.partitioner.plan.layout_problem import LayoutProblem, is_kept, is_still
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 from shardc.partitioner.strategy.solve.problem import MemoryUse
 
@@ -104,9 +104,9 @@ class MemorySpans:
             n = r.node
             if n is not None and n in self._ends:
                 again = r.slot == 1
-                if again or _is_still(n):
+                if again or is_still(n):
                     last = max(last, self._ends[n])
-                if _is_still(n):
+                if is_still(n):
                     last = max(last, *(w.last for w in n.results))
         return last
 
@@ -126,14 +126,14 @@ class MemorySpans:
             return
         free = producer in self.arguments
         asked = any(r.node is None for r in wire.readers)
-        read = self._add_reads(wire, outside, starts, place)
+        read = frozenset() if is_kept(wire) else self._add_reads(wire, outside, starts, place)
         if free:
             self._span(0, self.places - 1, variable, self._bytes(wire, starts), read)
-        if not wire.readers or (inside and not outside and not asked):
+        carried = producer in self._ends
+        if not (wire.readers or (carried and wire.slot == 0)) or (inside and not outside and not asked):
             return
         last, common = self._last(wire), problem.common.get(wire)
         if producer is not None and not free and not self._in_place(wire, producer):
-            carried = producer in self._ends
             end = max(self._ends[producer], *(w.last for w in producer.results)) if carried else last
             self._span(first, first if common else max(first, end), variable, self._bytes(wire, starts), read)
         if common is not None:
@@ -142,6 +142,12 @@ class MemorySpans:
             nbytes = self._bytes(wire, forms)
             if free:
                 nbytes[len(forms) // 2 :] = 0
+            elif producer is not None and is_kept(wire):
+                copies = len(forms) // 3
+                if wire.pieces is not None:
+                    nbytes[copies : 2 * copies] = self._bytes(wire, forms[:copies], wire.pieces.dims)
+                nbytes[2 * copies :] = 0
+                begin, last, read = producer.index, self._ends[producer], frozenset()
             elif producer is None:
                 nbytes[[k for k, x in enumerate(forms) if x is wire.given]] = 0
             self._span(begin, max(begin, last), hub, nbytes, read)
@@ -159,7 +165,7 @@ class MemorySpans:
         """Does it take the memory of what it was made from? The second results of a carry are its first."""
         if producer in self._ends:
             before = producer.operands[0]
-            still = _is_still(producer)
+            still = is_still(producer)
             own = still and (before in self.problem.common or before.producer is None)
             return wire.slot > 0 or (own and _same(before, producer))
         return producer.op.opcode == "dynamic-update-slice" and len(producer.operands[0].readers) == 1
@@ -199,18 +205,13 @@ class MemorySpans:
                 self.spans.append((node.index, node.index, place[node][0], nbytes))
         return frozenset(n.index for n in found)
 
-    def _bytes(self, wire: Wire, layouts: Sequence[AxisLayout]) -> _Bytes:
-        local = self.table.local_dims
-        return wire.nbytes * np.array([math.prod(local(x, wire.dims)) for x in layouts], dtype=np.float64)
+    def _bytes(self, wire: Wire, layouts: Sequence[AxisLayout], dims: tuple[int, ...] | None = None) -> _Bytes:
+        local, dims = self.table.local_dims, dims or wire.dims
+        return wire.nbytes * np.array([math.prod(local(x, dims)) for x in layouts], dtype=np.float64)
 
 
 def _is_carry(node: DecisionNode) -> bool:
     return node.op.opcode == "while" and len(node.operands) == 2
-
-
-def _is_still(node: DecisionNode) -> bool:
-    """Does a loop hand this leaf on as it is?"""
-    return len(node.operands) == 2 and node.operands[1].producer is node
 
 
 def _makes_less(node: DecisionNode, wire: Wire, producer: DecisionNode) -> bool:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.costs.kernels.kernel_model import busy_seconds
+from shardc.costs.kernels.traffic import instruction_traffic
+from shardc.costs.kernels.work import instruction_work
+from shardc.costs.machines.device import Device
 from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
@@ -135,7 +139,10 @@ class ClusterOptions:
         price, cost = self.context.resharder.price, OP_COSTS[node.op.opcode]
         if not isinstance(price, Seconds) or cost.free:
             return np.zeros(len(options))
-        local = self.context.table.local_dims
+        local, work = self.context.table.local_dims, self._price_of_work(node)
+        if cost.products(node.op) and all(len(o.operands) == len(node.op.operands) for o in options):
+            seconds = self._product_seconds(node, options, price.machine.device)
+            return np.array([s - work * o.work for s, o in zip(seconds, options, strict=True)])
 
         def nbytes(wires: Sequence[Wire], layouts: Sequence[AxisLayout]) -> list[float]:
             return [w.nbytes * math.prod(local(x, w.dims)) for w, x in zip(wires, layouts, strict=True)]
@@ -149,8 +156,20 @@ class ClusterOptions:
             elif cost.samples and read:
                 read[0] = min(read[0], written)
             moved = (sum(read) + written) * price.second_per_byte
-            found.append(max(0.0, moved - self._price_of_work(node) * option.work))
+            found.append(max(0.0, moved - work * option.work))
         return np.array(found)
+
+    def _product_seconds(self, node: DecisionNode, options: Sequence[NodeOption], device: Device) -> Iterator[float]:
+        """What a device's part of a product takes: small and narrow ones do not fill the matrix unit."""
+        local, op, known = self.context.table.local_dims, node.op, dict[object, float]()
+        for option in options:
+            sides = [*zip(node.operands, option.operands, strict=True), *zip(node.results, option.results, strict=True)]
+            dims = tuple(local(x, w.dims) for w, x in sides)
+            if dims not in known:
+                parts = tuple(o.replace(shape=o.shape.with_dims(d)) for o, d in zip(op.operands, dims, strict=False))
+                part = op.replace(operands=parts, shape=op.shape.with_dims(dims[-1]))
+                known[dims] = busy_seconds(device, instruction_work(part, instruction_traffic(part)))
+            yield known[dims]
 
     def _price_of_work(self, node: DecisionNode) -> float:
         """Of one iteration of an operation that is no part of another's kernel."""

@@ -20,6 +20,7 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
+from shardc.partitioner.plan.joined_moves import count_joined_moves
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
 from shardc.partitioner.plan.memory_spans import MemorySpans
 from shardc.partitioner.plan.merge_equal import merge_equal
@@ -50,11 +51,14 @@ class LayoutQuestion:
     problem: LayoutProblem
     memory: MemorySpans
     node_options: ClusterOptions
+    joined: Mapping[Wire, int]
 
     def unhidden(self) -> LayoutQuestion:
         """The same question where no move is hidden beside arithmetic."""
         old, arguments = self.problem, frozenset(self.graph.arguments.values())
-        problem = build_problem(self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments)
+        problem = build_problem(
+            self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments, joined=self.joined
+        )
         memory = MemorySpans(self.context.table, problem, self.graph.wires, self.memory.places, arguments)
         return replace(self, problem=problem, memory=memory)
 
@@ -178,9 +182,10 @@ def pose_question(
     clusters = tie_nodes(graph.nodes)
     check(len(clusters), sum(map(options.most, clusters)))
     overlap = None if by_bytes or not hiding else find_overlap(module, graph.nodes)
-    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap)
+    joined = {} if by_bytes else count_joined_moves(module, graph.wires)
+    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap, joined)
     memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
-    return LayoutQuestion(module, interface, context, graph, problem, memory, options)
+    return LayoutQuestion(module, interface, context, graph, problem, memory, options, joined)
 
 
 def _name_apart(module: Module) -> Module:

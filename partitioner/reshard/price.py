@@ -15,7 +15,10 @@ from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
 from shardc.partitioner.reshard.moves import Cost, PadPart, ReshardStep, collectives_of, count_sent_bytes, move_cost
 
-__all__ = ["Bytes", "Price", "Seconds"]
+__all__ = ["JOINED_BYTES", "Bytes", "Price", "Seconds"]
+
+#: Collectives that do not need each other are joined up to so many bytes together (`CombineCollectives`).
+JOINED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)

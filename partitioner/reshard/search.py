@@ -22,8 +22,8 @@ from shardc.costs.machines.machine import Machine
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.direct_way import direct_way
 from shardc.partitioner.reshard.lower_bound import LowerBounds
-from shardc.partitioner.reshard.moves import Cost, ReshardStep
-from shardc.partitioner.reshard.price import Bytes, Price, Seconds
+from shardc.partitioner.reshard.moves import AllReduce, AllToAll, Cost, Gather, ReduceScatter, ReshardStep
+from shardc.partitioner.reshard.price import JOINED_BYTES, Bytes, Price, Seconds
 from shardc.partitioner.reshard.try_moves import Trials, blocks_of
 
 __all__ = ["Path", "Resharder"]
@@ -88,7 +88,7 @@ class Resharder:
         self._paths: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path] = {}
         self._like: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], Path | None] = {}
         self._direct: dict[tuple[AxisLayout, AxisLayout], tuple[ReshardStep, ...]] = {}
-        self._expected: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout], float] = {}
+        self._expected: dict[tuple[tuple[int, ...], int, AxisLayout, AxisLayout, int], float] = {}
 
     def path(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         """The cheapest path for an array of global ``dims`` with elements of ``nbytes``."""
@@ -150,29 +150,52 @@ class Resharder:
         shards = [nbytes * math.prod(self.table.local_dims(x, dims)) for x in targets]
         return self._bounds.least_of_all(nbytes * math.prod(dims), shards, sources, targets)
 
-    def expect(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> float:
+    def expect(
+        self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout, together: int = 1
+    ) -> float:
         """About that cost, found without a search: bytes at least, seconds of the direct way.
 
-        Of time the bound says little where arrays are small: it knows no algorithms, and no waits in their steps.
+        Of time the bound says little where arrays are small: it knows no algorithms, and no waits in their steps. Of
+        so many equal arrays that may be moved ``together``, as small ones are, it is the cost of one.
         """
         if self._by_bytes is None or source is target:
             return self.at_least(dims, nbytes, source, target)
-        key = (dims, nbytes, source, target)
+        key = (dims, nbytes, source, target, together)
         found = self._expected.get(key)
         if found is None:
             steps = self._direct.get((source, target))
             if steps is None:
                 steps = self._direct[source, target] = direct_way(self.table, source, target)
-            found = self._expected[key] = sum(self.price.step(dims, nbytes, step)[0] for step in steps)
+            found = self._expected[key] = sum(self._share(dims, nbytes, step, together) for step in steps)
         return found
 
+    def _share(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep, together: int) -> float:
+        """What one of so many equal arrays costs in a step that is made for as many of them as are joined, and what it
+        takes to lay its parts one beside the other, but for those of the first dimension."""
+        move, local = step.move, [self.table.local_dims(x, dims) for x in (step.before, step.after)]
+        size, count = nbytes * max(map(math.prod, local)), 1
+        if together > 1 and isinstance(move, Gather | AllReduce | ReduceScatter):
+            count = max(1, min(together, JOINED_BYTES // max(size, 1)))
+        seconds = self.price.step(dims, nbytes * count, step)[0] / count
+        apart = isinstance(move, AllToAll) or (
+            isinstance(move, Gather | ReduceScatter) and math.prod(local[0][: move.dim]) > 1
+        )
+        if apart and isinstance(self.price, Seconds):
+            seconds += self.price.launch_seconds + 2 * size * self.price.second_per_byte
+        return seconds
+
     def expect_all(
-        self, dims: tuple[int, ...], nbytes: int, sources: tuple[AxisLayout, ...], targets: tuple[AxisLayout, ...]
+        self,
+        dims: tuple[int, ...],
+        nbytes: int,
+        sources: tuple[AxisLayout, ...],
+        targets: tuple[AxisLayout, ...],
+        together: int = 1,
     ) -> NDArray[np.float64]:
         """`expect` from each source to each target."""
         if self._by_bytes is None:
             return self.at_least_all(dims, nbytes, sources, targets)
-        return np.array([[self.expect(dims, nbytes, a, b) for b in targets] for a in sources])
+        return np.array([[self.expect(dims, nbytes, a, b, together) for b in targets] for a in sources])
 
     def _search(self, dims: tuple[int, ...], nbytes: int, source: AxisLayout, target: AxisLayout) -> Path:
         if source is target:

@@ -1,9 +1,10 @@
 """Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
 
 A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
-batch, say, or to heads, hidden width and vocabulary. Arguments and arithmetic lie as it says; or a step's state (all
-large arguments where none is known) is spread besides, where arithmetic is not split: over the blocks that its classes
-leave. So people lay out programs by hand, and so plans differ in what a model of costs may be wrong about.
+batch, say, or to heads, hidden width and vocabulary. Or one class has some blocks or all, and the others are not used.
+Arguments and arithmetic lie as it says; or a step's state (all large arguments where none is known) is spread besides,
+where arithmetic is not split: over the blocks that its classes leave. So people lay out programs by hand, and so plans
+differ in what a model of costs may be wrong about.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ class _Patterns:
         firsts = [c for c in classes.ranked() if share[c] >= _SHARE][:_CLASSES]
         sets = {frozenset(found): found for found in (classes.complete(c, share.keys()) for c in reversed(firsts))}
         found = list(itertools.product(list(reversed(sets.values())), repeat=len(self.blocks)))
-        for pattern in sorted(found, key=lambda p: -sum(share[given[0]] for given in p)):
-            whole = tuple(classes.complete(given[0], classes.contracted) for given in pattern)
+        found += [p for c in firsts for p in itertools.product([(c,), ()], repeat=len(self.blocks)) if any(p)]
+        for pattern in sorted(found, key=lambda p: -sum(share[given[0]] for given in p if given)):
+            whole = tuple(given and classes.complete(given[0], classes.contracted) for given in pattern)
             yield from dict.fromkeys((whole, pattern))
 
     def pin(self, pattern: _Pattern, *, spread: bool = False) -> LayoutQuestion:
