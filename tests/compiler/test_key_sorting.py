@@ -128,6 +128,20 @@ def test_on_several_threads(dtype: str) -> None:
         np.testing.assert_array_equal(got[0], np.take_along_axis(x, order, 1))
 
 
+@pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
+def test_short_rows(dtype: str) -> None:
+    """Elements are counted; also in columns, and with others behind."""
+    rng = np.random.default_rng(6)
+    for length in (1, 2, 7, 16, 33, 96):
+        for dims, dim in (((length, 5), 0), ((4, length), 1)):
+            shapes = [array_shape(dtype, *dims), array_shape("c64", *dims), array_shape("s32", *dims)]
+            less = before(dtype, "c64", "s32", direction="GT")
+            i = instruction("sort", *shapes, dimensions=(dim,), is_stable=True, to_apply=less)
+            count = length * dims[1 - dim]
+            given = [elements(dtype, count, rng), rng.standard_normal(count).astype("c8"), np.arange(count, dtype="i4")]
+            same_bits(i, [x.reshape(dims) for x in given])
+
+
 def test_columns() -> None:
     rng = np.random.default_rng(4)
     for dims in ((300, 3), (100, 40)):

@@ -29,8 +29,8 @@ from shardc.native.math.vector import I1, I64, PTR, constant
 
 __all__ = ["emit_key_sort", "takes_keys"]
 
-#: Shorter rows are merged: a pass by bytes looks at 256 counters however few the elements are.
-_SHORTEST, _LONGEST = 48, 1 << 32
+#: A pass by bytes looks at 256 counters, however few the elements are.
+_SHORTEST, _LONGEST = 97, 1 << 32
 #: Rows from which on each is sorted by one thread; elements that are worth a chunk of their own.
 _MANY_ROWS, _CHUNK = 16, 1 << 15
 #: Simple operations that the sort of an element takes by the byte of its key, roughly.
@@ -50,24 +50,27 @@ def _items(key: SortKey, alone: bool) -> Items:
     return Items(64, 0, bits, beside=True) if bits == 64 else Items(64, _PLACE_BITS, bits, beside=False)
 
 
-def emit_key_sort(kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows) -> None:
-    """Sort rows along one dimension: many of them on a thread each, a few by all threads together."""
+def emit_key_sort(kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows, first: int | None = None) -> None:
+    """Sort rows along one dimension: many of them on a thread each, a few by all threads together.
+
+    ``first``: only so many of each row come out, with their places; rows lie one after the other.
+    """
     total = rows.outer * rows.stride
     flops = _PASS_COST * sum(k.dtype.nbytes for k in keys) * rows.length
     if total >= _MANY_ROWS:
-        in_pieces(kernel, total, flops * total, lambda k, span: _KeySort(k, keys, rows, 1).emit(span))
+        in_pieces(kernel, total, flops * total, lambda k, span: _KeySort(k, keys, rows, 1, first).emit(span))
         return
     most = max(1, min(64, rows.length // _CHUNK))
-    _KeySort(kernel, keys, rows, chunks(flops=flops, most=most, tuning=kernel.tuning)).emit(None)
+    _KeySort(kernel, keys, rows, chunks(flops=flops, most=most, tuning=kernel.tuning), first).emit(None)
 
 
 class _KeySort:
     """The function that sorts some rows, each in ``pieces``."""
 
-    def __init__(self, kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows, pieces: int) -> None:
-        self.kernel, self.keys, self.rows, self.pieces = kernel, tuple(keys), rows, pieces
+    def __init__(self, kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows, pieces: int, first: int | None) -> None:
+        self.kernel, self.keys, self.rows, self.pieces, self.first = kernel, tuple(keys), rows, pieces, first
         self.dtypes = [o.shape.dtype for o in kernel.instruction.operands]
-        self.alone = len(self.dtypes) == 1 and len(self.keys) == 1
+        self.alone = len(self.dtypes) == 1 and len(self.keys) == 1 and first is None
         self.items = [_items(k, self.alone) for k in self.keys]
 
     def emit(self, span: ChunkSpan | None) -> None:
@@ -92,7 +95,13 @@ class _KeySort:
             self._number(b, 0, base)
             for n in reversed(range(len(self.keys))):
                 self._sort_by(n, counters)
-            self._write_values() if self.alone else self._gather()
+            if self.alone:
+                self._write_values()
+            elif self.first is None:
+                self._gather()
+            else:
+                self._number(b, 2, b.mul(row, constant(I64, self.first)))
+                self._write_first(self.first)
         release(e, [*scratch, counters])
         e.finish()
 
@@ -105,9 +114,11 @@ class _KeySort:
         b = self.e.entry.builder
         return [b.load(slot, typ=PTR) for slot in self.current]
 
-    def _over_elements(self, fill: Callable[[CpuEmitter, PhaseKernel, ir.Value], None]) -> None:
+    def _over_elements(
+        self, fill: Callable[[CpuEmitter, PhaseKernel, ir.Value], None], count: int | None = None
+    ) -> None:
         """``fill`` an element, given its number in the row, in a phase; base and places are shared."""
-        length = self.rows.length
+        length = self.rows.length if count is None else count
 
         def some(part: PhaseKernel) -> None:
             e = part.emitter({})
@@ -209,6 +220,23 @@ class _KeySort:
                 memory.store(b, memory.load(b, operand, at, dtype, 1), result, to, dtype, None)
 
         self._over_elements(fill)
+
+    def _write_first(self, count: int) -> None:
+        """The first elements, and their places."""
+        items, dtype = self.items[0], self.dtypes[0]
+
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+            b = e.entry.builder
+            numbers, source, _, places, _ = part.shared
+            values, positions = part.results
+            place = _place(b, items, source, places, k)
+            at = b.add(b.load(numbers, typ=I64), place)
+            to = b.add(b.load(b.gep(numbers, [constant(I64, 2)], source_etype=I64), typ=I64), k)
+            memory.store(b, memory.load(b, part.operands[0], at, dtype, 1), values, to, dtype, None)
+            narrow = ir.IntType(_PLACE_BITS)
+            b.store(b.trunc(place, narrow), b.gep(positions, [to], source_etype=narrow), align=4)
+
+        self._over_elements(fill, count)
 
 
 def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k: ir.Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Sort: by keys where rows are long and the comparator compares numbers (`key_sorting`); else a stable bottom-up merge
+"""Sort: by keys where the comparator compares numbers (`key_sorting`, `rank_sorting`); else a stable bottom-up merge
 sort of each row, with the comparator inlined; all operands move together."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
+from shardc.compiler.cpu.reductions.rank_sorting import emit_rank_sort
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
@@ -25,6 +26,8 @@ __all__ = ["Sorter", "emit_sort"]
 
 #: Simple operations that a comparison and the moves after it take, roughly.
 _COST = 16
+#: Rows up to which elements are counted.
+_SHORT = 96
 
 
 class Sorter:
@@ -117,6 +120,9 @@ def emit_sort(kernel: CpuKernel) -> None:
     keys = sort_keys(kernel.instruction.attrs["to_apply"])
     if keys is not None and takes_keys(rows):
         emit_key_sort(kernel, keys, rows)
+        return
+    if keys is not None and len(keys) == 1 and rows.length <= _SHORT:
+        emit_rank_sort(kernel, keys[0], rows)
         return
     count, total = _COST * rows.length * rows.length.bit_length(), rows.outer * rows.stride
     in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))

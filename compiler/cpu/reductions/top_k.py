@@ -9,12 +9,14 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
 from shardc.compiler.cpu.reductions.sorting import Sorter
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
 from shardc.compiler.elements.frames import Val
-from shardc.compiler.elements.sorting import by_value
+from shardc.compiler.elements.sorting import Rows, by_value
 from shardc.hlo.ir.ir import Computation
+from shardc.hlo.ir.sort_keys import KEY_TYPES, SortKey
 from shardc.hlo.ir.types import DType
 from shardc.native.math.vector import I32, I64, constant
 
@@ -27,10 +29,15 @@ _LONGEST_LIST = 64
 def emit_topk(kernel: CpuKernel) -> None:
     """The first k of each row by value (total order for floats), with their positions as s32."""
     i = kernel.instruction
-    e = kernel.emitter({})
     operand = i.operands[0].shape
     values, positions = i.shape.elements
     count = values.dims[-1]
+    rows = Rows(operand.dims, operand.rank - 1)
+    if count > _LONGEST_LIST and 0 not in operand.dims and operand.dtype.name in KEY_TYPES and takes_keys(rows):
+        key = SortKey(0, operand.dtype, descending=i.attrs.get("largest", True))
+        emit_key_sort(kernel, (key,), rows, count)
+        return
+    e = kernel.emitter({})
     if 0 not in operand.dims and 0 not in values.dims:
         kinds = (operand.dtype, positions.dtype)
         before = by_value(operand.dtype, i.attrs.get("largest", True))
