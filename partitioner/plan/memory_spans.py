@@ -134,8 +134,11 @@ class MemorySpans:
             return
         last, common = self._last(wire), problem.common.get(wire)
         if producer is not None and not free and not self._in_place(wire, producer):
-            end = max(self._ends[producer], *(w.last for w in producer.results)) if carried else last
-            self._span(first, first if common else max(first, end), variable, self._bytes(wire, starts), read)
+            nbytes = self._bytes(wire, starts)
+            if carried and not _is_updated(producer):  # what the body makes takes its place
+                self._span(self._ends[producer] + 1, producer.results[-1].last, variable, nbytes, read)
+            end = self._end_of(producer) if carried else last
+            self._span(first, first if common else max(first, end), variable, nbytes, read)
         if common is not None:
             hub, forms = common
             begin = min(r.at for r in wire.readers) if free or producer is None else first + 1
@@ -151,6 +154,12 @@ class MemorySpans:
             elif producer is None:
                 nbytes[[k for k, x in enumerate(forms) if x is wire.given]] = 0
             self._span(begin, max(begin, last), hub, nbytes, read)
+
+    def _end_of(self, carry: DecisionNode) -> int:
+        """Where the state of a loop is read last, or updated in place: else until what the body makes is there."""
+        if _is_updated(carry):
+            return max(self._ends[carry], *(w.last for w in carry.results))
+        return max(w.last for w in carry.results[:2])
 
     def _span(self, low: int, high: int, variable: int, nbytes: _Bytes, without: Set[int]) -> None:
         """From ``low`` to ``high``, less some places."""
@@ -212,6 +221,16 @@ class MemorySpans:
 
 def _is_carry(node: DecisionNode) -> bool:
     return node.op.opcode == "while" and len(node.operands) == 2
+
+
+def _is_updated(node: DecisionNode) -> bool:
+    """Does a loop hand this leaf on as it is, or with parts of it updated?"""
+    if len(node.operands) != 2:
+        return False
+    made = node.operands[1].producer
+    while made is not None and made is not node and made.op.opcode == "dynamic-update-slice":
+        made = made.operands[0].producer
+    return made is node
 
 
 def _makes_less(node: DecisionNode, wire: Wire, producer: DecisionNode) -> bool:
