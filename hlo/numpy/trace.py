@@ -21,7 +21,7 @@ from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
 
-__all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "trace_function"]
+__all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
 
 #: Characters that a message spends on a structure.
 _WIDTH = 300
@@ -111,7 +111,7 @@ def _trace_once(
     labels = _labels(in_tree, names)
     tracers, requested = [], []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
-        tracers.append(_parameter(recorder, index, leaf, label))
+        tracers.append(make_parameter(recorder, index, leaf, label))
         if getattr(leaf, "sharding", None) is not None:
             requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
     positional, keywords = unflatten(in_tree, iter(tracers))
@@ -159,7 +159,8 @@ def _labels(tree: Tree, names: Sequence[str]) -> list[str]:
     return labels
 
 
-def _parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer:
+def make_parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer:
+    """The traced value of parameter ``index``: of a leaf's shape and type, or of a Python number's."""
     weak = next((t for t in (int, float, complex) if type(leaf) is t), None)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         leaf = np.asarray(leaf)

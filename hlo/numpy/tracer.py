@@ -119,6 +119,18 @@ class Tracer:
         return self
 
     @property
+    def written_base(self) -> Tracer | None:
+        """What changes with this value: the array that it is a view of; None for one of its own, or read-only."""
+        found: Tracer | None = None
+        view = self._view
+        while view is not None:
+            if view.write is None:
+                return None
+            found = view.base
+            view = found._view
+        return found
+
+    @property
     def layout(self) -> Strides:
         """How this value would lie in memory."""
         return self._layout or Strides.dense(self.shape)

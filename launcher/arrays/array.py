@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import Block, ShardedArray
+from shardc.launcher.operations.operations_array import OperationsArray, ViewCall
 
 __all__ = ["Array"]
 
 
-class Array(ShardedArray):
+class Array(OperationsArray):
     """What a compiled program returns: global ``shape`` and ``dtype``, ``sharding``, and this process's shards.
+
+    It has NumPy's operators, functions (``np.sum(x)``) and methods: each is a program over the array's own mesh that is
+    compiled once for arguments of the same shapes, types and layouts, and gives another `Array`; in a job all
+    processes make the same calls. ``x[0] = 1``, ``x += y``, ``out=`` change it, views see each other. What NumPy must
+    know values for (``x[mask]``, ``np.unique``) it computes of the whole value where this process holds it.
 
     ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never communicate: they work when this process holds the
     whole value (always with virtual devices, and for replicated values everywhere) and raise `InputError`
-    otherwise. `gather` brings the value to every rank, and every rank must call it. Arithmetic and NumPy functions
-    work on the whole value and give NumPy arrays.
+    otherwise. `gather` brings the value to every rank, and every rank must call it.
     """
 
     __slots__ = ()
@@ -33,3 +40,61 @@ class Array(ShardedArray):
         from shardc.launcher.arrays.reshard import blocks_under
 
         return blocks_under(self, target, devices, take)
+
+    def make_view(self, made_by: ViewCall, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        return _ArrayView(self, made_by, shape, dtype)
+
+
+class _ArrayView(Array):
+    """A view of ``base``, as ``made_by`` makes it: read from the base when it is used, and again when that changed.
+
+    A program that uses it first reads it from the base, whose part it then need not keep; from the second on it is
+    kept, until the base changes.
+    """
+
+    __slots__ = ("_base", "_computed", "_dtype", "_made_by", "_of", "_shape", "_used")
+
+    def __init__(self, base: Array, made_by: ViewCall, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._base, self._made_by, self._shape, self._dtype = base, made_by, shape, dtype
+        self._computed: Array | None = None
+        self._of = self._used = -1
+
+    def __getattr__(self, name: str) -> Any:
+        # What an array keeps of its memory is not set in a view: it is that of the computed value.
+        if name in ("_layout", "_shards", "_shared", "_gone"):
+            return getattr(self.computed(), name)
+        if name == "_transport":
+            return self._base._transport
+        raise AttributeError(f"a view of a shardc.Array has no attribute {name!r}")
+
+    @property
+    def operations_type(self) -> type[ShardedArray]:
+        return Array
+
+    @property
+    def view_of(self) -> tuple[OperationsArray, ViewCall] | None:
+        return self._base, self._made_by
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._dtype
+
+    def take_computed(self) -> bool:
+        version = self._base.version
+        again = version in (self._used, self._of)
+        self._used = version
+        return again
+
+    def computed(self) -> OperationsArray:
+        version = self._base.version
+        if self._computed is None or self._of != version:
+            self._used = self._of = -1  # It is to be read from the base.
+            self._computed, self._of = self._call(np.copy), version
+        return self._computed
+
+    def become(self, new: ShardedArray) -> None:
+        raise AssertionError("programs write through views")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from shardc.collectives.call.transport import Transport
@@ -19,7 +18,7 @@ from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.placement import as_dtype
 from shardc.launcher.arrays.shards import Shards
 
-__all__ = ["Shard", "ShardedArray"]
+__all__ = ["Block", "Shard", "ShardedArray"]
 
 Block = NDArray[np.uint8]
 #: What a donated array holds.
@@ -35,7 +34,7 @@ class Shard:
     data: NDArray[Any]
 
 
-class ShardedArray(NDArrayOperatorsMixin, ABC):
+class ShardedArray(ABC):
     """Global ``shape`` and ``dtype``, ``sharding``, and this process's shards: what programs take and return.
 
     How an array gets into another layout is left to `shardc.Array`: that may take a program of its own, which takes
@@ -144,10 +143,6 @@ class ShardedArray(NDArrayOperatorsMixin, ABC):
             out[layout.region(position)] = layout.without_padding(blocks[held], position)
         return out if dtype is None else out.astype(dtype, copy=False)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        plain = [np.asarray(x) if isinstance(x, ShardedArray) else x for x in inputs]
-        return getattr(ufunc, method)(*plain, **options)
-
     def __dlpack__(
         self,
         *,
@@ -212,19 +207,26 @@ class ShardedArray(NDArrayOperatorsMixin, ABC):
     def tolist(self) -> Any:
         return np.asarray(self).tolist()
 
-    def __getitem__(self, key: Any) -> Any:
-        return np.asarray(self)[key]
+    def _scalar(self) -> Any:
+        if self.size != 1:
+            raise TypeError("only arrays of one element can be converted to Python scalars")
+        return self.item()
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._scalar())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
 
     def __index__(self) -> int:
         return operator.index(self.item())
 
     def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError("the truth value of an array of several elements is ambiguous: use x.any() or x.all()")
         return bool(self.item())
 
     def __format__(self, spec: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from shardc.launcher.driver.executables import (
     compilation_of_partitioned,
     share_executable,
 )
-from shardc.launcher.jobs.affinity import local_place, processors_here
+from shardc.launcher.jobs.job_config import job_config, spare_cores
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
@@ -43,21 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Compiled", "compile_partitioned", "compile_program", "job_config", "spare_cores"]
 
 log = logging.getLogger("shardc")
-
-
-def job_config() -> Config:
-    """The settings of the environment; in a job only rank 0 dumps, and there may be cores for transfers."""
-    config, launcher = Config.from_environment(), detect_launcher()
-    if launcher is None:
-        return config
-    _, ranks = local_place(os.environ) or (0, launcher.size)
-    config = replace(config, spare_cores=spare_cores(ranks, config.transfer_thread))
-    return replace(config, dump_to=None, report_to=None) if launcher.rank > 0 else config
-
-
-def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:
-    """Has each of ``ranks`` on this node a core for transfers besides the one that computes?"""
-    return len(processors_here()) >= 2 * ranks > 0 if transfer_thread is None else transfer_thread
 
 
 class Compiled:

@@ -1,0 +1,238 @@
+"""`call`: one call of NumPy with sharded arrays, done by a program that is compiled once for calls like it.
+
+Arrays that a call changes in place (``out=``, ``x[0] = 1``, ``np.copyto``) get their new shards afterwards, in the
+memory of the old ones where nobody else has it. What is a view in NumPy is one here: a program reads it from its base,
+and writes through it.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError, Location, UnsupportedError
+from shardc.hlo.numpy.recorder import user_line
+from shardc.hlo.numpy.trace_call import CallResult, Number
+from shardc.hlo.numpy.tracer import Tracer
+from shardc.hlo.numpy.tree import flatten, unflatten
+from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.operations.encoding import Encoded, encode_static
+from shardc.launcher.operations.operation import ArrayOperation, LeafKind, find_operation
+from shardc.launcher.operations.operations_array import OperationsArray
+
+__all__ = ["call", "is_same_place"]
+
+log = logging.getLogger("shardc")
+
+#: Ufuncs for which an integer is more than a value: x ** 2 is a product.
+_OF_INTEGERS = frozenset({np.power, np.float_power, np.left_shift, np.right_shift, np.ldexp})
+#: Lists of so many numbers and more are values of a call, not part of what is compiled.
+_LONG = 64
+
+
+def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """``function(*args, **kwargs)``, a function of NumPy's or of arrays, where the shards lie; in a job all processes
+    make the same calls. What cannot be computed there NumPy computes, of the whole values, where this process holds
+    them. Raises what NumPy raises.
+    """
+    if any(isinstance(a, Tracer) for a in args):
+        return NotImplemented
+    if isinstance(function, np.ufunc):
+        if (plain := _of_scalars(function, args, kwargs)) is not None:
+            return plain[0]
+        if any(x is args[0] and not x.ndim for x in kwargs.get("out", ())):
+            kwargs = {k: v for k, v in kwargs.items() if k != "out"}  # s += 1 binds a scalar's name anew.
+    try:
+        return _call_on_shards(function, args, kwargs)
+    except UnsupportedError as refused:
+        return _call_on_whole_values(function, args, kwargs, refused)
+
+
+def is_same_place(base: OperationsArray, key: Any, value: Any) -> bool:
+    """Is ``value`` the view ``base[key]`` itself? What is written there is written."""
+    if not isinstance(value, OperationsArray) or value.view_of is None:
+        return False
+    root, made_by = value.view_of
+    encoding = _Encoding(operator.getitem, through=True)
+    return made_by == (operator.getitem, encoding.encode((base, key), {}), 0) and encoding.leaves[0] is root
+
+
+def _of_scalars(function: np.ufunc, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any] | None:
+    """A ufunc of arrays without dimensions: every process has them, and computes for itself, as NumPy does."""
+    if "out" in kwargs or not all(
+        (not a.ndim and a._layout.whole and not a._layout.maximal) if isinstance(a, ShardedArray) else np.isscalar(a)
+        for a in args
+    ):
+        return None
+    return (function(*(np.asarray(a)[()] if isinstance(a, ShardedArray) else a for a in args), **kwargs),)
+
+
+def _call_on_shards(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """By a program; numbers are values of the call where the function can be traced with such."""
+    encoding = _Encoding(function)
+    try:
+        return _run(encoding, args, kwargs)
+    except (UnsupportedError, TypeError):
+        if not any(isinstance(k, Number) for k in encoding.kinds):
+            raise
+    return _run(_Encoding(function, numbers=False), args, kwargs)
+
+
+def _run(encoding: _Encoding, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    encoded = encoding.encode(args, kwargs)
+    found = encoding.find(encoded)
+    if any(encoding.sources[n] is not encoding.leaves[n] for n in found.traced.changed):
+        # It writes into a view of which a copy was at hand.
+        encoding = _Encoding(encoding.function, encoding.numbers, through=True)
+        encoded = encoding.encode(args, kwargs)
+        found = encoding.find(encoded)
+    traced = found.traced
+    made = found(encoding.leaves) if traced.module is not None else []
+    for number, new in zip(traced.changed, made[len(made) - len(traced.changed) :], strict=True):
+        _change(encoding.leaves[number], new)
+    results = [encoding.result(n, r, encoded, made) for n, r in enumerate(traced.results)]
+    return unflatten(traced.tree, iter(results))
+
+
+def _change(changed: Any, new: ShardedArray) -> None:
+    if isinstance(changed, OperationsArray):
+        changed.become(new)
+    else:
+        changed[...] = np.asarray(new)
+
+
+def _call_on_whole_values(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], refused: UnsupportedError
+) -> Any:
+    """By NumPy, of the whole values; they are read-only, so that nothing is changed that nobody sees."""
+
+    def whole(x: Any) -> Any:
+        if not isinstance(x, ShardedArray):
+            return x
+        value = np.asarray(x)
+        value.flags.writeable = False
+        return value
+
+    leaves, tree = flatten((list(args), dict(kwargs)))
+    try:
+        given, named = unflatten(tree, map(whole, leaves))
+    except InputError:
+        raise UnsupportedError(
+            f"{refused.what}, and this process holds only a part of what it is called with",
+            where=refused.where or Location(*user_line()),
+            fix=f"{refused.fix}; or let NumPy do it with whole values, of shardc.gather(x), which every rank must call",
+        ) from refused
+    log.debug("%s is computed by NumPy, of whole values: %s", getattr(function, "__name__", function), refused.what)
+    try:
+        return function(*given, **named)
+    except ValueError as e:
+        if "read-only" in str(e):
+            raise refused from None
+        raise
+
+
+@dataclass
+class _Encoding:
+    """The arguments of a call of ``function``, apart: ``leaves`` are the arrays and numbers that its program is given.
+
+    Numbers are such unless ``numbers`` is false. Views are read from their bases: those that were computed already
+    are taken as they are, but not where the call is to write ``through`` them. ``sources`` are the arrays that stand
+    in the call for the leaves.
+    """
+
+    function: Any
+    numbers: bool = True
+    through: bool = False
+    leaves: list[Any] = field(default_factory=list)
+    sources: list[Any] = field(default_factory=list)
+    kinds: list[LeafKind | Number] = field(default_factory=list)
+    views: list[Any] = field(default_factory=list)
+    _numbers_of: dict[int, int] = field(default_factory=dict)
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Encoded:
+        values = isinstance(self.function, np.ufunc) and self.function not in _OF_INTEGERS
+        positional = tuple(
+            self._encoded(a, values or (self.function is operator.setitem and n == 2)) for n, a in enumerate(args)
+        )
+        named = tuple(self._encoded(v, False) for v in kwargs.values())
+        return "tuple", tuple, (("list", positional), ("dict", tuple(kwargs), named))
+
+    def find(self, encoded: Encoded) -> ArrayOperation:
+        arrays = [x for x in self.leaves if isinstance(x, ShardedArray)]
+        if not arrays:
+            raise UnsupportedError("a call without an array")
+        first = arrays[0]
+        kind = first.operations_type if isinstance(first, OperationsArray) else type(first)
+        return find_operation(self.function, encoded, tuple(self.kinds), first._transport, kind)
+
+    def result(self, place: int, result: CallResult, encoded: Encoded, made: Sequence[Any]) -> Any:
+        if result.what == "result":
+            return made[result.number]
+        if result.what == "argument":
+            return self.sources[result.number]
+        if result.what == "given view":
+            return self.views[result.number]
+        if result.what == "value":
+            return result.value
+        base, shape = self.leaves[0], result.shape
+        assert isinstance(base, OperationsArray)
+        assert shape is not None
+        return base.make_view((self.function, encoded, place), shape.dims, shape.dtype.numpy)
+
+    def _encoded(self, value: Any, integers: bool) -> Encoded:
+        if isinstance(value, OperationsArray):
+            return self._array(value)
+        if isinstance(value, slice):
+            return "slice", tuple(self._encoded(v, False) for v in (value.start, value.stop, value.step))
+        if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            return "tuple", tuple, tuple(self._encoded(v, False) for v in value)
+        if type(value) is list:
+            if len(value) >= _LONG and np.asarray(value).dtype.kind in "iufcb":
+                return self._leaf(value, np.asarray(value))
+            return "list", tuple(self._encoded(v, False) for v in value)
+        if self.numbers and self._is_value(value, integers):
+            kind = next((t for t in (int, float, complex) if type(value) is t), None)
+            return self._leaf(value, value, None if kind is None else Number(kind))
+        if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "dtype")):
+            return encode_static(value) if isinstance(value, np.generic) else self._leaf(value, np.asarray(value))
+        return encode_static(value)
+
+    def _is_value(self, value: Any, integers: bool) -> bool:
+        if isinstance(value, bool | np.bool_):
+            return False
+        return isinstance(value, float | complex | np.inexact) or (
+            integers and isinstance(value, int | np.integer) and self._fits(value)
+        )
+
+    def _fits(self, value: Any) -> bool:
+        """NumPy wants Python's integers to fit arrays of integers, and says so while tracing."""
+        return -128 <= value < 128 or not any(
+            isinstance(k, LeafKind) and k.dtype.kind in "iu" and k.dtype.itemsize < 8 for k in self.kinds
+        )
+
+    def _array(self, value: OperationsArray) -> Encoded:
+        if value.view_of is not None and (self.through or not value.take_computed()):
+            base, made_by = value.view_of
+            self.views.append(value)
+            return "view", self._leaf(base, base)[1], made_by
+        return self._leaf(value, value.computed())
+
+    def _leaf(self, source: Any, value: Any, kind: Number | None = None) -> Encoded:
+        number = self._numbers_of.setdefault(id(source), len(self.leaves)) if kind is None else len(self.leaves)
+        if number == len(self.leaves):
+            self.sources.append(source)
+            self.leaves.append(value)
+            self.kinds.append(kind or _kind_of(value))
+        return "leaf", number
+
+
+def _kind_of(value: Any) -> LeafKind:
+    if isinstance(value, ShardedArray):
+        return LeafKind(value.shape, value.dtype, value.sharding)
+    plain = np.asarray(value)
+    return LeafKind(plain.shape, plain.dtype)

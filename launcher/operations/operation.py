@@ -1,0 +1,98 @@
+"""`ArrayOperation`: a call of NumPy on sharded arrays as a compiled program, kept for calls like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from shardc.collectives.call.transport import Transport
+from shardc.hlo.config import Config
+from shardc.hlo.ir.ir import Module
+from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.numpy.trace import ShapeDtype
+from shardc.hlo.numpy.trace_call import Number, TracedCall, trace_call
+from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.driver.driver import Driver
+from shardc.launcher.driver.executables import compilation_of_partitioned, share_executable
+from shardc.launcher.jobs.job import threads_per_process
+from shardc.launcher.jobs.job_config import job_config
+from shardc.launcher.operations.encoding import Encoded, decode
+from shardc.launcher.operations.lay_out import lay_out
+from shardc.partitioner.program import SourceProgram
+
+__all__ = ["ArrayOperation", "find_operation"]
+
+#: Operations that are kept, the ones used last.
+_KEPT = 512
+#: Programs that work in more memory than so many bytes give it up after each use.
+_MEMORY = 1 << 25
+
+
+@dataclass(frozen=True, slots=True)
+class LeafKind:
+    """What a program knows of an argument: shape, element type, and how an array lies."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    sharding: Sharding | None = None
+
+
+class ArrayOperation:
+    """A traced call, and its program where one has to run."""
+
+    def __init__(self, traced: TracedCall, transport: Transport, array_type: type[ShardedArray]) -> None:
+        self.traced = traced
+        self._transport, self._array_type = transport, array_type
+        self._driver: Driver | None = None
+        self._made: Any = None
+
+    def __call__(self, leaves: Sequence[Any]) -> list[ShardedArray]:
+        """One run on the leaves of the call's arguments: the module's results."""
+        driver = self._driver or self._load()
+        found = driver(leaves)
+        executable = driver.executable
+        results = sum(r._layout.local_bytes for r in found)
+        self._driver = driver if executable.arena_bytes + results <= _MEMORY else None
+        return found
+
+    def _load(self) -> Driver:
+        """The program on this job's devices; in a job all processes come here together."""
+        transport = self._transport
+        config = job_config()
+        if self._made is None:
+            self._made = _compiled(self.traced.module, config, transport)
+        executable, step = self._made
+        config = replace(config, num_threads=threads_per_process(config))
+        return Driver(executable, step, transport, config, step.pool, array_type=self._array_type)
+
+
+def _compiled(module: Module | None, config: Config, transport: Transport) -> tuple[Any, Any]:
+    from shardc.compiler.load.step import load_step
+
+    assert module is not None
+    program = SourceProgram(module, config=config)
+    # What arrays lie like is decided: there is nothing to plan in one operation.
+    partitioned = program.propagate().partition(plan="propagated")
+    compilation = compilation_of_partitioned(partitioned)
+    built = share_executable(compilation, transport) if transport.process_count > 1 else compilation.build(None)
+    return built[0], load_step(built[0], config.custom_calls, config)
+
+
+@lru_cache(maxsize=_KEPT)
+def find_operation(
+    function: Any,
+    encoded: Encoded,
+    kinds: tuple[LeafKind | Number, ...],
+    transport: Transport,
+    array_type: type[ShardedArray],
+) -> ArrayOperation:
+    """The operation of ``function`` on arguments like these. Raises what NumPy raises for them."""
+    leaves = [k if isinstance(k, Number) else ShapeDtype(k.shape, k.dtype) for k in kinds]
+    name = "".join(c if c.isalnum() or c == "_" else "_" for c in getattr(function, "__name__", "operation"))
+    traced = trace_call(name, lambda tracers, views: decode(function, encoded, tracers, views), leaves)
+    if traced.module is not None:
+        given = [k.sharding if isinstance(k, LeafKind) else None for k in kinds]
+        traced = replace(traced, module=lay_out(traced, given))
+    return ArrayOperation(traced, transport, array_type)
