@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from shardc import Mesh, P
 from shardc.hlo.errors import InputError
 from shardc.launcher.operations.operation import find_operation
 from tests.launcher.operations_cases import CHANGES, VALUES, samples
+from tests.launcher.test_job import mpiexec
 
 MESHES = {"4": (Mesh({"a": 4}), "a", None), "2x3": (Mesh({"a": 2, "b": 3}), "a", "b")}
 SEED = 5
@@ -126,3 +129,10 @@ def test_plain_arrays_take_results() -> None:
     plain += x
     np.testing.assert_allclose(plain, np.asarray(x) + 1)
     assert isinstance(plain, np.ndarray)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks(ranks: int, repository: Path) -> None:
+    done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.operations_worker", cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert "all agree" in done.stdout
