@@ -38,6 +38,13 @@ class LocalTransport:
     def __init__(self, keep: Keep | None = None) -> None:
         self._keep = keep
 
+    def __eq__(self, other: object) -> bool:
+        """All of one process connect the same devices."""
+        return isinstance(other, LocalTransport) and other._keep == self._keep
+
+    def __hash__(self) -> int:
+        return hash((LocalTransport, self._keep))
+
     @property
     def job(self) -> Self:
         return self

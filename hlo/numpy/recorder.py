@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Protocols", "Scope", "Trace", "is_users", "user_line"]
+__all__ = ["Protocols", "Scope", "Trace", "current_trace", "is_users", "user_line"]
+
+#: The function that is being traced: for what makes arrays without being given one.
+_CURRENT: ContextVar[Trace | None] = ContextVar("shardc_trace", default=None)
 
 #: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
@@ -160,6 +164,15 @@ class Trace:
         """The NumPy function that the user called, the outermost one."""
         return self._calls[0] if self._calls else ""
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, the function runs whose trace this is."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
     def place(self) -> Location:
         """The user's line: the innermost frame that is neither ours nor NumPy's."""
         file, line = user_line()
@@ -172,6 +185,11 @@ class Trace:
             op_name = f"{self.name}/{self.called}" if self.called else self.name
             self._places[key] = Metadata(op_name, source_file=file, source_line=line)
         return self._places[key]
+
+
+def current_trace() -> Trace | None:
+    """The trace of the function that is being traced here, the innermost one; None outside of one."""
+    return _CURRENT.get()
 
 
 def is_users(file: str) -> bool:

@@ -18,7 +18,7 @@ from shardc.hlo.numpy.masked import Masked
 from shardc.hlo.numpy.purity import Generators, check_repeats, translate_errors
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import Tracer
-from shardc.hlo.numpy.tree import Tree, flatten, unflatten
+from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
@@ -61,9 +61,12 @@ class TracedFunction:
     in_tree: Tree
     out_tree: Tree
     requested: tuple[RequestedSharding, ...] = ()
+    #: How often each random stream among the arguments is drawn from.
+    draws: tuple[int, ...] = ()
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """The module's parameters from the function's arguments; `InputError` for another structure."""
+        """The module's parameters from the function's arguments; `InputError` for another structure. Random streams go
+        on behind what the function draws."""
         leaves, tree = flatten((list(args), dict(kwargs or {})))
         if tree != self.in_tree:
             raise InputError(
@@ -71,6 +74,8 @@ class TracedFunction:
                 where=f"call of the compiled function {self.module.name}",
                 fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
             )
+        for stream, draws in zip(streams_of([list(args), dict(kwargs or {})]), self.draws, strict=True):
+            stream.skip(draws)
         return leaves
 
     def unflatten(self, results: Sequence[Any]) -> Any:
@@ -115,7 +120,7 @@ def _trace_once(
         if getattr(leaf, "sharding", None) is not None:
             requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
     positional, keywords = unflatten(in_tree, iter(tracers))
-    with translate_errors():
+    with translate_errors(), recorder.running():
         result = function(*positional, **keywords)
     outputs, out_tree = flatten(result)
     values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
@@ -135,7 +140,8 @@ def _trace_once(
     )
     kept = {*module.instructions()}
     requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
-    return TracedFunction(module, in_tree, out_tree, tuple(requested))
+    draws = tuple(s.drawn for s in streams_of([positional, keywords]))
+    return TracedFunction(module, in_tree, out_tree, tuple(requested), draws)
 
 
 def constrain(x: Tracer, spec: Any) -> Tracer:

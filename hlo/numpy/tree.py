@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.numpy.random_stream import RandomStream
 
-__all__ = ["LEAF", "Tree", "flatten", "unflatten"]
+__all__ = ["LEAF", "Tree", "flatten", "streams_of", "unflatten"]
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """The structure of a nested value: its ``kind``, the keys of its children, and the children. A leaf has none."""
 
-    kind: type | None
+    kind: Any
     keys: tuple[Any, ...] = ()
     children: tuple[Tree, ...] = ()
 
@@ -30,7 +31,7 @@ class Tree:
             yield prefix
             return
         for key, child in zip(self.keys, self.children, strict=True):
-            step = f".{key}" if _is_named(self.kind) else f"[{key!r}]"
+            step = f".{key}" if _is_named(self.kind) or issubclass(self.kind, RandomStream) else f"[{key!r}]"
             yield from child.names(prefix + step)
 
     def __str__(self) -> str:
@@ -68,6 +69,8 @@ def _children(value: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
         return keys, tuple(value[k] for k in keys)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return tuple(value._fields), tuple(value)
+    if isinstance(value, RandomStream):
+        return ("state",), (value.state,)
     if type(value) in (list, tuple):
         return tuple(range(len(value))), tuple(value)
     return None
@@ -94,6 +97,18 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     children = [unflatten(c, leaves) for c in tree.children]
     if tree.kind is type(None):
         return None
+    if issubclass(tree.kind, RandomStream):
+        return tree.kind(children[0])
     if tree.kind is dict:
         return dict(zip(tree.keys, children, strict=True))
     return tree.kind(*children) if _is_named(tree.kind) else tree.kind(children)
+
+
+def streams_of(value: Any) -> Iterator[RandomStream]:
+    """The random streams in a nested value, depth first."""
+    if isinstance(value, RandomStream):
+        yield value
+        return
+    found = _children(value)
+    for child in found[1] if found is not None else ():
+        yield from streams_of(child)

@@ -20,14 +20,14 @@ __all__ = ["lay_out"]
 _NEAR = 2
 
 
-def lay_out(traced: TracedCall, given: Sequence[Sharding | None]) -> Module:
+def lay_out(traced: TracedCall, given: Sequence[Sharding | None], placed: Sharding | None = None) -> Module:
     """The module over the mesh of its arguments. What is changed in place stays where it lies, and its memory is
-    written over; other results lie as propagation has it, or in more parts, as an argument of nearly their size.
-    Raises `InputError` for arguments over different meshes.
+    written over; other results lie as propagation has it, or in more parts, as an argument of nearly their size;
+    or as ``placed`` says. Raises `InputError` for arguments over different meshes.
     """
     module = traced.module
     assert module is not None
-    meshes: dict[Mesh, None] = {s.mesh: None for s in given if s is not None}
+    meshes: dict[Mesh, None] = {s.mesh: None for s in (*given, placed) if s is not None}
     if not meshes:
         return module
     if len(meshes) > 1:
@@ -38,6 +38,8 @@ def lay_out(traced: TracedCall, given: Sequence[Sharding | None]) -> Module:
     mesh = next(iter(meshes))
     module = module.with_(mesh=mesh, num_partitions=mesh.size, donors=traced.changed)
     arguments = {p: s for p, s in zip(module.parameters, given, strict=True) if s is not None}
+    if placed is not None:
+        return _with_shardings(module, arguments, [placed] * len(module.results))
     changed = [given[n] for n in traced.changed]
     # How results lie that nobody asks to be in even parts shows before a copy of them.
     root = propagate(_with_shardings(module, arguments, copied=True)).module.entry.root

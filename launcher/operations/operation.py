@@ -87,12 +87,14 @@ def find_operation(
     kinds: tuple[LeafKind | Number, ...],
     transport: Transport,
     array_type: type[ShardedArray],
+    placed: Sharding | None = None,
 ) -> ArrayOperation:
-    """The operation of ``function`` on arguments like these. Raises what NumPy raises for them."""
+    """The operation of ``function`` on arguments like these, with results that lie as ``placed`` says, if it does.
+    Raises what NumPy raises for the arguments."""
     leaves = [k if isinstance(k, Number) else ShapeDtype(k.shape, k.dtype) for k in kinds]
     name = "".join(c if c.isalnum() or c == "_" else "_" for c in getattr(function, "__name__", "operation"))
     traced = trace_call(name, lambda tracers, views: decode(function, encoded, tracers, views), leaves)
     if traced.module is not None:
         given = [k.sharding if isinstance(k, LeafKind) else None for k in kinds]
-        traced = replace(traced, module=lay_out(traced, given))
+        traced = replace(traced, module=lay_out(traced, given, placed))
     return ArrayOperation(traced, transport, array_type)

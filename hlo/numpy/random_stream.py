@@ -1,0 +1,167 @@
+"""`RandomStream`: a random generator that a traced function may take as an argument, or make."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError, Location, UnsupportedError
+from shardc.hlo.numpy.random_bits import DISTRIBUTIONS
+from shardc.hlo.numpy.recorder import Scope, Trace, current_trace, user_line
+from shardc.hlo.numpy.tracer import Tracer
+from shardc.hlo.numpy.values import constant, iota
+
+__all__ = ["RandomStream", "draw"]
+
+
+def draw(name: str, state: Any, dims: tuple[int, ...], dtype: Any) -> Any:
+    """An array of random numbers, traced, on ``state``: a traced uint64[2] of key and number of the draw."""
+    recorder = state.recorder
+    positions: Any = iota(recorder, dims, len(dims) - 1, np.uint64) if dims else constant(recorder, 0, np.uint64)
+    for d in range(len(dims) - 1):
+        along: Any = iota(recorder, dims, d, np.uint64)
+        positions = positions + along * np.uint64(math.prod(dims[d + 1 :]))
+    return DISTRIBUTIONS[name](state, positions, dtype)
+
+
+class RandomStream:
+    """Random numbers as NumPy's ``Generator`` gives them, of its own: each draw is a function of the seed, of how many
+    draws there were before, and of the position in the array. So it is the same on every mesh.
+
+    ``state`` is uint64[2]: key, and the number of the next draw. A traced function takes a stream as an argument, and
+    the caller's goes on behind what the function has drawn.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._state: Any = state if isinstance(state, Tracer) else np.asarray(state, np.uint64)
+        self._scope = _scope_of(state.recorder if isinstance(state, Tracer) else current_trace())
+        #: Draws since it was made.
+        self.drawn = 0
+
+    @property
+    def state(self) -> Any:
+        """Key and number of the next draw."""
+        return self._state + np.array([0, self.drawn], np.uint64)
+
+    def skip(self, draws: int) -> None:
+        """Leave out so many draws."""
+        self.drawn += draws
+
+    def _draw(self, name: str, size: Any, dtype: Any, options: dict[str, Any]) -> Any:
+        dims = () if size is None else _dims(size)
+        recorder = current_trace()
+        if _scope_of(recorder) is not self._scope:
+            raise InputError(
+                "a random generator from outside of a traced function, or of a loop's or branch's, is drawn from in "
+                "it: its numbers would be the same every time",
+                where=Location(*user_line()),
+                fix="pass the generator in, as an argument of the function or as a part of the loop's state: it then "
+                "goes on where it ended",
+            )
+        state = self.state
+        self.drawn += 1
+        if recorder is None:
+            return self._place_draw(name, state, dims, np.dtype(dtype), **options)
+        traced = state if isinstance(state, Tracer) else constant(recorder, state)
+        with recorder.call(f"random.{name}"):
+            made = draw(name, traced, dims, np.dtype(dtype))
+        return self._constrained(made, **options)
+
+    def _place_draw(self, name: str, state: Any, dims: tuple[int, ...], dtype: np.dtype[Any], **options: Any) -> Any:
+        """A draw outside of traced functions: where the array lies is for who has arrays to say."""
+        raise UnsupportedError("a draw outside of a traced function", fix="use shardc.numpy.random.default_rng")
+
+    def _constrained(self, made: Any, **options: Any) -> Any:
+        del options
+        return made
+
+    def random(self, size: Any = None, dtype: Any = np.float64, **options: Any) -> Any:
+        """Floats in [0, 1)."""
+        return self._draw("uniform", size, dtype, options)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None, **options: Any) -> Any:
+        """Floats in [low, high)."""
+        return self._draw("uniform", _size(size, low, high), np.float64, options) * (high - low) + low
+
+    def standard_normal(self, size: Any = None, dtype: Any = np.float64, **options: Any) -> Any:
+        """Normal floats of mean 0 and standard deviation 1."""
+        return self._draw("normal", size, dtype, options)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
+        """Normal floats of mean ``loc`` and standard deviation ``scale``."""
+        return self._draw("normal", _size(size, loc, scale), np.float64, options) * scale + loc
+
+    def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, **options: Any) -> Any:
+        """Floats whose logarithm is normal."""
+        return np.exp(self.normal(mean, sigma, size, **options))
+
+    def standard_exponential(self, size: Any = None, dtype: Any = np.float64, **options: Any) -> Any:
+        """Floats of density exp(-x)."""
+        return self._draw("exponential", size, dtype, options)
+
+    def exponential(self, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
+        """Floats of density exp(-x / scale) / scale."""
+        return self._draw("exponential", _size(size, scale), np.float64, options) * scale
+
+    def integers(
+        self,
+        low: Any,
+        high: Any = None,
+        size: Any = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Integers in [low, high), with ``endpoint`` up to high: 64 random bits modulo their count, which is uneven by
+        less than count / 2**64."""
+        first, last = (0, low) if high is None else (low, high)
+        count = operator.index(last) - operator.index(first) + bool(endpoint)
+        if count <= 0:
+            raise ValueError("low >= high")
+        bits = self._draw("bits", size, np.uint64, options)
+        return ((bits % np.uint64(count)).astype(np.int64) + first).astype(dtype)
+
+    def permutation(self, x: Any, axis: int = 0, **options: Any) -> Any:
+        """``x``, or the integers below it, in random order: the order of random bits."""
+        count = operator.index(x) if np.ndim(x) == 0 else x.shape[axis]
+        order = np.argsort(self._draw("bits", count, np.uint64, options), stable=True)
+        return order if np.ndim(x) == 0 else np.take(x, order, axis=axis)
+
+    def choice(self, a: Any, size: Any = None, replace: bool = True, **options: Any) -> Any:
+        """Elements of ``a``, or integers below it, with or without repetition."""
+        count = operator.index(a) if np.ndim(a) == 0 else len(a)
+        if replace:
+            chosen = self.integers(count, size=size, **options)
+        else:
+            dims = () if size is None else _dims(size)
+            if math.prod(dims) > count:
+                raise ValueError("Cannot take a larger sample than population when replace is False")
+            chosen = self.permutation(count, **options)[: math.prod(dims)].reshape(dims)
+        return chosen if np.ndim(a) == 0 else np.take(a, chosen, axis=0)
+
+    def spawn(self, n_children: int) -> list[Any]:
+        """Streams of their own, which depend on this one's key and draws."""
+        if isinstance(self._state, Tracer):
+            raise UnsupportedError("spawn of a random generator in a traced function", fix="spawn outside of it")
+        key, draws = (int(v) for v in self.state)
+        self.drawn += 1
+        made = np.random.SeedSequence((key, draws)).spawn(n_children)
+        return [type(self)(np.array([s.generate_state(1, np.uint64)[0], 0], np.uint64)) for s in made]
+
+
+def _scope_of(recorder: Trace | None) -> Scope | None:
+    return None if recorder is None else recorder.scope
+
+
+def _dims(size: Any) -> tuple[int, ...]:
+    return tuple(map(operator.index, size if isinstance(size, Sequence | np.ndarray) else (size,)))
+
+
+def _size(size: Any, *parameters: Any) -> Any:
+    """The shape of what is drawn: as asked for, or as the parameters are."""
+    shapes = [np.shape(p) for p in parameters]
+    return np.broadcast_shapes(*shapes) if size is None and any(shapes) else size

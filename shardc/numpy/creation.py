@@ -1,0 +1,255 @@
+"""NumPy's functions that make arrays, with ``sharding=`` and ``mesh=``: each process makes its own shards."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.numpy.recorder import current_trace
+from shardc.hlo.numpy.trace import constrain
+from shardc.hlo.numpy.tracer import Tracer
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.make_arrays import array as array_of_value
+from shardc.launcher.arrays.make_arrays import array_from_callback
+from shardc.launcher.arrays.placement import is_spec
+from shardc.numpy.placing import new_sharding
+
+__all__ = [
+    "arange",
+    "array",
+    "asarray",
+    "empty",
+    "eye",
+    "fromfunction",
+    "full",
+    "identity",
+    "indices",
+    "linspace",
+    "make",
+    "ones",
+    "zeros",
+]
+
+
+def make(
+    function: Any,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    dims: Sequence[int],
+    part: Callable[[tuple[slice, ...]], Any],
+    dtype: Any,
+    placed: tuple[Any, Any],
+) -> Any:
+    """An array as ``function(*args, **options)`` of NumPy's makes it: a traced value while a function is traced, else
+    an `Array`, each shard of which is ``part(index)``. ``placed`` are the sharding and mesh asked for."""
+    recorder = current_trace()
+    if recorder is None:
+        return array_from_callback(dims, dtype, new_sharding(dims, *placed), part)
+    made = recorder.protocols.function(recorder, function, args, options)
+    return _constrained(made, placed[0])
+
+
+def _constrained(made: Any, sharding: Any) -> Any:
+    return made if sharding is None or not isinstance(made, Tracer) else constrain(made, sharding)
+
+
+def _dims(shape: Any) -> tuple[int, ...]:
+    dims = tuple(map(operator.index, shape if isinstance(shape, tuple | list | np.ndarray) else (shape,)))
+    if any(n < 0 for n in dims):
+        raise ValueError("negative dimensions are not allowed")
+    return dims
+
+
+def _lengths(index: tuple[slice, ...]) -> tuple[int, ...]:
+    return tuple(s.stop - s.start for s in index)
+
+
+def zeros(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+    """`numpy.zeros`, sharded. Example: ``u = np.zeros((n, n), sharding=P("x", None))``."""
+    kind = np.dtype(dtype)
+    return make(
+        np.zeros, (shape, kind), {}, _dims(shape), lambda i: np.zeros(_lengths(i), kind), kind, (sharding, mesh)
+    )
+
+
+def ones(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+    """`numpy.ones`, sharded."""
+    dims, kind = _dims(shape), np.dtype(dtype)
+    return make(np.ones, (dims, kind), {}, dims, lambda i: np.ones(_lengths(i), kind), kind, (sharding, mesh))
+
+
+def empty(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+    """`numpy.empty`, sharded; its elements are zeros."""
+    return zeros(shape, dtype, sharding=sharding, mesh=mesh)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, sharding: Any = None, mesh: Any = None
+) -> Any:
+    """`numpy.full`, sharded."""
+    if isinstance(fill_value, Tracer):
+        return _constrained(np.full(shape, fill_value, dtype, like=fill_value), sharding)
+    value = np.asarray(fill_value)
+    kind = value.dtype if dtype is None else np.dtype(dtype)
+    dims = _dims(shape)
+
+    def part(index: tuple[slice, ...]) -> Any:
+        return np.broadcast_to(value, dims)[index].astype(kind)
+
+    return make(np.full, (shape, fill_value, kind), {}, dims, part, kind, (sharding, mesh))
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, sharding: Any = None, mesh: Any = None
+) -> Any:
+    """`numpy.arange`, sharded: the same numbers, bit for bit."""
+    numbers = (0, start, step) if stop is None else (start, stop, step)
+    first = np.arange(numbers[0] * 0, numbers[1] * 0, numbers[2], dtype=dtype)
+    count = max(0, int(np.ceil((numbers[1] - numbers[0]) / numbers[2])))
+    begin = np.asarray(numbers[0]).astype(first.dtype)
+    pace = np.asarray(numbers[0] + numbers[2]).astype(first.dtype) - begin
+
+    def part(index: tuple[slice, ...]) -> Any:
+        return (begin + np.arange(index[0].start, index[0].stop) * pace).astype(first.dtype)
+
+    return make(np.arange, (*numbers,), {"dtype": first.dtype}, (count,), part, first.dtype, (sharding, mesh))
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    sharding: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """`numpy.linspace` between numbers, sharded: the same numbers, bit for bit."""
+    recorder = current_trace()
+    if recorder is not None:
+        options = {"endpoint": endpoint, "retstep": retstep, "dtype": dtype, "axis": axis}
+        return recorder.protocols.function(recorder, np.linspace, (start, stop, num), options)
+    kind = np.result_type(start, stop, float(num)) if dtype is None else np.dtype(dtype)
+    count = operator.index(num)
+    a, b = start * 1.0, stop * 1.0
+    parts = count - 1 if endpoint else count
+    pace = (b - a) / parts if parts > 0 else np.nan
+
+    def part(index: tuple[slice, ...]) -> Any:
+        at = np.arange(index[0].start, index[0].stop, dtype=np.result_type(start, stop, float(num)))
+        made = at * pace + a if parts > 0 and pace else at / max(parts, 1) * (b - a) + a
+        if endpoint and count > 1 and index[0].stop == count and len(made):
+            made[-1] = b
+        return (np.floor(made) if kind.kind in "iu" else made).astype(kind)
+
+    made = array_from_callback((count,), kind, new_sharding((count,), sharding, mesh), part)
+    return (made, pace) if retstep else made
+
+
+def eye(
+    N: int,
+    M: int | None = None,
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    sharding: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """`numpy.eye`, sharded."""
+    dims, kind = (operator.index(N), operator.index(N if M is None else M)), np.dtype(dtype)
+
+    def part(index: tuple[slice, ...]) -> Any:
+        rows, columns = index
+        n, m = _lengths(index)
+        return np.eye(n, m, k + rows.start - columns.start, kind)
+
+    return make(np.eye, (*dims, k, kind), {}, dims, part, kind, (sharding, mesh))
+
+
+def identity(n: int, dtype: Any = float, *, sharding: Any = None, mesh: Any = None) -> Any:
+    """`numpy.identity`, sharded."""
+    return eye(n, dtype=dtype, sharding=sharding, mesh=mesh)
+
+
+def indices(
+    dimensions: Sequence[int], dtype: Any = int, sparse: bool = False, *, sharding: Any = None, mesh: Any = None
+) -> Any:
+    """`numpy.indices` as a tuple, one array per dimension, each sharded over the grid's dimensions."""
+    dims, kind = _dims(tuple(dimensions)), np.dtype(dtype)
+    grid = None if current_trace() else new_sharding(dims, sharding, mesh)
+    found = []
+    for d, n in enumerate(dims):
+        own = tuple(n if k == d else 1 for k in range(len(dims))) if sparse else dims
+
+        def part(index: tuple[slice, ...], d: int = d) -> Any:
+            shape = _lengths(index)
+            at = np.arange(index[d].start, index[d].stop, dtype=kind)
+            return np.broadcast_to(at.reshape([-1 if k == d else 1 for k in range(len(shape))]), shape)
+
+        if grid is None:
+            line = arange(n, dtype=kind).reshape([n if k == d else 1 for k in range(len(dims))])
+            found.append(_constrained(line if sparse else np.broadcast_to(line, dims), sharding))
+        else:
+            lies = grid if not sparse else _sparse(grid, d)
+            found.append(array_from_callback(own, kind, lies, part))
+    return tuple(found)
+
+
+def _sparse(grid: Any, dimension: int) -> Any:
+    from shardc.hlo.ir.sharding import DimSharding, Sharding
+
+    return Sharding(grid.mesh, tuple(s if k == dimension else DimSharding() for k, s in enumerate(grid.dims)))
+
+
+def fromfunction(
+    function: Callable[..., Any],
+    shape: Sequence[int],
+    *,
+    dtype: Any = float,
+    sharding: Any = None,
+    mesh: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """`numpy.fromfunction`: ``function`` of the sharded positions along each dimension."""
+    return function(*indices(shape, dtype, sharding=sharding, mesh=mesh), **kwargs)
+
+
+def array(
+    value: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    ndmin: int = 0,
+    like: Any = None,
+    sharding: Any = None,
+    mesh: Any = None,
+) -> Any:
+    """`numpy.array`: a value that every process has, sharded; a list of arrays is stacked. See `shardc.array`."""
+    recorder = current_trace()
+    if isinstance(value, list | tuple) and any(isinstance(v, Array | Tracer) for v in value):
+        value, copy = np.stack([array(v) if isinstance(v, list | tuple) else v for v in value]), None
+    if recorder is not None:
+        value = recorder.protocols.function(recorder, np.array, (value,), {"dtype": dtype})
+        made = _constrained(value, sharding)
+    elif isinstance(value, Array):
+        kept = value if dtype is None or np.dtype(dtype) == value.dtype else value.astype(dtype)
+        over = value.sharding.mesh if mesh is None and is_spec(sharding) and value.sharding is not None else mesh
+        here = sharding is None and mesh is None
+        moved = kept if here else array_of_value(kept, new_sharding(kept.shape, sharding, over))
+        made = np.copy(moved) if copy and moved is value else moved
+    else:
+        plain = np.asarray(value, dtype=dtype)
+        made = array_of_value(plain, new_sharding(plain.shape, sharding, mesh), copy=copy)
+    return made if made.ndim >= ndmin else made.reshape((1,) * (ndmin - made.ndim) + made.shape)
+
+
+def asarray(value: Any, dtype: Any = None, *, sharding: Any = None, mesh: Any = None, **options: Any) -> Any:
+    """`numpy.asarray`: an `Array` of any value; an `Array` of the type stays itself."""
+    return array(value, dtype, copy=None, sharding=sharding, mesh=mesh)

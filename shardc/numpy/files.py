@@ -1,0 +1,137 @@
+"""Reading and writing files: each process reads and writes only what its own devices hold.
+
+`from_array` reads whatever has a shape, an element type and slices: an HDF5 dataset, a zarr array, a memory map.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.make_arrays import array_from_callback
+from shardc.launcher.jobs.job import job_transport
+from shardc.launcher.jobs.job_config import job_config
+from shardc.numpy.placing import new_sharding
+
+__all__ = ["from_array", "from_hdf5", "from_zarr", "load", "save"]
+
+
+def from_array(source: Any, *, dtype: Any = None, sharding: Any = None, mesh: Any = None) -> Any:
+    """An `Array` of anything with ``shape``, ``dtype`` and slices; of its elements a process reads what it holds.
+
+    Example: ``u = np.from_array(netCDF4.Dataset("u.nc")["u"], sharding=P("x"))``.
+    """
+    dims = tuple(int(n) for n in source.shape)
+    kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
+
+    def part(index: tuple[slice, ...]) -> Any:
+        # The ellipsis keeps what has no dimensions an array.
+        return np.asarray(source[index if index else ...]).astype(kind, copy=False)
+
+    return array_from_callback(dims, kind, new_sharding(dims, sharding, mesh), part)
+
+
+def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None) -> Any:
+    """`numpy.load` of an .npy file, each process its part; of an .npz file a dict of arrays, which are read whole.
+
+    Raises `InputError` for files that are neither, or hold Python objects.
+    """
+    try:
+        found = np.load(path, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as e:
+        raise InputError(
+            f"{path} cannot be read: {e}", fix="give a file that numpy.save or numpy.savez wrote"
+        ) from None
+    if isinstance(found, np.ndarray):
+        return from_array(found, sharding=sharding, mesh=mesh)
+    with found:
+        return {name: from_array(found[name], sharding=sharding, mesh=mesh) for name in found.files}
+
+
+def from_hdf5(path: str | os.PathLike[str], name: str, *, sharding: Any = None, mesh: Any = None) -> Any:
+    """The dataset ``name`` of an HDF5 file, each process its part; needs h5py (``pip install "shardc[hdf5]"``).
+
+    Example: ``u = np.from_hdf5("state.h5", "fields/u", sharding=P("x", "y"))``.
+    """
+    h5py = _imported("h5py", "hdf5")
+    try:
+        with h5py.File(path, "r") as file:
+            if name not in file or not hasattr(file[name], "shape"):
+                raise InputError(f"{path} has no dataset {name!r}", fix=f"it has {', '.join(file) or 'nothing'}")
+            return from_array(file[name], sharding=sharding, mesh=mesh)
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e}", fix="give an HDF5 file") from None
+
+
+def from_zarr(path: Any, name: str | None = None, *, sharding: Any = None, mesh: Any = None) -> Any:
+    """A zarr array, or the one called ``name`` of a group, each process its part; needs zarr (``shardc[zarr]``)."""
+    zarr = _imported("zarr", "zarr")
+    try:
+        source = zarr.open(path, mode="r")
+        if name is not None:
+            source = source[name]
+    except Exception as e:  # zarr's stores have errors of their own
+        raise InputError(f"{path} cannot be read: {e}", fix="give a zarr array or group") from None
+    if not hasattr(source, "shape"):
+        raise InputError(f"{path} is a group of zarr arrays", fix="give the name of one")
+    return from_array(source, sharding=sharding, mesh=mesh)
+
+
+def _imported(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise EnvironmentProblem(
+            f"{module} is not installed here: {e}", fix=f'pip install {module}, or pip install "shardc[{extra}]"'
+        ) from None
+
+
+def save(path: str | os.PathLike[str], value: Any) -> None:
+    """`numpy.save` of an `Array`: every process writes the shards that it holds into one .npy file that all of them
+    reach; every process must call it. The file is there when all of it is written."""
+    if not isinstance(value, Array):
+        raise InputError(f"a {type(value).__name__} is no shardc.Array", fix="use numpy.save, on one process")
+    target = Path(path) if str(path).endswith(".npy") else Path(f"{path}.npy")
+    part = target.with_name(target.name + ".part")
+    first = job_transport(job_config()).process_index == 0
+    _together(target, (lambda: _reserve(part, value)) if first else None)
+    _together(target, lambda: _write_shards(part, value))
+    _together(target, (lambda: _replace(part, target)) if first else None)
+
+
+def _replace(part: Path, target: Path) -> None:
+    part.replace(target)
+
+
+def _reserve(path: Path, value: Array) -> None:
+    np.lib.format.open_memmap(path, "w+", value.dtype, value.shape)
+
+
+def _write_shards(path: Path, value: Array) -> None:
+    out: Any = np.lib.format.open_memmap(path, "r+")
+    for shard in value.addressable_shards:
+        out[(*shard.index, ...)] = shard.data
+    out.flush()
+
+
+def _together(target: Path, work: Callable[[], None] | None) -> None:
+    """Do ``work``, if there is any; when one process fails all of them raise `InputError`."""
+    problem = ""
+    try:
+        if work is not None:
+            work()
+    except (OSError, ValueError) as e:
+        problem = str(e)
+    problems = job_transport(job_config()).exchange_objects(problem, doing=f"writing {target}")
+    found = next((p for p in problems if p), "")
+    if found:
+        raise InputError(
+            f"{target} cannot be written: {found}", fix="give a file in a folder that every process reaches"
+        )
