@@ -56,7 +56,7 @@ def instruction_work(i: Instruction, traffic: Traffic) -> KernelWork:
         if not made:
             operations.update(cost.vector(op, count))
         rows.extend(cost.rows(op))
-        launches, passes = max(launches, cost.launches(op)), max(passes, cost.passes)
+        launches, passes = max(launches, cost.launches(op)), max(passes, cost.passes(op))
     return KernelWork(
         tuple(products),
         tuple(sorted(operations.items())),

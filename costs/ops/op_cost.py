@@ -147,7 +147,7 @@ class OpCost:
     products: Callable[[Instruction], tuple[MatrixProduct, ...]] = lambda op: ()
     rows: Callable[[Instruction], list[tuple[int, int]]] = lambda op: []
     launches: Callable[[Instruction], int] = lambda op: 1
-    passes: int = 1
+    passes: Callable[[Instruction], int] = lambda op: 1
     weight: int = 1
     free: bool = False
     samples: bool = False

@@ -1,4 +1,5 @@
-"""What reductions and orders cost: a reduction combines once per element read, a sort compares as a merge sort."""
+"""What reductions and orders cost: a reduction combines once per element read, a sort does the comparisons of a merge
+sort in passes over its data by the bytes of its keys."""
 
 from __future__ import annotations
 
@@ -7,11 +8,15 @@ from collections.abc import Mapping
 
 from shardc.costs.ops.op_cost import HostRates, OpCost, body_steps, log2_ceiling, no_seconds, per_flop
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.sort_keys import sort_keys
+from shardc.hlo.ir.types import DTYPES
 
 __all__ = ["COSTS", "topk_flops"]
 
-#: Passes over the data of a sort on a device: as many as a radix sort of four-byte keys by their bytes takes.
+#: Passes over the data of a sort whose comparator has no keys, and of a top-k, on a device.
 _SORT_PASSES = 4
+#: What a merge of two runs takes on a host, where a pass by a byte of the key takes one.
+_MERGE = 2.5
 
 
 def _reduce(op: Instruction) -> int:
@@ -49,16 +54,27 @@ def _reduce_on_host(op: Instruction, host: HostRates) -> float:
     return inputs * (shape.size * host.of(kind, shape.dtype) + rows * row) + shape.size * other
 
 
+def _key_bytes(op: Instruction) -> int | None:
+    """The bytes that a radix sort goes by; None for comparators of other kinds."""
+    keys = sort_keys(op.attrs["to_apply"])
+    return None if keys is None else sum(k.dtype.nbytes for k in keys)
+
+
+def _sort_passes(op: Instruction) -> int:
+    return _key_bytes(op) or _SORT_PASSES
+
+
 def _sort_on_host(op: Instruction, host: HostRates) -> float:
+    """By passes over bytes of keys, each of which is what was measured of f32; or by merges."""
     (dim,) = op.attrs["dimensions"]
     shape = op.operands[0].shape
-    size = round(shape.size * max(1.0, math.log2(max(2, shape.dims[dim]))))
-    return size * host.of(op.opcode, shape.dtype)
+    passes = _key_bytes(op) or _MERGE * max(1.0, math.log2(max(2, shape.dims[dim])))
+    return shape.size * passes * host.of(op.opcode, DTYPES["f32"])
 
 
 COSTS: Mapping[str, OpCost] = {
     "reduce": OpCost(_reduce, host=_reduce_on_host),
     "scan": OpCost(_reduce, host=per_flop),
-    "sort": OpCost(_sort, launches=lambda op: _SORT_PASSES, passes=_SORT_PASSES, host=_sort_on_host),
-    "topk": OpCost(topk_flops, launches=lambda op: _SORT_PASSES, passes=_SORT_PASSES, host=per_flop),
+    "sort": OpCost(_sort, launches=_sort_passes, passes=_sort_passes, host=_sort_on_host),
+    "topk": OpCost(topk_flops, launches=lambda op: _SORT_PASSES, passes=lambda op: _SORT_PASSES, host=per_flop),
 }

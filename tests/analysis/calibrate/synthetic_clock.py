@@ -72,7 +72,7 @@ def _elements(name: str) -> float:
     if opcode in ("transpose", "gather", "scatter", "concatenate", "concatenate-last", "reverse"):
         return 64 * 64 * MOVED
     if opcode == "sort":
-        return 64 * 64 * 6 * MOVED
+        return 16 * 2048 * 4 * MOVED
     length = int(name.rpartition(" x")[2])
     if opcode == "convert":
         return 2 * length * 2048 * SIMPLE
