@@ -11,21 +11,21 @@ take any comparator.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.sort_keys import SortKey, sort_keys
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.sorts.splitters import (
     ShardCuts,
+    Values,
     cut_shards,
     digit_bits,
     key_array,
     last_value,
-    pick,
     repeat,
     totals_before,
 )
@@ -90,7 +90,7 @@ def _sends(op: Instruction, rule: FactorRule) -> Sends:
     return sends
 
 
-def _emit(site: LocalSite) -> list[Instruction]:
+def _emit(site: LocalSite) -> Values:
     (dim,) = site.op.attrs["dimensions"]
     atoms = site.operand_atoms(0, dim)
     if not atoms:
@@ -120,7 +120,7 @@ def _inside(em: Emitter, r: int, atoms: Atoms, n: int) -> Instruction:
     return em.add("compare", array_shape("pred", r), places, em.splat(em.index(n), (r,)), direction="LT")
 
 
-def _sorted(site: LocalSite, lines: list[Instruction]) -> list[Instruction]:
+def _sorted(site: LocalSite, lines: Values) -> Values:
     em, attrs = site.em, {**site.op.attrs, "dimensions": (0,), "is_stable": True}
     if len(lines) == 1:
         return [em.add("sort", lines[0].shape.plain, lines[0], **attrs)]
@@ -131,59 +131,104 @@ def _sorted(site: LocalSite, lines: list[Instruction]) -> list[Instruction]:
 # -- the exchange --------------------------------------------------------------------------------------------------
 
 
-def _exchanged(em: Emitter, lines: list[Instruction], cuts: ShardCuts, atoms: Atoms) -> list[Instruction]:
-    """This device's chunk: the runs that the devices have of it, one after the other."""
-    k, (r,) = cuts.devices, lines[0].shape.dims
-    part, index, me = part_size(r, k), em.index_type, em.coordinate(atoms)
-    first, past = em.cut(cuts.bounds, 1, 0, k), em.cut(cuts.bounds, 1, 1, k + 1)
-    counts = em.add("subtract", first.shape.plain, past, first)
-    turns = _most_parts(em, counts, part)
-    received = em.reshape(em.dynamic_slice(counts, 1, me, 1), (k,))
-    begins = totals_before(em, received)
-    ends = em.add("add", begins.shape, begins, received)
-    starts = em.reshape(em.dynamic_slice(first, 0, me, 1), (k,))
-    places = em.add("iota", array_shape(index, r), iota_dimension=0)
-    run = _run_of(em, places, ends)
-    within = em.add("subtract", places.shape, places, pick(em, begins, run))
-    own_start = em.reshape(em.dynamic_slice(starts, 0, me, 1), ())
-    mine = em.add("add", within.shape, within, em.splat(own_start, (r,)))
-    out = [pick(em, x, _limited(em, mine, r)) for x in lines]
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """What the devices have of this one's chunk: ``starts`` in their shards, ``counts``, and ``begins`` in the chunk.
 
-    def step(
-        em: Emitter, number: Instruction, carried: list[Instruction], fixed: list[Instruction]
-    ) -> list[Instruction]:
-        starts, run, within, *lines = fixed
-        gone = em.add("multiply", number.shape, number, em.index(part))
-        starts = em.add("add", starts.shape, starts, em.splat(gone, (k,)))
-        at = em.add("subtract", within.shape, within, em.splat(gone, (r,)))
-        arrives = em.add(
+    Parts of ``part`` elements are read and written whole: where one would end behind its shard of ``r`` it begins as
+    much earlier, and chunks have room for a part at both ends.
+    """
+
+    r: int
+    part: int
+    starts: Instruction
+    counts: Instruction
+    begins: Instruction
+
+    @property
+    def arrays(self) -> Values:
+        return [self.starts, self.counts, self.begins]
+
+    def within(self, arrays: Values) -> _Runs:
+        """The same inside of a loop."""
+        return _Runs(self.r, self.part, *arrays)
+
+    def empty(self, em: Emitter, like: Instruction) -> Instruction:
+        return em.splat(em.zero(like.shape.dtype), (self.r + 2 * self.part,))
+
+    def put(self, em: Emitter, chunks: Values, parts: Values, run: Instruction, number: Instruction) -> Values:
+        """``chunks`` with part ``number`` of a run."""
+        gone = em.add("multiply", number.shape, number, em.index(self.part))
+        start, count, begin = (_element(em, x, run) for x in self.arrays)
+        start = _binary(em, "add", start, gone)
+        early = _binary(em, "subtract", start, _binary(em, "minimum", start, em.index(self.r - self.part)))
+        early = _binary(em, "minimum", early, em.index(self.part))
+        left = _binary(em, "subtract", count, gone)
+        places = em.add("iota", array_shape(em.index_type, self.part), iota_dimension=0)
+        within = _binary(em, "subtract", places, em.splat(early, (self.part,)))
+        inside = _binary(
+            em,
             "and",
-            array_shape("pred", r),
-            _is(em, at, em.splat(em.index(0), (r,)), "GE"),
-            _is(em, at, em.splat(em.index(part), (r,)), "LT"),
+            _is(em, within, em.splat(em.index(0), (self.part,)), "GE"),
+            _is(em, within, em.splat(left, (self.part,)), "LT"),
         )
-        other = _is(em, run, em.splat(em.coordinate(atoms), (r,)), "NE")
-        arrives = em.add("and", arrives.shape, arrives, other)
-        base = em.add("multiply", run.shape, run, em.splat(em.index(part), (r,)))
-        place = _limited(em, em.add("add", at.shape, at, base), k * part)
-        made = []
-        for x, before in zip(lines, carried, strict=True):
-            sent = em.all_to_all(_parts(em, x, starts, part), 0, atoms)
-            made.append(em.select(arrives, pick(em, em.reshape(sent, (k * part,)), place), before))
-        return made
+        to = _binary(em, "minimum", _binary(em, "add", begin, gone), em.index(self.r))
+        to = _binary(em, "subtract", em.plus(to, self.part), early)
+        out = []
+        for chunk, part in zip(chunks, parts, strict=True):
+            there = em.dynamic_slice(chunk, 0, to, self.part)
+            out.append(em.add("dynamic-update-slice", chunk.shape, chunk, em.select(inside, part, there), to))
+        return out
 
-    longer = [em.resize(x, 0, r + part) for x in lines]
-    return repeat(em, turns, out, [starts, run, within, *longer], step)
+
+def _exchanged(em: Emitter, lines: Values, cuts: ShardCuts, atoms: Atoms) -> Values:
+    """This device's chunk: the runs that the devices have of it, one after the other."""
+    k, (r,), me = cuts.devices, lines[0].shape.dims, em.coordinate(atoms)
+    part = part_size(r, k)
+    first, past = em.cut(cuts.bounds, 1, 0, k), em.cut(cuts.bounds, 1, 1, k + 1)
+    sizes = _binary(em, "subtract", past, first)
+    starts, counts = (em.reshape(em.dynamic_slice(x, 1, me, 1), (k,)) for x in (first, sizes))
+    runs = _Runs(r, part, starts, counts, totals_before(em, counts))
+    own = em.add("divide", me.shape, em.plus(_element(em, counts, me), part - 1), em.index(part))
+
+    def keep(em: Emitter, number: Instruction, chunks: Values, fixed: Values) -> Values:
+        inside, me = runs.within(fixed[:3]), em.coordinate(atoms)
+        gone = em.add("multiply", number.shape, number, em.index(part))
+        at = _binary(em, "add", _element(em, inside.starts, me), gone)
+        return inside.put(em, chunks, [em.dynamic_slice(x, 0, at, part) for x in fixed[3:]], me, number)
+
+    def exchange(em: Emitter, number: Instruction, chunks: Values, fixed: Values) -> Values:
+        starts, sent = fixed[3], fixed[4:]
+        gone = em.add("multiply", number.shape, number, em.index(part))
+        at = _binary(em, "add", starts, em.splat(gone, (k,)))
+        arrived = [em.all_to_all(_parts(em, x, at, part), 0, atoms) for x in sent]
+
+        def put(em: Emitter, run: Instruction, chunks: Values, fixed: Values) -> Values:
+            number, *fixed = fixed
+            parts = [em.reshape(em.dynamic_slice(x, 0, run, 1), (part,)) for x in fixed[3:]]
+            return runs.within(fixed[:3]).put(em, chunks, parts, run, number)
+
+        return repeat(em, k, chunks, [number, *fixed[:3], *arrived], put)
+
+    others = _is(em, em.add("iota", counts.shape, iota_dimension=0), em.splat(me, (k,)), "NE")
+    others_counts = em.select(others, counts, em.splat(em.zero(em.index_type), (k,)))
+    mine = em.reshape(em.dynamic_slice(first, 0, me, 1), (k,))
+    chunks = repeat(em, own, [runs.empty(em, x) for x in lines], [*runs.arrays, *lines], keep)
+    given = [starts, others_counts, runs.begins, mine, *lines]
+    chunks = repeat(em, _most_parts(em, sizes, part), chunks, given, exchange)
+    return [em.cut(x, 0, part, part + r) for x in chunks]
+
+
+def _binary(em: Emitter, opcode: str, x: Instruction, y: Instruction) -> Instruction:
+    return em.add(opcode, x.shape.plain, x, y)
+
+
+def _element(em: Emitter, x: Instruction, at: Instruction) -> Instruction:
+    return em.reshape(em.dynamic_slice(x, 0, at, 1), ())
 
 
 def _is(em: Emitter, x: Instruction, y: Instruction, direction: str) -> Instruction:
     return em.add("compare", array_shape("pred", *x.shape.dims), x, y, direction=direction)
-
-
-def _limited(em: Emitter, places: Instruction, size: int) -> Instruction:
-    """Places that lie in a line of ``size``."""
-    zero, last = (em.splat(em.index(x), places.shape.dims) for x in (0, size - 1))
-    return em.add("minimum", places.shape, em.add("maximum", places.shape, places, zero), last)
 
 
 def _most_parts(em: Emitter, counts: Instruction, part: int) -> Instruction:
@@ -196,37 +241,8 @@ def _most_parts(em: Emitter, counts: Instruction, part: int) -> Instruction:
     return em.add("divide", most.shape, em.plus(most, part - 1), em.index(part))
 
 
-def _run_of(em: Emitter, places: Instruction, ends: Instruction) -> Instruction:
-    """The run that each place lies in: how many end before it; the last one for padding."""
-    (k,), (r,), index = ends.shape.dims, places.shape.dims, em.index_type
-    if k > _FEW_PARTS:
-        ones = em.splat(em.index(1), (k - 1,))
-        marks = em.add(
-            "scatter",
-            array_shape(index, r),
-            em.splat(em.index(0), (r,)),
-            em.reshape(em.cut(ends, 0, 0, k - 1), (k - 1, 1)),
-            ones,
-            update_window_dims=(),
-            inserted_window_dims=(0,),
-            scatter_dims_to_operand_dims=(0,),
-            index_vector_dim=1,
-            to_apply=em.reducers.get("add", index),
-        )
-        upto = Window((WindowDim(r, pad_low=r - 1),))
-        add = em.reducers.get("add", index)
-        return em.add("reduce-window", marks.shape, marks, em.zero(index), window=upto, to_apply=add)
-    total: Instruction | None = None
-    for run in range(k - 1):
-        end = em.reshape(em.cut(ends, 0, run, run + 1), ())
-        after = em.add("convert", places.shape, _is(em, places, em.splat(end, (r,)), "GE"))
-        total = after if total is None else em.add("add", places.shape, total, after)
-    assert total is not None
-    return total
-
-
 def _parts(em: Emitter, x: Instruction, starts: Instruction, part: int) -> Instruction:
-    """One part from each of ``starts`` on."""
+    """One part from each of ``starts`` on; what would end behind ``x`` begins as much earlier."""
     (k,) = starts.shape.dims
     if k <= _FEW_PARTS:
         cut = [em.dynamic_slice(x, 0, em.reshape(em.cut(starts, 0, j, j + 1), ()), part) for j in range(k)]

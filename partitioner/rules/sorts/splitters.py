@@ -18,8 +18,9 @@ from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 
-__all__ = ["ShardCuts", "cut_shards", "digit_bits", "key_array", "last_value", "pick", "repeat", "totals_before"]
+__all__ = ["ShardCuts", "Values", "cut_shards", "digit_bits", "key_array", "last_value", "repeat", "totals_before"]
 
+#: Instructions with the values of several arrays.
 Values = list[Instruction]
 
 
