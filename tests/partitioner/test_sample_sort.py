@@ -102,3 +102,21 @@ def test_what_is_sent() -> None:
     assert parts <= build_report(local)["wire_bytes"] <= parts + 40_000
     assert part_size(r, k) < 1.04 * r / k
     assert DTYPES["f32"].nbytes == 4
+
+
+def test_places_travel_in_a_narrow_type() -> None:
+    """NumPy's argsort gives places as s64: four bytes of each are sent."""
+    n, k = 1 << 17, 2
+    b = Builder("main")
+    x = b.parameter(array_shape("f64", n))
+    places = b.add("iota", shape=array_shape("s64", n), iota_dimension=0)
+    both = b.add("sort", x, places, dimensions=(0,), is_stable=True, to_apply=before("f64", "s64"))
+    made = b.build(b.add("get-tuple-element", both, index=1))
+    mesh = Mesh({"x": k})
+    local = check(
+        with_shardings(made, mesh, lambda i: layout(mesh, "x")),
+        [elements("f64", n, np.random.default_rng(4))],
+    )
+    assert is_sampled(local)
+    part = part_size(n // k, k)
+    assert part * 12 <= build_report(local)["wire_bytes"] <= part * 12 + 20_000

@@ -28,7 +28,7 @@ from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["COLUMN_SORTS", "rows_of_columns"]
+__all__ = ["COLUMN_SORTS", "place_type", "placed_operand", "rows_of_columns"]
 
 
 def _near(r: int, k: int) -> int:
@@ -53,12 +53,12 @@ def _largest(dtype: DType) -> int:
     return int(ml_dtypes.iinfo(dtype.numpy).max) if dtype.kind in ("signed", "unsigned") else -1
 
 
-def _place_type(n: int) -> DType:
+def place_type(n: int) -> DType:
     """The narrowest type for places of ``n`` elements, of padding up to as many, and one value beyond."""
     return next(DTYPES[t] for t in ("u8", "u16", "u32", "u64") if 2 * n < _largest(DTYPES[t]))
 
 
-def _placed_operand(op: Instruction) -> int | None:
+def placed_operand(op: Instruction) -> int | None:
     """The operand that tells every element's place along the sorted dimension."""
     (dim,) = op.attrs["dimensions"]
     for i, o in enumerate(op.operands):
@@ -109,7 +109,7 @@ def _expand(b: Builder, body: Computation, operands: Sequence[Instruction]) -> I
 
 
 def _rule(op: Instruction, *, places: bool) -> FactorRule | None:
-    needs_places = _last_of_all(op) is None and _placed_operand(op) is None
+    needs_places = _last_of_all(op) is None and placed_operand(op) is None
     if needs_places != places:
         return None
     return _equation(op.operands[0].shape.dims, op.attrs["dimensions"][0], len(op.operands))
@@ -137,7 +137,7 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], 
     r = rows_of_columns(n, k)
     sizes = [nbytes for _, nbytes, _ in problem.results]
     ends, permutes = total_sent(n, k, r, -(-n // k))
-    near, place = _near(r, k), _place_type(r * k).nbytes if places else 0
+    near, place = _near(r, k), place_type(r * k).nbytes if places else 0
     sent = (2 * r * (k - 1) / k + near) * (sum(sizes) + place) + (near + ends) * sum(sizes)
     return (lines * sent, (4 + permutes) * len(sizes) + 3 * places)
 
@@ -165,14 +165,14 @@ def _columns(site: LocalSite, dim: int, r: int) -> tuple[list[Instruction], Comp
     last = _last_of_all(op)
     if last is not None:
         return [_fill(site, 0, dim, r, last)], before
-    where = _placed_operand(op)
+    where = placed_operand(op)
     if where is not None:
         dtype = op.operands[where].shape.dtype
         fill = {where: _largest(dtype)}
         columns = [_fill(site, i, dim, r, fill.get(i)) for i in range(len(op.operands))]
         return columns, _with_places(before, where, dtype, n)
     atoms = site.operand_atoms(0, dim)
-    dtype = _place_type(r * em.table.extent(atoms))
+    dtype = place_type(r * em.table.extent(atoms))
     places = em.global_index(site.operands[0].shape.dims, dim, atoms, dtype)
     columns = [_fill(site, i, dim, r, None) for i in range(len(op.operands))]
     columns.append(_extend(site, places, dim, r, _largest(dtype)))

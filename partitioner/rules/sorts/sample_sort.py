@@ -14,11 +14,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import SortKey, sort_keys
-from shardc.hlo.ir.types import array_shape, tuple_shape
+from shardc.hlo.ir.types import DType, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
+from shardc.partitioner.rules.dynamic import as_type
+from shardc.partitioner.rules.sorts.columns import place_type, placed_operand
 from shardc.partitioner.rules.sorts.splitters import (
     ShardCuts,
     Values,
@@ -71,9 +73,20 @@ def part_size(r: int, k: int) -> int:
     return min(r, share + 8 * math.isqrt(share))
 
 
+def _narrow(op: Instruction) -> tuple[int, DType] | None:
+    """The operand that is every element's place, which no key reads, and a narrower type for it; else None."""
+    where = placed_operand(op)
+    if where is None or where in {k.operand for k in _keys(op) or ()}:
+        return None
+    dtype = place_type(op.operands[where].shape.dims[op.attrs["dimensions"][0]])
+    return (where, dtype) if dtype.nbytes < op.operands[where].shape.dtype.nbytes else None
+
+
 def _sends(op: Instruction, rule: FactorRule) -> Sends:
     """One exchange of parts; counts for all values of each digit of the keys."""
     nbytes = sum(k.dtype.nbytes for k in _keys(op) or ())
+    narrow = _narrow(op)
+    saved = op.operands[narrow[0]].shape.dtype.nbytes - narrow[1].nbytes if narrow else 0
 
     def sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
         (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
@@ -84,7 +97,7 @@ def _sends(op: Instruction, rule: FactorRule) -> Sends:
         digit, part = digit_bits(r, k), part_size(r, k)
         digits = 8 * nbytes // digit
         counts = 2 * (k - 1) / k * digits * (k - 1) * ((1 << digit) - 1) * 4 + (k - 1) * 2 * (k - 1) * 4
-        sent = (k - 1) * part * sum(size for _, size, _ in problem.results)
+        sent = (k - 1) * part * (sum(size for _, size, _ in problem.results) - saved)
         return (sent + counts, len(problem.results) + digits + 1)
 
     return sends
@@ -100,18 +113,35 @@ def _emit(site: LocalSite) -> Values:
     n, dims = site.operand_dims(0)[dim], site.operands[0].shape.dims
     fills = {k.operand: em.scalar(last_value(k), k.dtype) for k in keys}  # type: ignore[arg-type]
     r = dims[dim]
-    lines = []
+    lines, before = [], site.op.attrs["to_apply"]
     for i, x in enumerate(site.operands):
         x = site.masked(i, (dim,), fills[i]) if i in fills else x
         lines.append(em.reshape(x, (r,)))
-    lines = _sorted(site, lines)
+    narrow = _narrow(site.op)
+    if narrow is not None:
+        where, dtype = narrow
+        lines[where] = as_type(em, lines[where], dtype)
+        before = _retyped(before, where, dtype)
+    lines = _sorted(em, lines, before)
     cuts = cut_shards(em, [key_array(em, lines[k.operand], k) for k in keys], atoms, n)
     lines = _exchanged(em, lines, cuts, atoms)
     if em.table.is_uneven(atoms, n):
         inside = _inside(em, r, atoms, n)
         for i, fill in fills.items():
             lines[i] = em.select(inside, lines[i], em.splat(fill, (r,)))
-    return [em.reshape(x, dims) for x in _sorted(site, lines)]
+    made = _sorted(em, lines, before)
+    return [em.reshape(as_type(em, x, s.dtype), dims) for x, s in zip(made, site.shapes, strict=True)]
+
+
+def _retyped(before: Computation, where: int, dtype: DType) -> Computation:
+    """A comparator whose parameters of operand ``where``, which it does not read, are of another type."""
+    new: dict[Instruction, Instruction] = {}
+    for i in before:
+        if i.opcode == "parameter" and i.attrs["index"] // 2 == where:
+            new[i] = i.replace(shape=array_shape(dtype))
+        else:
+            new[i] = i.replace(operands=tuple(new[o] for o in i.operands))
+    return Computation(f"{before.name}_with_{dtype}", new.values(), new[before.root])
 
 
 def _inside(em: Emitter, r: int, atoms: Atoms, n: int) -> Instruction:
@@ -120,11 +150,11 @@ def _inside(em: Emitter, r: int, atoms: Atoms, n: int) -> Instruction:
     return em.add("compare", array_shape("pred", r), places, em.splat(em.index(n), (r,)), direction="LT")
 
 
-def _sorted(site: LocalSite, lines: Values) -> Values:
-    em, attrs = site.em, {**site.op.attrs, "dimensions": (0,), "is_stable": True}
+def _sorted(em: Emitter, lines: Values, before: Computation) -> Values:
     if len(lines) == 1:
-        return [em.add("sort", lines[0].shape.plain, lines[0], **attrs)]
-    made = em.add("sort", tuple_shape(*(x.shape.plain for x in lines)), *lines, **attrs)
+        return [em.add("sort", lines[0].shape.plain, *lines, dimensions=(0,), is_stable=True, to_apply=before)]
+    shape = tuple_shape(*(x.shape.plain for x in lines))
+    made = em.add("sort", shape, *lines, dimensions=(0,), is_stable=True, to_apply=before)
     return [em.add("get-tuple-element", x.shape.plain, made, index=i) for i, x in enumerate(lines)]
 
 
