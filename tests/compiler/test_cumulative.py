@@ -31,7 +31,9 @@ def windows(dims: tuple[int, ...], d: int, size: int, low: int, high: int) -> st
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "c64", "pred", "f64"])
-@pytest.mark.parametrize("dims, d", [((7,), 0), ((5, 33), 1), ((5, 33), 0), ((3, 4, 1), 1), ((2, 6, 50), 1)])
+@pytest.mark.parametrize(
+    "dims, d", [((7,), 0), ((300,), 0), ((5, 33), 1), ((5, 33), 0), ((3, 4, 1), 1), ((2, 6, 50), 1)]
+)
 def test_one_pass_is_every_window(dtype: str, dims: tuple[int, ...], d: int) -> None:
     rng = np.random.default_rng(4)
     text = f"{dtype}[{','.join(map(str, dims))}]"
@@ -48,6 +50,20 @@ def test_one_pass_is_every_window(dtype: str, dims: tuple[int, ...], d: int) -> 
             x = (rng.standard_normal(dims) * 3).astype(module.parameters[0].shape.dtype.numpy)
             (got,), (wanted,) = compiled_results(module, [x]), evaluate(module, [x])
             np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8))
+
+
+@pytest.mark.parametrize("low, high", [(256, 0), (0, 256)])
+def test_what_follows_a_nan_is_one(low: int, high: int) -> None:
+    module = program(
+        f"x = f64[3,257] parameter(0)\nz = f64[] constant(-inf)\n"
+        f"ROOT r = f64[3,257] reduce-window(x, z), {windows((3, 257), 1, 257, low, high)}, to_apply=op",
+        BODY.format("f64", "maximum"),
+    )
+    x = np.random.default_rng(7).standard_normal((3, 257))
+    x[1, 133], x[2, 256] = np.nan, np.nan
+    given = x if low else x[:, ::-1]
+    (got,) = compiled_results(module, [np.ascontiguousarray(given)])
+    np.testing.assert_array_equal(got if low else got[:, ::-1], np.maximum.accumulate(x, axis=1))
 
 
 def test_several_arrays_run_together() -> None:

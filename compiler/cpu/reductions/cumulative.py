@@ -22,8 +22,8 @@ from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.elements.scalar_programs import is_scalar_program
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.reducers import any_order
-from shardc.native.math.vector import I64, constant
+from shardc.hlo.ir.reducers import any_order, identity_of
+from shardc.native.math.vector import I32, I64, constant, shuffle
 
 __all__ = ["emit_reduce_window"]
 
@@ -67,6 +67,8 @@ class _Running:
         self.inner = math.prod(dims[dimension + 1 :])
         widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
         self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
+        single = self.inner == 1 and _order_is_free(i)
+        self.along = min(widest, power_below(self.length)) if single else 1
 
     def emit(self, span: ChunkSpan | None, by_column: bool) -> None:
         """All of it, or a span's part: of the columns (the last part has those beyond whole vectors), or of what lies
@@ -84,11 +86,59 @@ class _Running:
         with for_range(b, first, past) as o:
             base = b.mul(o, constant(I64, self.length * self.inner))
             with for_range(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
-                self._column(b, b.add(base, j), self.lanes)
+                if self.along > 1:
+                    self._line(b, base)
+                else:
+                    self._column(b, b.add(base, j), self.lanes)
             if whole * self.lanes < self.inner:
                 with for_range(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
                     self._column(b, b.add(base, j), 1)
         self.e.finish()
+
+    def _line(self, b: ir.IRBuilder, start: ir.Value) -> None:
+        """Along the last dimension in vectors: the lanes of each combine among themselves, then with all before.
+
+        What follows from one vector to the next is a single step, not one for each element.
+        """
+        (dtype,), lanes, e = self.dtypes, self.along, self.e
+        (pointer,), (result,) = self.kernel.operands[:1], self.kernel.results
+        kind = register_type(dtype, lanes)
+        neutral = e.constant(identity_of(self.reducer, dtype), dtype).wide(lanes)[0]
+        before = e.slot(kind)
+        initial = Val(memory.load(b, self.inits[0], constant(I64, 0), dtype, 1), e.entry)
+        b.store(initial.wide(lanes)[0], before)
+        whole = self.length // lanes * lanes
+
+        def place(k: ir.Value, count: int) -> ir.Value:
+            """Where ``count`` elements lie that come behind ``k`` of them."""
+            return b.add(start, b.sub(constant(I64, self.length - count), k) if self.backwards else k)
+
+        with for_range(b, 0, whole, lanes) as k:
+            offset = place(k, lanes)
+            value = Val(memory.load(b, pointer, offset, dtype, lanes), e.entry, lanes)
+            step = 1
+            while step < lanes:
+                order = [*range(lanes, lanes + step), *range(lanes - step)]
+                if self.backwards:
+                    order = [*range(step, lanes), *range(lanes, lanes + step)]
+                moved = Val((shuffle(b, value.parts[0], neutral, order),), e.entry, lanes)
+                (value,) = e.call(self.reducer, [moved, value])
+                step *= 2
+            last = Val(
+                (shuffle(b, value.wide(lanes)[0], None, [0 if self.backwards else lanes - 1] * lanes),), e.entry, lanes
+            )
+            carried = Val((b.load(before, typ=kind),), e.entry, lanes)
+            (total,), (following,) = e.call(self.reducer, [carried, value]), e.call(self.reducer, [carried, last])
+            memory.store(b, total.wide(lanes), result, offset, dtype, None)
+            b.store(following.wide(lanes)[0], before)
+        one = e.slot(register_type(dtype, 1))
+        b.store(b.extract_element(b.load(before, typ=kind), constant(I32, 0)), one)
+        with for_range(b, whole, self.length) as k:
+            offset = place(k, 1)
+            old = Val((b.load(one, typ=register_type(dtype, 1)),), e.entry)
+            (new,) = e.call(self.reducer, [old, Val(memory.load(b, pointer, offset, dtype, 1), e.entry)])
+            memory.store(b, new.parts, result, offset, dtype, None)
+            b.store(new.parts[0], one)
 
     def _column(self, b: ir.IRBuilder, start: ir.Value, lanes: int) -> None:
         """Along the dimension, from ``start``, for ``lanes`` neighbours."""
