@@ -1,8 +1,9 @@
 """A plan that nobody asked for: looked for where a program may send less than as propagated, taken where it does.
 
 Each step costs more than the one before it, and most programs are done early: what sends nothing, has too many layouts
-to choose among, or sends what no plan goes below stays as it is. A plan that sends no less, once it is carried out, is
-not judged. All limits count work: equal programs have equal plans.
+to choose among, or sends what no plan goes below without more arithmetic stays as it is. A plan that changes no layout
+is not carried out. One that sends no less, computes more or takes far more memory, as models know it, is not judged.
+All limits count work: equal programs have equal plans.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
 from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan
-from shardc.partitioner.plan.judge import Judge, Judgement, is_better, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_better, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
@@ -27,6 +28,8 @@ __all__ = ["choose_auto_plan"]
 
 #: The part of a device's memory that a plan may fill on a machine; without one it may take as much as without a plan.
 _MEMORY = 0.8
+#: A plan that models find to take more memory than there is by this factor is not judged.
+_DOUBT = 1.3
 
 
 def choose_auto_plan(
@@ -52,14 +55,18 @@ def choose_auto_plan(
     except OverBudgetError:
         return first
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
-    modelled, answer = models(first), question.solve(math.inf, limits=budget.limits)
+    modelled, floor = models(first), _MEMORY * question.context.resharder.price.memory()
+    if machine is None:
+        question = question.within_arithmetic(modelled.flops * MORE_FLOPS)
+    answer = question.solve(math.inf, limits=budget.limits)
     present = _cost(modelled, machine) - _own_cost(module, question.context, machine)
     if answer.choice is None or not budget.is_promising(answer.bound, answer.cost, present):
         return first
+    if _lies_like(question.answer(answer.choice), question.module):
+        return first
     again = answer.bound > present  # models do not know what becomes of some operations: these are decided again
-    judge = judge or models
-    before = judge(first)
-    room = max(before.peak, _MEMORY * question.context.resharder.price.memory())
+    judge, before = judge or models, None
+    room = max(modelled.peak, floor)
     limits, unlimited, tried = MemoryLimits(room), answer, set[tuple[int, ...]]()
     for _ in range(budget.rounds):
         if question.memory.peak(answer.choice) > limits.next:
@@ -71,18 +78,32 @@ def choose_auto_plan(
         if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
             break
         tried.add(answer.choice)
-        made = finish(question.answer(answer.choice), None if again else question.splits(answer.choice))
-        if not (beyond or models(made).cost < modelled.cost):
+        laid_out = question.answer(answer.choice)
+        if _lies_like(laid_out, question.module):
             break
-        found = judge(made)
-        if is_better(found, before, before, room):
-            if tell is not None:
-                tell(explain_plan(question, answer, limits.next, found, before))
-            return made
-        if found.peak <= room and not beyond:
+        made = finish(laid_out, None if again else question.splits(answer.choice))
+        seen = models(made)
+        if not (beyond or seen.cost < modelled.cost):
             break
-        limits.learn(question.memory.peak(answer.choice), found.peak)
+        filled = seen.peak / room
+        if filled <= _DOUBT and seen.flops <= modelled.flops * MORE_FLOPS:
+            before = before or judge(first)
+            found, most = judge(made), max(before.peak, floor)
+            if is_better(found, before, before, most):
+                if tell is not None:
+                    tell(explain_plan(question, answer, limits.next, found, before))
+                return made
+            filled = found.peak / most
+        if filled <= 1 and not beyond:
+            break
+        limits.learn(question.memory.peak(answer.choice), filled * room)
     return first
+
+
+def _lies_like(laid_out: Module, module: Module) -> bool:
+    """Has a plan changed no layout? What is done between them is decided as well without it."""
+    pairs = zip(laid_out.instructions(), module.instructions(), strict=True)
+    return all(a is b or a.sharding == b.sharding for a, b in pairs)
 
 
 def _sent(module: Module) -> tuple[float, ...]:

@@ -18,10 +18,10 @@ from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
 
-__all__ = ["Judge", "Judgement", "is_better", "judge_by_bytes", "judge_by_models"]
+__all__ = ["MORE_FLOPS", "Judge", "Judgement", "is_better", "judge_by_bytes", "judge_by_models"]
 
 #: By how much arithmetic may grow where bytes count: plans know it no finer.
-_MORE_FLOPS = 1.005
+MORE_FLOPS = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def judge_by_models(context: Context, machine: Machine) -> Judge:
 
 def is_better(found: Judgement, least: Judgement, before: Judgement | None, room: float) -> bool:
     """Does a plan cost less than the best one so far, within the memory? What fits beats what does not."""
-    if before is not None and found.flops > before.flops * _MORE_FLOPS:
+    if before is not None and found.flops > before.flops * MORE_FLOPS:
         return False
     if least.peak > room:
         return found.peak < least.peak

@@ -22,6 +22,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.joined_moves import count_joined_moves
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
+from shardc.partitioner.plan.limit_arithmetic import limit_arithmetic
 from shardc.partitioner.plan.memory_spans import MemorySpans
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
@@ -61,6 +62,10 @@ class LayoutQuestion:
         )
         memory = MemorySpans(self.context.table, problem, self.graph.wires, self.memory.places, arguments)
         return replace(self, problem=problem, memory=memory)
+
+    def within_arithmetic(self, most: float) -> LayoutQuestion:
+        """The same question where a device does at most so many operations."""
+        return replace(self, problem=limit_arithmetic(self.problem, most))
 
     def as_choice(self, limit: float) -> ChoiceProblem:
         """The problem with so many bytes of memory per device (infinite: without rows)."""

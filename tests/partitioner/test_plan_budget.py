@@ -109,9 +109,9 @@ def planned(module: Module, budget: PlanBudget | None = None) -> tuple[Module, i
 
 
 def test_nothing_is_carried_out_where_there_is_nothing_to_win() -> None:
-    """The bound of the problem says so."""
+    """The bound of the problem says so, or the plan is the layouts as they are."""
     assert planned(gradients())[1] == 1
-    assert planned(gradients(), budget_of("global"))[1] == 2
+    assert planned(gradients(), budget_of("global"))[1] == 1
     assert planned(transforms())[1] > 1
 
 
