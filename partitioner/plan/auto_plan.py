@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
@@ -19,10 +20,11 @@ from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_bette
 from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
-from shardc.partitioner.plan.plan_layouts import pose_question
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rewrite.local_cost import collectives_cost
+from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["choose_auto_plan"]
 
@@ -30,6 +32,19 @@ __all__ = ["choose_auto_plan"]
 _MEMORY = 0.8
 #: A plan that models find to take more memory than there is by this factor is not judged.
 _DOUBT = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """A ``question``, and its ``answer`` that seems worth being carried out: it costs less than ``present``, what the
+    program ``first`` costs as propagated, which ``models`` find to be ``modelled``."""
+
+    question: LayoutQuestion
+    answer: ChosenOptions
+    first: Module
+    models: Judge
+    modelled: Judgement
+    present: float
 
 
 def choose_auto_plan(
@@ -50,44 +65,62 @@ def choose_auto_plan(
     budget, first = budget or budget_of("auto"), finish(module, None)
     if machine is None and _sent(first) <= _sent(module):
         return first
+    promise = _find_promise(module, machine, first, budget)
+    return first if promise is None else _carry_out(promise, finish, budget, judge or promise.models, tell) or first
+
+
+def _find_promise(module: Module, machine: Machine | None, first: Module, budget: PlanBudget) -> _Promise | None:
+    """The cheapest plan as models know it, where it promises something; ``first`` is the program without one."""
     try:
         question = pose_question(module, machine, check=budget.check, hiding=False)
     except OverBudgetError:
-        return first
+        return None
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
-    modelled, floor = models(first), _MEMORY * question.context.resharder.price.memory()
+    modelled = models(first)
     if machine is None:
         question = question.within_arithmetic(modelled.flops * MORE_FLOPS)
     answer = question.solve(math.inf, limits=budget.limits)
     present = _cost(modelled, machine) - _own_cost(module, question.context, machine)
     if answer.choice is None or not budget.is_promising(answer.bound, answer.cost, present):
-        return first
+        return None
     if _lies_like(question.answer(answer.choice), question.module):
-        return first
+        return None
+    return _Promise(question, answer, first, models, modelled, present)
+
+
+def _carry_out(
+    promise: _Promise,
+    finish: Finish,
+    budget: PlanBudget,
+    judge: Judge,
+    tell: Callable[[PlanReasons], None] | None,
+) -> Module | None:
+    """The program of the plan, or of one within the memory, that is better than the first one; None without one."""
+    question, answer, present, modelled = promise.question, promise.answer, promise.present, promise.modelled
+    floor = _MEMORY * question.context.resharder.price.memory()
+    room, before = max(modelled.peak, floor), None
     again = answer.bound > present  # models do not know what becomes of some operations: these are decided again
-    judge, before = judge or models, None
-    room = max(modelled.peak, floor)
     limits, unlimited, tried = MemoryLimits(room), answer, set[tuple[int, ...]]()
     for _ in range(budget.rounds):
-        if question.memory.peak(answer.choice) > limits.next:
+        if answer.choice is not None and question.memory.peak(answer.choice) > limits.next:
             answer = question.solve(limits.next, answer.choice, budget.limits_within_memory)
         beyond = answer.excess is not None and unlimited.choice not in tried
         answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
         if answer.choice is None or answer.choice in tried:
-            break
+            return None
         if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
-            break
+            return None
         tried.add(answer.choice)
         laid_out = question.answer(answer.choice)
         if _lies_like(laid_out, question.module):
-            break
+            return None
         made = finish(laid_out, None if again else question.splits(answer.choice))
-        seen = models(made)
+        seen = promise.models(made)
         if not (beyond or seen.cost < modelled.cost):
-            break
+            return None
         filled = seen.peak / room
         if filled <= _DOUBT and seen.flops <= modelled.flops * MORE_FLOPS:
-            before = before or judge(first)
+            before = before or judge(promise.first)
             found, most = judge(made), max(before.peak, floor)
             if is_better(found, before, before, most):
                 if tell is not None:
@@ -95,9 +128,9 @@ def choose_auto_plan(
                 return made
             filled = found.peak / most
         if filled <= 1 and not beyond:
-            break
+            return None
         limits.learn(question.memory.peak(answer.choice), filled * room)
-    return first
+    return None
 
 
 def _lies_like(laid_out: Module, module: Module) -> bool:
