@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
@@ -49,6 +50,25 @@ class LayoutProblem:
             for k, (cluster, members) in enumerate(zip(self.clusters, self.members, strict=True))
             for n, m in zip(cluster.members, members, strict=True)
         }
+
+    def flops(self) -> list[_Costs]:
+        """The operations that a device does for each cluster, by its options."""
+        return [
+            np.sum([_flops(n, m) for n, m in zip(c.members, members, strict=True)], axis=0)
+            for c, members in zip(self.clusters, self.members, strict=True)
+        ]
+
+    def within_arithmetic(self, most: float) -> LayoutProblem:
+        """The same without the options that come to more than ``most`` operations though all else does the least that
+        it can; with all of them where even that is more: then the program is done in other operations than these."""
+        flops, costs = self.flops(), list(self.costs)
+        room = most - sum(float(f.min()) for f in flops)
+        if room < 0:
+            return self
+        for k, done in enumerate(flops):
+            if done.max() - done.min() > room:
+                costs[k] = np.where(done - done.min() > room, np.inf, costs[k])
+        return replace(self, costs=costs)
 
 
 def build_problem(
@@ -263,6 +283,20 @@ def is_kept(wire: Wire) -> bool:
 def is_still(node: DecisionNode) -> bool:
     """Does a loop hand this leaf on as it is?"""
     return len(node.operands) == 2 and node.operands[1].producer is node
+
+
+def _flops(node: DecisionNode, members: MemberOptions) -> _Costs:
+    """The operations of a node on a device, in each of its options."""
+    whole = instruction_flops(node.op) * node.times if node.strategies else 0.0
+    if not whole:
+        return np.zeros(len(members.options))
+    return whole * np.array([_share(node, o) for o in members.options])
+
+
+def _share(node: DecisionNode, option: NodeOption) -> float:
+    """The part of an operation's iterations that one device goes through."""
+    factors = node.strategies[option.strategy].problem.rule.factors
+    return option.work / max(math.prod(f.size for f in factors), 1)
 
 
 def _is_product(node: DecisionNode) -> bool:

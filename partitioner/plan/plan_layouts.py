@@ -22,7 +22,6 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.axis_blocks import axis_blocks
 from shardc.partitioner.plan.joined_moves import count_joined_moves
 from shardc.partitioner.plan.layout_problem import LayoutProblem, build_problem
-from shardc.partitioner.plan.limit_arithmetic import limit_arithmetic
 from shardc.partitioner.plan.memory_spans import MemorySpans
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
@@ -65,7 +64,7 @@ class LayoutQuestion:
 
     def within_arithmetic(self, most: float) -> LayoutQuestion:
         """The same question where a device does at most so many operations."""
-        return replace(self, problem=limit_arithmetic(self.problem, most))
+        return replace(self, problem=self.problem.within_arithmetic(most))
 
     def as_choice(self, limit: float) -> ChoiceProblem:
         """The problem with so many bytes of memory per device (infinite: without rows)."""

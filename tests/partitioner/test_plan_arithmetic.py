@@ -20,7 +20,6 @@ from shardc.hlo.passes import run_pipeline
 from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import OPENING, partition, pipeline
 from shardc.partitioner.plan.judge import Judgement, judge_by_bytes
-from shardc.partitioner.plan.limit_arithmetic import limit_arithmetic, node_flops
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.sharding.propagate import propagate
 
@@ -77,13 +76,10 @@ def test_what_is_sent_is_not_saved_by_doing_everything_everywhere() -> None:
 def test_nothing_is_left_out_that_a_plan_within_the_arithmetic_has(seed: int) -> None:
     """All choices of a small problem: those within the limit have only options that are left."""
     problem, r = posed(products()).problem, random.Random(seed)
-    done = [
-        np.sum([node_flops(n, m) for n, m in zip(c.members, members, strict=True)], axis=0)
-        for c, members in zip(problem.clusters, problem.members, strict=True)
-    ]
+    done = problem.flops()
     least, largest = sum(d.min() for d in done), sum(d.max() for d in done)
     most = r.uniform(least, largest)
-    limited = limit_arithmetic(problem, most)
+    limited = problem.within_arithmetic(most)
     left = [np.isfinite(c[: len(d)]) for c, d in zip(limited.costs, done, strict=False)]
     for k, d in enumerate(done):
         others = least - d.min()
@@ -98,4 +94,4 @@ def test_nothing_is_left_out_that_a_plan_within_the_arithmetic_has(seed: int) ->
 
 def test_what_does_more_than_models_know_is_left_as_it_is() -> None:
     problem = posed(products()).problem
-    assert limit_arithmetic(problem, 1.0) is problem
+    assert problem.within_arithmetic(1.0) is problem
