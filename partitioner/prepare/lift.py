@@ -23,7 +23,7 @@ from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.prepare.known_places import known_vectors
 
-__all__ = ["At", "Embedding", "Lift", "scalar"]
+__all__ = ["MOSTLY", "At", "Embedding", "Lift", "scalar"]
 
 
 _Part = TypeVar("_Part")
@@ -39,6 +39,9 @@ class Embedding:
     first: int = 0
     places: bytes = b""
 
+
+#: A part of so much of a dimension is taken after what it is cut from has moved: other parts of it read that too.
+MOSTLY = 3 / 4
 
 #: Dimensions of a value and where they go, in order.
 At = tuple[tuple[int, Embedding], ...]
@@ -138,13 +141,26 @@ class Lift:
                 edges[d] = (low, e.sizes[0] - value.operands[0].shape.dims[d] - low, 0)
         if any(n + min(low, 0) + min(high, 0) <= 0 for n, (low, high, _) in zip(x.shape.dims, edges, strict=True)):
             return self._pad_to_place(value, at)
-        moved = self._pad(x, tuple(edges), value, [taken.get(d) for d in range(x.shape.rank)])
-        dims = _replaced(at, value.shape.dims, lambda e: e.sizes)
-        bounds = _replaced(at, value.attrs["slice"], lambda e: [(0, n, 1) for n in e.sizes])
-        if all(tuple(b) == (0, n, 1) for b, n in zip(bounds, moved.shape.dims, strict=True)):
-            return moved
-        cut = make("slice", value.shape.with_dims(dims), (moved,), value, slice=bounds)
-        return cut.replace(sharding=self._sharding(value, at))
+        into = [taken.get(d) for d in range(x.shape.rank)]
+        others = [d for d in range(value.shape.rank) if d not in taken]
+        kept = math.prod(value.shape.dims[d] for d in others) / math.prod(
+            value.operands[0].shape.dims[d] for d in others
+        )
+        if kept < MOSTLY:
+            return self._pad(self._cut(value, at, x), tuple(edges), value, into)
+        return self._cut(value, at, self._pad(x, tuple(edges), value, into))
+
+    def _cut(self, value: Instruction, at: At, x: Instruction) -> Instruction:
+        """``x`` between the bounds of a slice along the dimensions that stay as they are."""
+        bounds, taken = [(0, n, 1) for n in x.shape.dims], dict(at)
+        dims = list(x.shape.dims)
+        for d, (n, bound) in enumerate(zip(value.shape.dims, value.attrs["slice"], strict=True)):
+            if d not in taken:
+                bounds[_shifted(at, d)], dims[_shifted(at, d)] = bound, n
+        if tuple(dims) == x.shape.dims:
+            return x
+        made = make("slice", x.shape.with_dims(tuple(dims)), (x,), value, slice=tuple(bounds))
+        return made.replace(sharding=x.sharding)
 
     def _counted(self, value: Instruction, at: At) -> Instruction | None:
         """A count along the region: the array's own, less the region's first position."""

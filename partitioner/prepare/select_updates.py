@@ -28,7 +28,7 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import COMBINERS
 from shardc.partitioner.prepare.known_places import Edges, edges_of_read, edges_of_update, known_vectors
-from shardc.partitioner.prepare.lift import At, Embedding, Lift, scalar
+from shardc.partitioner.prepare.lift import MOSTLY, At, Embedding, Lift, scalar
 
 __all__ = ["SelectUpdates"]
 
@@ -95,7 +95,7 @@ class _KnownUpdate:
         window = _window(old, self.operands, self.sharding)
         if not combiner and window.shape.size < _LEAST_SHARE * old.shape.size:
             return None if old.opcode == "dynamic-update-slice" else self._write(x, window, edges)
-        split = [d for d, e in enumerate(edges) if d in split or (any(e) and 2 * sum(e) <= old.shape.dims[d])]
+        split = [d for d, e in enumerate(edges) if d in split or (any(e) and sum(e) < (1 - MOSTLY) * old.shape.dims[d])]
         new = self.lift(window, self._at(edges, split))
         assert new is not None, "a window can be put where it belongs"
         kept = tuple((0, 0) if d in split else e for d, e in enumerate(edges))
