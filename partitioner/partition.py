@@ -188,9 +188,9 @@ OPENING: tuple[Pass, ...] = (NestSubAxes(), FillEmpty(), RewriteNamedCalls(), In
 #: What prepares a propagated program: operations become such that their parts can be computed apart.
 PREPARATION: tuple[Pass, ...] = (
     *OPENING,
-    SelectUpdates(),
     FoldSlices(),
     FoldJoins(),
+    SelectUpdates(),
     FoldPads(),
     NameBatches(),
     ContractUnflattened(),

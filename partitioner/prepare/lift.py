@@ -80,9 +80,12 @@ class Lift:
 
     mesh: Mesh
     _known: dict[tuple[Instruction, At], Instruction | None] = field(default_factory=dict)
+    #: Lifted values that are made of slices (or gathers) of whole arrays, and those that are made of nothing.
+    _gaining: set[tuple[Instruction, At]] = field(default_factory=set)
+    _made: set[tuple[Instruction, At]] = field(default_factory=set)
 
     def __call__(self, value: Instruction, at: At) -> Instruction | None:
-        """``value`` with dimensions as ``at`` says, anything in other places; None where that would not help."""
+        """``value`` with dimensions as ``at`` says, anything in other places; None where it cannot be."""
         stack = [(value, at)]
         while stack:
             key = stack[-1]
@@ -95,6 +98,10 @@ class Lift:
                 self._known[key] = self._lifted(*key)
         return self._known[value, at]
 
+    def gains(self, value: Instruction, at: At) -> bool:
+        """Is a value that was lifted more than itself put in place?"""
+        return (value, at) in self._gaining
+
     def _missing(self, value: Instruction, at: At) -> list[tuple[Instruction, At]]:
         """What must be lifted before it."""
         asked = _operands_at(value, at)
@@ -102,20 +109,26 @@ class Lift:
         return [(o, a) for o, a in pairs if a and (o, a) not in self._known]
 
     def _lifted(self, value: Instruction, at: At) -> Instruction | None:
+        """An operation that no slice goes into is done where it is, and its result put in place."""
+        key, asked = (value, at), _operands_at(value, at)
         if value.opcode == "iota" and value.attrs["iota_dimension"] in dict(at):
             return self._counted(value, at)
-        asked = _operands_at(value, at)
-        if asked is None:
-            return self._pad_to_place(value, at)
-        operands = [self._known[o, a] if a else o for o, a in zip(value.operands, asked, strict=True)]
+        operands = [self._known[o, a] if a else o for o, a in zip(value.operands, asked or (), strict=False)]
         known = [o for o in operands if o is not None]
-        if len(known) != len(operands):
+        if asked is None or len(known) != len(operands):
+            return self._pad_to_place(value, at)
+        lifted = [(o, a) for o, a in zip(value.operands, asked, strict=True) if a]
+        cuts = value.opcode == "slice" and not all(_is_whole(value, d) for d, _ in at)
+        cuts = cuts or (value.opcode == "gather" and not {d for d, _ in at} <= set(value.attrs["offset_dims"]))
+        if cuts or any(k in self._gaining for k in lifted):
+            self._gaining.add(key)
+        elif all(k in self._made for k in lifted):
+            self._made.add(key)
+        else:
             return self._pad_to_place(value, at)
         if value.opcode == "slice":
             return self._sliced(value, at, known[0])
-        if value.opcode == "gather" and not {d for d, _ in at} <= set(value.attrs["offset_dims"]):
-            return self._ordered(value, at, known[0])
-        return self._again(value, at, known)
+        return self._ordered(value, at, known[0]) if cuts else self._again(value, at, known)
 
     def _again(self, value: Instruction, at: At, operands: Sequence[Instruction]) -> Instruction:
         """The operation itself over more elements."""
@@ -143,10 +156,8 @@ class Lift:
             return self._pad_to_place(value, at)
         into = [taken.get(d) for d in range(x.shape.rank)]
         others = [d for d in range(value.shape.rank) if d not in taken]
-        kept = math.prod(value.shape.dims[d] for d in others) / math.prod(
-            value.operands[0].shape.dims[d] for d in others
-        )
-        if kept < MOSTLY:
+        kept, given = (math.prod(s.shape.dims[d] for d in others) for s in (value, value.operands[0]))
+        if kept < MOSTLY * given:
             return self._pad(self._cut(value, at, x), tuple(edges), value, into)
         return self._cut(value, at, self._pad(x, tuple(edges), value, into))
 
@@ -167,6 +178,7 @@ class Lift:
         e, dtype = dict(at)[value.attrs["iota_dimension"]], value.shape.dtype
         if e.places or dtype.bits < 32:
             return self._pad_to_place(value, at)
+        self._made.add((value, at))
         whole = self._again(value, at, ())
         first = scalar(np.asarray(e.first, dtype.numpy), value, self.mesh)
         wide = make("broadcast", whole.shape, (first,), value, dimensions=()).replace(sharding=whole.sharding)

@@ -146,8 +146,9 @@ class _KnownUpdate:
         if not split or not x.shape.size:
             return None
         edges = tuple((low, high) for low, high, _ in padding)
-        new = self.lift(x, self._at(edges, split))
-        if new is None or (new.opcode == "pad" and new.operands[0] is x):
+        at = self._at(edges, split)
+        new = self.lift(x, at)
+        if new is None or not self.lift.gains(x, at):
             return None
         part = make("broadcast", new.shape, (fill,), old, dimensions=()).replace(sharding=new.sharding)
         made = self._select(self._inside(edges, split, part), new, part)
