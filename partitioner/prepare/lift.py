@@ -23,7 +23,7 @@ from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.prepare.known_places import known_vectors
 
-__all__ = ["MOSTLY", "At", "Embedding", "Lift", "scalar"]
+__all__ = ["MOSTLY", "At", "Embedding", "Lift", "keep_units", "scalar"]
 
 
 _Part = TypeVar("_Part")
@@ -79,6 +79,8 @@ class Lift:
     """Lifts values of one computation; what was lifted once is the same instruction the next time."""
 
     mesh: Mesh
+    #: Zeros in other places: what is there is never read from other devices.
+    alone: bool = False
     _known: dict[tuple[Instruction, At], Instruction | None] = field(default_factory=dict)
     #: Lifted values that are made of slices (or gathers) of whole arrays, and those that are made of nothing.
     _gaining: set[tuple[Instruction, At]] = field(default_factory=set)
@@ -152,6 +154,8 @@ class Lift:
             if not _is_whole(value, d):
                 low = e.first - value.attrs["slice"][d][0]
                 edges[d] = (low, e.sizes[0] - value.operands[0].shape.dims[d] - low, 0)
+        if self.alone:
+            return self._join(self._cut(value, at, x), value, at)
         if any(n + min(low, 0) + min(high, 0) <= 0 for n, (low, high, _) in zip(x.shape.dims, edges, strict=True)):
             return self._pad_to_place(value, at)
         into = [taken.get(d) for d in range(x.shape.rank)]
@@ -160,6 +164,30 @@ class Lift:
         if kept < MOSTLY * given:
             return self._pad(self._cut(value, at, x), tuple(edges), value, into)
         return self._cut(value, at, self._pad(x, tuple(edges), value, into))
+
+    def _join(self, x: Instruction, value: Instruction, at: At) -> Instruction:
+        """Of ``x`` only what is in the region, between zeros."""
+        zero = scalar(np.zeros((), x.shape.dtype.numpy), value, self.mesh)
+        for d, e in at:
+            if _is_whole(value, d):
+                continue
+            bounds = [(0, n, 1) for n in x.shape.dims]
+            bounds[d] = value.attrs["slice"][d]
+            dims = [*x.shape.dims]
+            pieces: list[Instruction] = []
+            for n in (e.first, value.shape.dims[d], e.sizes[0] - e.first - value.shape.dims[d]):
+                dims[d] = n
+                shape = x.shape.with_dims(tuple(dims))
+                if len(pieces) == 1:
+                    pieces.append(make("slice", shape, (x,), value, slice=tuple(bounds)))
+                else:
+                    pieces.append(make("broadcast", shape, (zero,), value, dimensions=()))
+            dims[d] = e.sizes[0]
+            sharding = self._sharding(x, ((d, e),))
+            parts = [p.replace(sharding=sharding) for p in pieces if p.shape.size]
+            joined = make("concatenate", x.shape.with_dims(tuple(dims)), parts, value, dimensions=(d,))
+            x = joined.replace(sharding=sharding)
+        return x
 
     def _cut(self, value: Instruction, at: At, x: Instruction) -> Instruction:
         """``x`` between the bounds of a slice along the dimensions that stay as they are."""
@@ -213,6 +241,54 @@ class Lift:
         return replace(given, dims=_replaced(at, kept, lambda e: e.splits))
 
 
+# -- rows of a matrix, which are vectors ---------------------------------------------------------------------------
+
+#: Arithmetic on vectors is followed so deep to where they were rows.
+_DEEPEST = 40
+
+
+def keep_units(value: Instruction) -> Instruction:
+    """A reshape that only adds dimensions of size 1, said of what had them: ``a[1:2] + b[1:2]`` in place of
+    ``(a[1] + b[1])[None]``."""
+    if value.opcode != "reshape":
+        return value
+    inner, units = value.operands[0], []
+    rest = list(reversed(inner.shape.dims))
+    for d, n in enumerate(value.shape.dims):
+        if rest and rest[-1] == n:
+            rest.pop()
+        else:
+            units.append(d)
+    if rest or not units or any(value.shape.dims[d] != 1 for d in units):
+        return value
+    return _with_units(inner, tuple(units), _DEEPEST)
+
+
+def _with_units(value: Instruction, units: tuple[int, ...], depth: int) -> Instruction:
+    """``value`` with more dimensions, those with the numbers ``units``, of size 1."""
+    sizes, given = iter(value.shape.dims), value.sharding
+    rank = value.shape.rank + len(units)
+    dims = tuple(1 if d in units else next(sizes) for d in range(rank))
+    if value.opcode == "reshape" and value.operands[0].shape.dims == dims:
+        return value.operands[0]
+    assert isinstance(given, Sharding)
+    splits = iter(given.dims)
+    sharding = replace(given, dims=tuple(DimSharding() if d in units else next(splits) for d in range(rank)))
+    fields = {"shape": value.shape.with_dims(dims), "sharding": sharding}
+    if value.opcode == "broadcast" and not value.operands[0].shape.rank:
+        return value.replace(**fields)
+    alike = all(o.shape.dims in (value.shape.dims, ()) for o in value.operands)
+    if depth and alike and value.shape.rank and is_arithmetic(value):
+        operands = (_with_units(o, units, depth - 1) if o.shape.rank else o for o in value.operands)
+        return value.replace(operands=tuple(operands), **fields)
+    return make("reshape", value.shape.with_dims(dims), (value,), value).replace(sharding=sharding)
+
+
+def is_arithmetic(value: Instruction) -> bool:
+    """Is an element made of one element of each operand?"""
+    return OPS[value.opcode].family == "elementwise" and value.opcode not in _NOT_LIFTED
+
+
 # -- what operands must be lifted like -----------------------------------------------------------------------------
 
 #: Elementwise by family, but not one element from one element.
@@ -226,9 +302,7 @@ def _operands_at(value: Instruction, at: At) -> Sequence[At] | None:
         return None
     if value.opcode in _OPERANDS:
         return _OPERANDS[value.opcode](value, at)
-    if OPS[value.opcode].family != "elementwise" or value.opcode in _NOT_LIFTED:
-        return None
-    if any(o.shape.rank and o.shape.dims != value.shape.dims for o in value.operands):
+    if not is_arithmetic(value) or any(o.shape.rank and o.shape.dims != value.shape.dims for o in value.operands):
         return None
     return [at if o.shape.rank else () for o in value.operands]
 

@@ -28,7 +28,7 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.partitioner.emit.emitter import COMBINERS
 from shardc.partitioner.prepare.known_places import Edges, edges_of_read, edges_of_update, known_vectors
-from shardc.partitioner.prepare.lift import MOSTLY, At, Embedding, Lift, scalar
+from shardc.partitioner.prepare.lift import MOSTLY, At, Embedding, Lift, keep_units, scalar
 
 __all__ = ["SelectUpdates"]
 
@@ -56,7 +56,7 @@ class SelectUpdates:
 
 
 def _selecting() -> Change:
-    lifts: dict[object, Lift] = {}
+    lifts: dict[object, tuple[Lift, Lift]] = {}
 
     def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         given = old.sharding
@@ -64,8 +64,8 @@ def _selecting() -> Change:
             return None
         if old.opcode in _READS:
             return _sliced(old, operands, given)
-        lift = lifts.setdefault(given.mesh, Lift(given.mesh))
-        update = _KnownUpdate(old, operands, given, lift)
+        lift, alone = lifts.setdefault(given.mesh, (Lift(given.mesh), Lift(given.mesh, alone=True)))
+        update = _KnownUpdate(old, operands, given, lift, alone)
         if old.opcode == "pad":
             return update.around()
         return update.region() or (update.elements() if old.opcode == "scatter" else None)
@@ -81,6 +81,7 @@ class _KnownUpdate:
     operands: tuple[Instruction, ...]
     sharding: Sharding
     lift: Lift
+    alone: Lift
 
     def region(self) -> Instruction | None:
         """Of one window at a known place."""
@@ -92,9 +93,9 @@ class _KnownUpdate:
         split = [] if edges is None else [d for d, e in enumerate(edges) if any(e) and self._is_split(d)]
         if edges is None or not split:
             return None
-        window = _window(old, self.operands, self.sharding)
+        window = keep_units(_window(old, self.operands, self.sharding))
         if not combiner and window.shape.size < _LEAST_SHARE * old.shape.size:
-            return None if old.opcode == "dynamic-update-slice" else self._write(x, window, edges)
+            return self._write(x, self._in_place(window, edges, split), edges)
         split = [d for d, e in enumerate(edges) if d in split or (any(e) and sum(e) < (1 - MOSTLY) * old.shape.dims[d])]
         new = self.lift(window, self._at(edges, split))
         assert new is not None, "a window can be put where it belongs"
@@ -102,6 +103,14 @@ class _KnownUpdate:
         part = self._part(x, kept)
         made = self._select(self._inside(edges, split, part), self._combine(combiner, part, new), part)
         return made if part is x else self._write(x, made, kept)
+
+    def _in_place(self, window: Instruction, edges: Edges, split: Sequence[int]) -> Instruction:
+        """A small window as a slice of what it is at the array's positions, from which shards take their part of it."""
+        at = self._at(edges, split)
+        new = self.alone(window, at)
+        if new is None or not self.alone.gains(window, at):
+            return window
+        return self._part(new, tuple(e if d in split else (0, 0) for d, e in enumerate(edges)))
 
     def elements(self) -> Instruction | None:
         """Of elements at known positions, each of which is written once."""
@@ -186,7 +195,7 @@ class _KnownUpdate:
             return x
         bounds = tuple((low, n - high, 1) for n, (low, high) in zip(x.shape.dims, edges, strict=True))
         dims = tuple(stop - start for start, stop, _ in bounds)
-        return make("slice", x.shape.with_dims(dims), (x,), self.old, slice=bounds).replace(sharding=self.sharding)
+        return make("slice", x.shape.with_dims(dims), (x,), self.old, slice=bounds).replace(sharding=self._layout)
 
     def _write(self, x: Instruction, window: Instruction, edges: Edges) -> Instruction:
         """``x`` with ``window`` between the edges."""

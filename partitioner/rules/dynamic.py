@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.make import scalar_value
 from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.strategy.rule import LocalSite
@@ -22,11 +23,14 @@ __all__ = [
     "clamp_start",
     "dynamic_slice",
     "dynamic_update_slice",
+    "from_whole_rule",
     "inside",
     "masked_slice",
     "masked_slice_rule",
     "sums_only",
+    "update_from_whole",
     "updates_usable",
+    "write_from_whole",
 ]
 
 
@@ -203,3 +207,69 @@ def dynamic_update_slice(site: LocalSite) -> list[Instruction]:
         covered = mine if covered is None else em.add("and", mine.shape, covered, mine)
     assert covered is not None
     return site.emit([x, em.select(covered, update, old), *starts])
+
+
+# -- updates at known places from whole arrays -------------------------------------------------------------------
+
+#: Attribute of an update whose operand 1 has the array's extent along dimensions: (dimension, first, size) of what is
+#: taken of it there and written at the same place.
+_REGION = "region"
+
+
+def update_from_whole(op: Instruction) -> Instruction | None:
+    """The update with the array that its operand 1 is a slice of, where it takes from that what it writes over."""
+    x, update, *starts = op.operands
+    known = [scalar_value(s) for s in starts]
+    if update.opcode != "slice" or len(known) != op.shape.rank or any(v is None for v in known):
+        return None
+    whole, bounds = update.operands[0], update.attrs["slice"]
+    region = tuple((d, low, n) for d, (n, (low, _, _)) in enumerate(zip(update.shape.dims, bounds, strict=True))
+                   if n != whole.shape.dims[d])  # fmt: skip
+    if any(bounds[d][2] != 1 or whole.shape.dims[d] != op.shape.dims[d] or known[d] != low for d, low, _ in region):
+        return None
+    return op.replace(operands=(x, whole, *starts), attrs={**op.attrs, _REGION: region})
+
+
+def from_whole_rule(op: Instruction) -> FactorRule:
+    """Along the region's dimensions both arrays are split alike."""
+    return _from_whole(op.shape.dims, op.operands[1].shape.dims, len(op.operands))
+
+
+@lru_cache(maxsize=4096)
+def _from_whole(dims: tuple[int, ...], whole: tuple[int, ...], operands: int) -> FactorRule:
+    b = RuleBuilder([dims, whole, *[()] * (operands - 2)], [dims])
+    for d, (n, size) in enumerate(zip(dims, whole, strict=True)):
+        if n == size:
+            b.add(n, [(0, d), (1, d), (operands, d)])
+        else:
+            b.add(n, [(0, d), (operands, d)], FactorKind.NEED_REPLICATION)
+            b.add(size, [(1, d)], FactorKind.NEED_REPLICATION)
+    return b.build()
+
+
+def write_from_whole(site: LocalSite) -> list[Instruction]:
+    """Of the region what lies on the own shard; the window is as large as the largest of such parts."""
+    em, (x, whole, *starts) = site.em, site.operands
+    places, taken, window = list(starts), [em.index(0) for _ in starts], whole.shape.dims
+    covered: Instruction | None = None
+    limits: list[tuple[int, Instruction, int]] = []
+    for d, first, size in site.op.attrs[_REGION]:
+        chunk, width = x.shape.dims[d], size
+        if site.operand_atoms(0, d):
+            width = min(size, chunk)
+            offset = _relative_start(site, d, starts[d], size)
+            places[d] = clamp_start(em, offset, chunk - width)
+            limits.append((d, _minus(em, places[d], offset), size))
+        else:
+            places[d] = em.index(first)
+        taken[d] = places[d]
+        window = _with(window, d, width)
+    places, taken = _one_type(em, places), _one_type(em, taken)
+    new = em.add("dynamic-slice", whole.shape.with_dims(window), whole, *taken, dynamic_slice_sizes=window)
+    old = em.add("dynamic-slice", x.shape.with_dims(window), x, *places, dynamic_slice_sizes=window)
+    for d, offset, size in limits:
+        mine = _covered(em, offset, window[d], size)
+        mine = em.add("broadcast", array_shape("pred", *window), mine, dimensions=(d,))
+        covered = mine if covered is None else em.add("and", mine.shape, covered, mine)
+    new = new if covered is None else em.select(covered, new, old)
+    return [em.add("dynamic-update-slice", x.shape.plain, x, new, *places)]

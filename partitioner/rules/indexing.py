@@ -15,18 +15,23 @@ from functools import lru_cache
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import DTYPES, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import COMBINERS, Emitter, identity_of
+from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.dynamic import (
     as_type,
     clamp_start,
     dynamic_slice,
     dynamic_update_slice,
+    from_whole_rule,
     inside,
     masked_slice,
     masked_slice_rule,
     sums_only,
+    update_from_whole,
     updates_usable,
+    write_from_whole,
 )
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, linear_in_first, pass_or_reduce
+from shardc.partitioner.strategy.values import Tree
 from shardc.sharding.rules import factor_rule, rule_by_shape
 from shardc.sharding.rules.factor_rule import Factor, FactorKind, FactorRule
 
@@ -249,6 +254,23 @@ def _moved_both(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
     return ((0, 1),)
 
 
+def _update(body: Body, op: Instruction) -> Tree:
+    """A slice that is written where it was is taken from the shards that it is written to."""
+    whole = update_from_whole(op)
+    if whole is None:
+        return body.partition_locally(op, _UPDATE)
+    body.uses[whole] = body.uses.get(op, 1)
+    return body.partition_locally(whole, _FROM_WHOLE)
+
+
+_UPDATE = Local(
+    "on shards; each merges what the update covers of it",
+    dynamic_update_slice,
+    updates_usable,
+    _moved_both,
+    rule_by_shape,
+)
+_FROM_WHOLE = Local("on shards, in place", write_from_whole, linear=_moved_both, rule=from_whole_rule)
 _MASKED_SLICE = Local(
     "cut dimensions by masking and summing", masked_slice, pass_or_reduce, sums_only, rule=masked_slice_rule
 )
@@ -273,11 +295,5 @@ RULES: Mapping[str, PartitionRow] = {
     "dynamic-slice": Local(
         "on shards, cut dimensions whole", dynamic_slice, linear=_moved, alternatives=(_MASKED_SLICE,)
     ),
-    "dynamic-update-slice": Local(
-        "on shards; each merges what the update covers of it",
-        dynamic_update_slice,
-        updates_usable,
-        _moved_both,
-        rule_by_shape,
-    ),
+    "dynamic-update-slice": Handled("on shards; each merges what the update covers of it", _update),
 }

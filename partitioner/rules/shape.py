@@ -166,11 +166,12 @@ def _spread(op: Instruction, dim: int) -> Outputs:
 
 
 def _concatenate(body: Body, op: Instruction) -> Tree:
-    """Slices of one array are read from that array itself, so that a roll is one exchange."""
+    """Slices of one array are read from that array itself, so that a roll is one exchange; so is one between splats."""
     (dim,) = op.attrs["dimensions"]
     views = [_view(o, dim) for o in op.operands]
-    sources = [x for x, _ in views]
-    several = {x for x, n in Counter(sources).items() if n > 1}
+    sources = [x for x, o in zip((x for x, _ in views), op.operands, strict=True) if not _is_splat(o)]
+    alone = len(sources) == 1
+    several = {x for x, n in Counter(sources).items() if n > 1 or (alone and x not in op.operands)}
     if not several:
         return body.partition_locally(op, _CONCATENATE)
     parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
@@ -235,11 +236,11 @@ def _join(site: LocalSite) -> list[Instruction]:
 
 
 def _joined(op: Instruction, dim: int) -> Joined:
-    """The parts of a concatenation; of views none is made afresh."""
+    """The parts of a concatenation."""
     sizes = tuple(x.shape.dims[dim] for x in op.operands)
-    if _PARTS in op.attrs:
-        return Joined(sizes, op.attrs[_PARTS])
     made = frozenset(i for i, x in enumerate(op.operands) if _is_splat(x))
+    if _PARTS in op.attrs:
+        return Joined(sizes, op.attrs[_PARTS], made)
     return Joined(sizes, tuple((i, 0, n) for i, n in enumerate(sizes)), made)
 
 

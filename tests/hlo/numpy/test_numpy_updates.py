@@ -59,6 +59,22 @@ def average_rows(u: Array) -> Array:
     return u
 
 
+def closed_walls(u: Array) -> Array:
+    """Borders as their neighbours, and one of them from two rows."""
+    u[0, :] = 2 * u[1, :] - u[2, :]
+    u[-1, :] = u[-2, :]
+    u[:, 0] = -u[:, 1]
+    u[:, -1] = u[:, -2]
+    return u
+
+
+def ghosts(u: Array) -> Array:
+    """Rows beyond the ends of a ring."""
+    u[:2] = u[-4:-2]
+    u[-2:] = u[2:4]
+    return u
+
+
 Y, X = np.mgrid[:N, :N]
 DISC = (X - N // 4) ** 2 + (Y - N // 2) ** 2 < (N // 8) ** 2
 
@@ -83,6 +99,8 @@ STEPS: dict[str, tuple[Step, tuple[int, int]]] = {
     "padded": (padded, (1, 0)),
     "count": (count, (0, 0)),
     "average-rows": (average_rows, (1, 1)),
+    "closed-walls": (closed_walls, (0, 0)),
+    "ghosts": (ghosts, (2, 0)),
     "clear-disc": (clear_disc, (0, 0)),
     "mirror-disc": (mirror_disc, (0, 0)),
 }
