@@ -18,6 +18,7 @@ import device_steps
 import dispatch
 import functional_scale
 import numpy_chains
+import numpy_scans
 import overlap
 import partitioning
 import partitioning_plans
@@ -50,6 +51,11 @@ def _kernels() -> str:
 
 def _chains() -> str:
     return _machine() + table(("chain, 4 Mi elements", "shardc", "NumPy", "ratio"), numpy_chains.rows())
+
+
+def _scans() -> str:
+    head = ("4 Mi float64", "shardc", "NumPy", "ratio", "sent by each of 2 devices, bytes", "planned peak of each")
+    return _machine() + table(head, numpy_scans.rows())
 
 
 def _compile() -> str:
@@ -134,6 +140,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "steps": _steps,
     "kernels": _kernels,
     "chains": _chains,
+    "scans": _scans,
     "compile": _compile,
     "small-programs": _small_programs,
     "virtual-devices": _virtual,
