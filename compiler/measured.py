@@ -17,7 +17,7 @@ from typing import Any
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.simplify.structure import Structure
+from shardc.hlo.transforms.structure import Structure
 
 __all__ = ["program_key", "read_measured", "read_measured_text", "write_measured"]
 

@@ -31,7 +31,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.simplify.structure import Structure
+from shardc.hlo.transforms.structure import Structure
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.target import Target
 

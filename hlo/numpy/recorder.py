@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -86,6 +87,7 @@ class Trace:
     _names: dict[str, int] = field(default_factory=dict)
     _places: dict[tuple[str, int, str], Metadata] = field(default_factory=dict)
     _calls: list[str] = field(default_factory=list)
+    _call_metadata: Metadata | None = None
 
     def emit(
         self, opcode: str, operands: Iterable[Instruction] = (), shape: Shape | None = None, **attrs: Any
@@ -152,12 +154,14 @@ class Trace:
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Inside, instructions belong to the NumPy function ``name``."""
+        """Inside, instructions belong to the NumPy function ``name``, where the user called it."""
         self._calls.append(name)
         try:
             yield
         finally:
             self._calls.pop()
+            if not self._calls:
+                self._call_metadata = None
 
     @property
     def called(self) -> str:
@@ -179,6 +183,13 @@ class Trace:
         return Location(file, line)
 
     def metadata(self) -> Metadata:
+        if self._calls:
+            if self._call_metadata is None:
+                self._call_metadata = self._metadata()
+            return self._call_metadata
+        return self._metadata()
+
+    def _metadata(self) -> Metadata:
         file, line = user_line()
         key = (file, line, self.called)
         if key not in self._places:
@@ -192,6 +203,7 @@ def current_trace() -> Trace | None:
     return _CURRENT.get()
 
 
+@functools.cache
 def is_users(file: str) -> bool:
     """Is this the file of a frame of the user's?"""
     return not file.startswith(_OURS) and (not file.startswith(_LIBRARY) or "-packages" in file)

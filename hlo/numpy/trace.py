@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.numpy.functions.dispatch import PROTOCOLS
 from shardc.hlo.numpy.masked import Masked
@@ -20,6 +21,7 @@ from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
+from shardc.hlo.transforms.roll_loops import RollLoops
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
 
@@ -105,7 +107,15 @@ def trace_function(
         again = _trace_once(function, args, named, names)
     check_repeats(made.module, again.module)
     generators.warn()
-    return made
+    return _rolled(made)
+
+
+def _rolled(made: TracedFunction) -> TracedFunction:
+    """The function with equal iterations of its Python loops as loops."""
+    specs = {r.instruction: repr(r.spec) for r in made.requested}
+    entry, moved = RollLoops().roll(made.module.entry, specs.get)
+    requested = {(i := moved.get(r.instruction, r.instruction)): replace(r, instruction=i) for r in made.requested}
+    return replace(made, module=keep_reachable(made.module, entry), requested=tuple(requested.values()))
 
 
 def _trace_once(

@@ -146,9 +146,20 @@ class Tracer:
     def shape(self) -> tuple[int, ...]:
         return self._instruction.shape.dims
 
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        self._refuse_change("shape")
+
     @property
     def dtype(self) -> np.dtype[Any]:
         return self._instruction.shape.dtype.numpy
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._refuse_change("dtype")
+
+    def _refuse_change(self, name: str) -> NoReturn:
+        raise self.refusal(f"x.{name} = ... on a traced value", "use x.reshape(...) or x.view(...)")
 
     @property
     def ndim(self) -> int:
@@ -303,11 +314,6 @@ class Tracer:
         if name in _REFUSED_ATTRIBUTES:
             raise self.refusal(f"x.{name} of a traced value", _REFUSED_ATTRIBUTES[name])
         raise AttributeError(f"a traced value has no attribute {name!r}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("shape", "dtype"):
-            raise self.refusal(f"x.{name} = ... on a traced value", "use x.reshape(...) or x.view(...)")
-        object.__setattr__(self, name, value)
 
     # Indexing.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, rebuild_computation
 from shardc.hlo.ir.lapack import LAPACK
 from shardc.hlo.ir.make import map_computations
-from shardc.hlo.simplify.structure import Structure
+from shardc.hlo.transforms.structure import Structure
 
 __all__ = ["EliminateCommon", "has_equals"]
 

@@ -8,7 +8,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computatio
 from shardc.hlo.ir.make import make, map_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.simplify.eliminate_common import has_equals
-from shardc.hlo.simplify.structure import Structure
+from shardc.hlo.transforms.structure import Structure
 from shardc.partitioner.rewrite.manual import is_manual, manual_of
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER

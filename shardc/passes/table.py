@@ -44,6 +44,7 @@ from shardc.hlo.simplify.eliminate_dead import EliminateDead
 from shardc.hlo.simplify.fold_constants import FoldConstants
 from shardc.hlo.simplify.simplify import Simplify
 from shardc.hlo.transforms.copy_loop_carries import CopyLoopCarries
+from shardc.hlo.transforms.roll_loops import RollLoops
 from shardc.hlo.transforms.separate_collectives import SeparateCollectives
 from shardc.hlo.transforms.unwrap_single_tuples import UnwrapSingleTuples
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
@@ -99,6 +100,7 @@ _LISTED: tuple[Pass, ...] = (
     Simplify(),
     FoldConstants(),
     # hlo/transforms
+    RollLoops(),
     SeparateCollectives(),
     UnwrapSingleTuples(),
     CopyLoopCarries(),

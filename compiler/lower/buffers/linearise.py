@@ -30,7 +30,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.simplify.rules.control import branches_of
-from shardc.hlo.simplify.structure import literal_digest
+from shardc.hlo.transforms.structure import literal_digest
 
 __all__ = [
     "ComputationSteps",

@@ -11,7 +11,7 @@ from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_fusable
 from shardc.compiler.lower.fuse.row_space import long_dims
 from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.types import tuple_shape
-from shardc.hlo.simplify.structure import Structure
+from shardc.hlo.transforms.structure import Structure
 
 __all__ = ["body_of", "make_merged_kernel", "source_of", "value_of"]
 

@@ -117,14 +117,22 @@ def _call(
     out = kwargs.pop("out", None)
     args, positional = _without_out(func, handler, args)
     out = positional if positional is not None else out
-    try:
-        _signature(handler).bind(recorder, *args, **kwargs)
-    except TypeError:
-        raise _bad_arguments(recorder, func, name, handler, args, kwargs) from None
+    if not _takes(handler, len(args), tuple(kwargs)):
+        raise _bad_arguments(recorder, func, name, handler, args, kwargs)
     result = handler(recorder, *args, **kwargs)
     if out is None:
         return result
     return store(result, out[0] if isinstance(out, tuple) else out)
+
+
+@functools.cache
+def _takes(handler: Handler, count: int, names: tuple[str, ...]) -> bool:
+    """Can a handler be called with so many arguments, and others by name?"""
+    try:
+        _signature(handler).bind(None, *range(count), **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True
 
 
 @functools.cache

@@ -244,5 +244,5 @@ def test_one_trace_of_a_long_program_is_quick() -> None:
         return x
 
     program = shardc.trace(deep, ShapeDtype((8, 8), "float32"))
-    assert sum(1 for i in program.module.instructions() if i.opcode == "dot") == 500
+    assert sum(1 for i in program.module.instructions() if i.opcode == "dot") == 1  # In a loop.
     assert program.seconds["read"] < 5
