@@ -53,6 +53,7 @@ from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
+from shardc.partitioner.prepare.wide.widen_halos import WidenHalos
 from shardc.partitioner.regions.region import make_plan
 from shardc.partitioner.reshard.reorder_devices import reorder_devices
 from shardc.partitioner.rewrite.body import partition_computation
@@ -229,7 +230,8 @@ def pipeline(
     machine: Machine | None, options: PartitionOptions, chosen: ChosenSplits | None = None
 ) -> tuple[Pass, ...]:
     """All passes of `partition`, in order."""
-    return (*PREPARATION, Rewrite(machine, options.partial_interface, chosen), *optimisation(machine, options))
+    rewrite = Rewrite(machine, options.partial_interface, chosen)
+    return (*PREPARATION, WidenHalos(machine), rewrite, *optimisation(machine, options))
 
 
 PIPELINE = pipeline(None, PartitionOptions())

@@ -83,6 +83,7 @@ from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.share_equal import ShareEqual
 from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
+from shardc.partitioner.prepare.wide.widen_halos import WidenHalos
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
 from shardc.sharding.prepare.split_calls import SplitCalls
@@ -128,6 +129,7 @@ _LISTED: tuple[Pass, ...] = (
     SortBeginnings(),
     ExpandSplit(),
     SplitTransforms(),
+    WidenHalos(),
     # partitioner
     Rewrite(),
     # partitioner/optimise
