@@ -28,6 +28,7 @@ from shardc.numpy.creation import (
 )
 from shardc.numpy.files import from_array, from_hdf5, from_zarr, load, save
 from shardc.numpy.placing import use_mesh
+from shardc.numpy.transforms import jit
 
 __all__ = [
     "arange",
@@ -42,6 +43,7 @@ __all__ = [
     "full",
     "identity",
     "indices",
+    "jit",
     "linspace",
     "load",
     "ones",

@@ -18,9 +18,11 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.programs import compile_function, from_function
 from shardc.stages.repeated_calls import Repeated, kinds_of
 from shardc.stages.stages import Compiled, Partitioned, Program
@@ -58,7 +60,10 @@ def jit(
     Calls go by them too, and give `shardc.Array`s, where an argument is one, for a ``target`` other than ``cpu`` (as
     `Partitioned.compile`: ``cuda``, ``cuda-emulated``), with ``custom_calls`` (what targets of the function's own
     `jax.ffi` calls mean, see `Program.with_custom_calls`), with a compile service, under SHARDC_CHECK, and in MPI jobs.
-    Also a decorator::
+    Functions of NumPy's arrays go by shardc's own tracing, as `shardc.trace`, and give `shardc.Array`s: all of them
+    where JAX is not installed, else those that JAX cannot trace (they change arrays in place, call what it does not
+    know, draw from a generator of `shardc.numpy.random`). `shardc.numpy.jit` takes NumPy functions alone, with NumPy's
+    element types. Also a decorator::
 
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
@@ -117,6 +122,19 @@ class _Options:
     target: str
     of_jax: Mapping[str, Any]
 
+    def of_numpy(self) -> dict[str, Any]:
+        """Those of `NumpyJit`."""
+        return {
+            "mesh": self.given_mesh,
+            "in_shardings": self.in_shardings,
+            "out_shardings": self.out_shardings,
+            "donate": self.donate,
+            "static": self.static,
+            "static_names": self.static_names,
+            "target": self.target,
+            "custom_calls": self.custom_calls,
+        }
+
     def abstract(self, x: Any, keep: bool) -> Any:
         """Our arrays as JAX's abstract ones, to ``keep`` their layout where it is one over the mesh."""
         if not isinstance(x, Array):
@@ -142,8 +160,42 @@ class Jitted:
         self._options = options
         self._compiled: dict[Any, Compiled] = {}
         self._recent: list[Repeated] = []
+        #: Set once the function has shown to be one of NumPy's.
+        self._numpy: NumpyJit | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._numpy is not None:
+            return self._numpy(*args, **kwargs)
+        return self._by_jax_or_numpy(self._call, NumpyJit.__call__, args, kwargs)
+
+    def _by_jax_or_numpy(
+        self,
+        of_jax: Callable[..., Any],
+        of_numpy: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """What JAX's tracing makes of the function; of one that JAX cannot trace since it is NumPy's, from
+        now on what shardc's own tracing makes of it."""
+        if self._numpy is None and not _has_jax():
+            self._numpy = NumpyJit(self._function, **self._options.of_numpy())
+        if self._numpy is not None:
+            return of_numpy(self._numpy, *args, **kwargs)
+        try:
+            return of_jax(args, kwargs)
+        except Exception as e:
+            if not _is_of_numpy(e, args):
+                raise
+            numpy = NumpyJit(self._function, **self._options.of_numpy())
+            try:
+                made = of_numpy(numpy, *args, **kwargs)
+            except Exception as refused:
+                e.add_note(f"As a NumPy function it is not traced either: {refused}")
+                raise e from refused
+        self._numpy = numpy
+        return made
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._on_devices is None:
             return self._call_compiled(args, kwargs)
         try:
@@ -160,7 +212,7 @@ class Jitted:
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit`'s ``trace``, for arguments that may be abstract: a ``jax.stages.Traced``."""
-        if self._on_devices is None:
+        if self._numpy is not None or self._on_devices is None:
             raise UnsupportedError(
                 "the stages of JAX for a function that JAX does not call here",
                 fix="use those of shardc: program, partitioned, compiled",
@@ -179,11 +231,17 @@ class Jitted:
         """Forget what was traced and compiled."""
         self._compiled.clear()
         self._recent.clear()
-        if self._on_devices is not None:
+        if self._numpy is not None:
+            self._numpy.clear_cache()
+        elif self._on_devices is not None:
             self._on_devices.clear_cache()
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation; no device has to be there."""
+        program: Program = self._by_jax_or_numpy(self._program_of_jax, NumpyJit.program, args, kwargs)
+        return program
+
+    def _program_of_jax(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         program: Program = self._made(from_function, args, kwargs)
         return program.with_custom_calls(self._options.custom_calls) if self._options.custom_calls else program
 
@@ -193,13 +251,17 @@ class Jitted:
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""
+        found: Compiled = self._by_jax_or_numpy(self._compiled_by_jax, NumpyJit.compiled, args, kwargs)
+        return found
+
+    def _compiled_by_jax(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
         key = self._signature(args, kwargs)
         found = self._compiled.get(key)
         if found is None:
             # Which custom calls there are shows when the program is read.
             options = self._options
             if options.custom_calls:
-                found = self.program(*args, **kwargs).compile(options.target)
+                found = self._program_of_jax(args, kwargs).compile(options.target)
             else:
                 found = self._made(functools.partial(compile_function, options.target), args, kwargs)
             self._compiled[key] = found
@@ -249,7 +311,7 @@ class Jitted:
         for call in self._recent:
             if call.fits(tree, kinds, fixed):
                 return call(leaves)
-        call = Repeated.of(self.compiled(*args, **kwargs), tree, leaves, fixed)
+        call = Repeated.of(self._compiled_by_jax(args, kwargs), tree, leaves, fixed)
         self._recent = [call, *self._recent[: _RECENT - 1]]
         return call(leaves)
 
@@ -277,6 +339,27 @@ class Jitted:
         layouts = self._options.in_shardings is None
         kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
         return tree, kinds, self._fixed(args, kwargs), trace_context()
+
+
+@functools.cache
+def _has_jax() -> bool:
+    try:
+        import jax  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
+    """Does JAX say that it was given a function of NumPy's arrays: one that wants elements, changes arrays in place,
+    or draws random numbers?"""
+    import jax
+
+    return (
+        isinstance(error, jax.errors.TracerArrayConversionError)
+        or (isinstance(error, TypeError) and "immutable" in str(error))
+        or any(isinstance(x, RandomStream) for x in args)
+    )
 
 
 def _runs_on_plugin(options: _Options) -> bool:
