@@ -25,9 +25,10 @@ __all__ = ["Protocols", "Scope", "Trace", "current_trace", "is_users", "user_lin
 #: The function that is being traced: for what makes arrays without being given one.
 _CURRENT: ContextVar[Trace | None] = ContextVar("shardc_trace", default=None)
 
-#: Frames of these folders are not the user's: this package, NumPy's, and Python's own library.
+#: Frames of these folders are not the user's: this package, NumPy's and SciPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
 _OURS = (_PACKAGE + "/", str(Path(np.__file__).parent) + "/", "<frozen", "<__array_function__")
+_SCIPY = "-packages/scipy/"
 _LIBRARY = sysconfig.get_path("stdlib") + "/"
 
 
@@ -206,7 +207,8 @@ def current_trace() -> Trace | None:
 @functools.cache
 def is_users(file: str) -> bool:
     """Is this the file of a frame of the user's?"""
-    return not file.startswith(_OURS) and (not file.startswith(_LIBRARY) or "-packages" in file)
+    in_library = file.startswith(_LIBRARY) and "-packages" not in file
+    return not (file.startswith(_OURS) or in_library or _SCIPY in file)
 
 
 def user_line(frame: Any = None) -> tuple[str, int]:
