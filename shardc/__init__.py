@@ -98,10 +98,12 @@ __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'shardc' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "numpy":
+        return import_module("shardc.numpy")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'shardc' has no attribute {name!r}")
     value = getattr(import_module(f"shardc.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
