@@ -13,7 +13,17 @@ from shardc.costs.network.topology import Links
 from shardc.hlo.ir.types import DType
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.lower_bound import Boundary
-from shardc.partitioner.reshard.moves import Cost, PadPart, ReshardStep, collectives_of, count_sent_bytes, move_cost
+from shardc.partitioner.reshard.moves import (
+    AllToAll,
+    Cost,
+    Gather,
+    PadPart,
+    ReduceScatter,
+    ReshardStep,
+    collectives_of,
+    count_sent_bytes,
+    move_cost,
+)
 
 __all__ = ["JOINED_BYTES", "Bytes", "Price", "Seconds"]
 
@@ -67,6 +77,12 @@ class Seconds:
         self._parts: dict[Atoms, tuple[GroupExtent, ...]] = {}
 
     def step(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Cost:
+        """One move of an array of ``dims`` with elements of ``nbytes``, and what it takes to rearrange them."""
+        total, count = self.travel(dims, nbytes, step)
+        return (total + self.rearranged(dims, nbytes, step), count)
+
+    def travel(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> Cost:
+        """The collectives of one move, and what is written beside them."""
         total, count = 0.0, 0
         for t in collectives_of(self.table, dims, nbytes, step):
             total += t.times * self.collective(t.opcode, t.nbytes, t.atoms)
@@ -75,6 +91,14 @@ class Seconds:
             padded = nbytes * math.prod(self.table.local_dims(step.after, dims))
             total += 2 * padded / self.machine.device.memory_bandwidth
         return (total, count)
+
+    def rearranged(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep) -> float:
+        """What it takes to lay the parts of one move one beside the other; those of the first dimension lie so."""
+        move, local = step.move, [self.table.local_dims(x, dims) for x in (step.before, step.after)]
+        inner = isinstance(move, Gather | ReduceScatter) and math.prod(local[0][: move.dim]) > 1
+        if not (inner or isinstance(move, AllToAll)):
+            return 0.0
+        return self.launch_seconds + 2 * nbytes * max(map(math.prod, local)) * self.second_per_byte
 
     def collective(self, opcode: str, nbytes: int, atoms: Atoms) -> float:
         """One collective over ``atoms`` with a local result of ``nbytes``."""

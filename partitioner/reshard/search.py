@@ -22,7 +22,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.direct_way import direct_way
 from shardc.partitioner.reshard.lower_bound import LowerBounds
-from shardc.partitioner.reshard.moves import AllReduce, AllToAll, Cost, Gather, ReduceScatter, ReshardStep
+from shardc.partitioner.reshard.moves import AllReduce, Cost, Gather, ReduceScatter, ReshardStep
 from shardc.partitioner.reshard.price import JOINED_BYTES, Bytes, Price, Seconds
 from shardc.partitioner.reshard.try_moves import Trials, blocks_of
 
@@ -170,19 +170,15 @@ class Resharder:
         return found
 
     def _share(self, dims: tuple[int, ...], nbytes: int, step: ReshardStep, together: int) -> float:
-        """What one of so many equal arrays costs in a step that is made for as many of them as are joined, and what it
-        takes to lay its parts one beside the other, but for those of the first dimension."""
-        move, local = step.move, [self.table.local_dims(x, dims) for x in (step.before, step.after)]
-        size, count = nbytes * max(map(math.prod, local)), 1
-        if together > 1 and isinstance(move, Gather | AllReduce | ReduceScatter):
+        """What one of so many equal arrays costs in a step that is made for as many of them as are joined; each of them
+        is rearranged by itself."""
+        price, count = self.price, 1
+        if together > 1 and isinstance(step.move, Gather | AllReduce | ReduceScatter):
+            size = nbytes * max(math.prod(self.table.local_dims(x, dims)) for x in (step.before, step.after))
             count = max(1, min(together, JOINED_BYTES // max(size, 1)))
-        seconds = self.price.step(dims, nbytes * count, step)[0] / count
-        apart = isinstance(move, AllToAll) or (
-            isinstance(move, Gather | ReduceScatter) and math.prod(local[0][: move.dim]) > 1
-        )
-        if apart and isinstance(self.price, Seconds):
-            seconds += self.price.launch_seconds + 2 * size * self.price.second_per_byte
-        return seconds
+        if count == 1 or not isinstance(price, Seconds):
+            return price.step(dims, nbytes, step)[0]
+        return price.travel(dims, nbytes * count, step)[0] / count + price.rearranged(dims, nbytes, step)
 
     def expect_all(
         self,
