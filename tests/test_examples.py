@@ -60,7 +60,7 @@ def test_annotated_hlo_with_another_mesh(repository: Path) -> None:
 
 def test_examples_are_short(repository: Path) -> None:
     for path in (repository / "examples").rglob("*"):
-        if path.suffix in (".py", ".hlo", ".job", ".sbatch", ".md"):
+        if path.suffix in (".py", ".hlo", ".job", ".sbatch", ".md") and path.parent.name != "by_hand":
             assert len(path.read_text(encoding="utf-8").splitlines()) <= 60, path
 
 

@@ -1,4 +1,7 @@
-"""NumPy's functions that make arrays, with ``sharding=`` and ``mesh=``: each process makes its own shards."""
+"""NumPy's functions that make arrays, with ``sharding=`` and ``mesh=``: each process makes its own shards.
+
+``like=`` is taken for NumPy's sake, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,9 @@ def _lengths(index: tuple[slice, ...]) -> tuple[int, ...]:
     return tuple(s.stop - s.start for s in index)
 
 
-def zeros(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+def zeros(
+    shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
+) -> Any:
     """`numpy.zeros`, sharded. Example: ``u = np.zeros((n, n), sharding=P("x", None))``."""
     kind = np.dtype(dtype)
     return make(
@@ -75,19 +80,30 @@ def zeros(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = N
     )
 
 
-def ones(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+def ones(
+    shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
+) -> Any:
     """`numpy.ones`, sharded."""
     dims, kind = _dims(shape), np.dtype(dtype)
     return make(np.ones, (dims, kind), {}, dims, lambda i: np.ones(_lengths(i), kind), kind, (sharding, mesh))
 
 
-def empty(shape: Any, dtype: Any = float, order: str = "C", *, sharding: Any = None, mesh: Any = None) -> Any:
+def empty(
+    shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
+) -> Any:
     """`numpy.empty`, sharded; its elements are zeros."""
     return zeros(shape, dtype, sharding=sharding, mesh=mesh)
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, sharding: Any = None, mesh: Any = None
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    like: Any = None,
+    sharding: Any = None,
+    mesh: Any = None,
 ) -> Any:
     """`numpy.full`, sharded."""
     if isinstance(fill_value, Tracer):
@@ -103,7 +119,14 @@ def full(
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, sharding: Any = None, mesh: Any = None
+    start: Any,
+    stop: Any = None,
+    step: Any = 1,
+    dtype: Any = None,
+    *,
+    like: Any = None,
+    sharding: Any = None,
+    mesh: Any = None,
 ) -> Any:
     """`numpy.arange`, sharded: the same numbers, bit for bit."""
     numbers = (0, start, step) if stop is None else (start, stop, step)
@@ -159,6 +182,7 @@ def eye(
     dtype: Any = float,
     order: str = "C",
     *,
+    like: Any = None,
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
@@ -173,7 +197,7 @@ def eye(
     return make(np.eye, (*dims, k, kind), {}, dims, part, kind, (sharding, mesh))
 
 
-def identity(n: int, dtype: Any = float, *, sharding: Any = None, mesh: Any = None) -> Any:
+def identity(n: int, dtype: Any = float, *, like: Any = None, sharding: Any = None, mesh: Any = None) -> Any:
     """`numpy.identity`, sharded."""
     return eye(n, dtype=dtype, sharding=sharding, mesh=mesh)
 

@@ -40,6 +40,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "array": lambda m: m.array([[1, 2.5], [3, 4]], ndmin=3),
     "asarray": lambda m: m.asarray(range(64), dtype="float32"),
     "like": lambda m: m.zeros_like(m.ones((40, 40))),
+    "like=": lambda m: m.zeros((40, 40), like=m.ones(3)) + m.arange(40, like=m.ones(3)),
     "meshgrid": lambda m: m.meshgrid(m.linspace(0, 1, 40), m.arange(36))[0],
     "NumPy's own": lambda m: m.linalg.norm(m.ones(36)) + m.pi * m.float32(2),
 }
