@@ -17,6 +17,7 @@ import cpu_steps
 import device_steps
 import dispatch
 import functional_scale
+import mpi_examples
 import numpy_chains
 import numpy_scans
 import overlap
@@ -56,6 +57,10 @@ def _chains() -> str:
 def _scans() -> str:
     head = ("4 Mi float64", "shardc", "NumPy", "ratio", "sent by each of 2 devices, bytes", "planned peak of each")
     return _machine() + table(head, numpy_scans.rows())
+
+
+def _mpi_examples() -> str:
+    return _machine() + table(mpi_examples.HEAD, mpi_examples.rows())
 
 
 def _compile() -> str:
@@ -141,6 +146,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "kernels": _kernels,
     "chains": _chains,
     "scans": _scans,
+    "mpi-examples": _mpi_examples,
     "compile": _compile,
     "small-programs": _small_programs,
     "virtual-devices": _virtual,

@@ -57,6 +57,10 @@ from safetensors.numpy import save_file
 os.mkdir("llama")
 save_file({"0.q_proj.weight": np.ones((4, 4)), "0.down_proj.weight": np.ones((4, 4))}, "llama/model.safetensors")
 """,
+    "docs/guide-mpi.md 1": """
+import shardc.numpy
+advance, u = shardc.numpy.jit(lambda u: u + shardc.numpy.roll(u, 1)), shardc.numpy.zeros(64)
+""",
     "docs/explain.md 0": """
 program = shardc.from_jax(lambda x, w: (x @ w).sum(), np.ones((64, 64)), np.ones((64, 64)))
 program = program.annotate({"x": P("data"), "w": P("data")}, mesh=Mesh({"data": 4}))
