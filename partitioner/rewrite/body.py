@@ -59,10 +59,20 @@ def partition_computation(
 
 @dataclass(frozen=True, slots=True)
 class Handled(PartitionRow):
-    """An operation with its own way: data flow, control flow, values made from nothing."""
+    """An operation with its own way: data flow, control flow, values made from nothing.
+
+    ``mostly`` is how it runs on shards where its own way does not apply: what is linear, and the layouts that are
+    asked of its operands, follow from that.
+    """
 
     summary: str
     partition: Callable[[Body, Instruction], Tree]
+    mostly: Local | None = None
+
+    @property
+    def strategies(self) -> tuple[Local, ...]:
+        """Those of the way that it mostly goes."""
+        return () if self.mostly is None else self.mostly.strategies
 
 
 class Body(ComputationScope):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.rewrite.scope import ComputationScope
-from shardc.partitioner.strategy.rule import Local, PartitionRow
+from shardc.partitioner.strategy.rule import PartitionRow
 from shardc.sharding.rules.factor_rule import FactorRule
 
 __all__ = ["required_layouts"]
@@ -36,7 +36,7 @@ def required_layouts(
         aims = set(asked.pop(op, ()))
         aim = aims.pop() if len(aims) == 1 else None
         row = scope.rules[op.opcode]
-        if aim is not None and isinstance(row, Local) and op.shape.is_array and scope.wanted(op)[0] is not aim:
+        if aim is not None and row.strategies and op.shape.is_array and scope.wanted(op)[0] is not aim:
             found[op] = aim
         for o, layout in _asks(scope.context.table, row, op, found.get(op)):
             asked.setdefault(o, []).append(layout)
@@ -59,13 +59,15 @@ def _asks(
 ) -> Iterator[tuple[Instruction, AxisLayout | None]]:
     """What ``op`` asks of its operands when it is itself wanted in ``need``; None where it takes them as they come."""
     rule = None
-    if need is not None and isinstance(row, Local):
+    usable: frozenset[int] = frozenset()
+    if need is not None and row.strategies:
         rule = next((r for strategy in row.strategies if (r := strategy.rule(op)) is not None), None)
+        usable = row.strategies[0].usable(op, rule) if rule is not None else usable
     for slot, o in enumerate(op.operands):
-        if rule is None or need is None or not isinstance(row, Local):
+        if rule is None or need is None:
             yield o, None
         else:
-            yield o, _project(table, rule, row.usable(op, rule), (slot, need))
+            yield o, _project(table, rule, usable, (slot, need))
 
 
 def _project(

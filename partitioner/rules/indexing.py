@@ -295,5 +295,5 @@ RULES: Mapping[str, PartitionRow] = {
     "dynamic-slice": Local(
         "on shards, cut dimensions whole", dynamic_slice, linear=_moved, alternatives=(_MASKED_SLICE,)
     ),
-    "dynamic-update-slice": Handled("on shards; each merges what the update covers of it", _update),
+    "dynamic-update-slice": Handled(_UPDATE.summary, _update, _UPDATE),
 }
