@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from shardc.analysis.auto.fewest_annotations import AnnotationGroup, fewest_annotations
 from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
 from shardc.analysis.explain.candidates import AnnotatableNames, spec_text
 from shardc.costs.kernels.trips import count_executions
-from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.ir import Instruction, Metadata, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PropagatedProgram
@@ -95,6 +95,7 @@ class _SpecWriter:
     names: AnnotatableNames
     named: Mapping[int, str]
     holders: Mapping[Instruction, str]
+    inner: Set[Instruction]
 
     @staticmethod
     def of(propagated: PropagatedProgram) -> _SpecWriter:
@@ -105,7 +106,7 @@ class _SpecWriter:
         names = AnnotatableNames(history, module)
         named = {v: n for v in range(len(outcome.graph.origin)) if (n := names.of(v)) is not None}
         holders = {i: c.name for c in outcome.prepared.computations for i in c}
-        return _SpecWriter(outcome, module, names, named, holders)
+        return _SpecWriter(outcome, module, names, named, holders, _find_inner(outcome.prepared))
 
     def spec(self, group: AnnotationGroup, reason: str) -> PlanSpec:
         text = spec_text(group.sharding.dims)
@@ -127,8 +128,11 @@ class _SpecWriter:
         return name
 
     def is_written(self, value: int) -> bool:
-        """Did somebody write it? Derivation makes operations of its own, and loops take and join slices."""
+        """Did somebody write it? Derivation makes operations of its own, loops take and join slices, and calls compute
+        what is read by nothing outside of them."""
         i = self.outcome.graph.origin[value][0]
+        if i in self.inner:
+            return False
         op_name = "" if i.metadata is None else i.metadata.op_name
         return not (
             is_derived(i) or _SLICED.match(self.holders[i]) or _SLICED.match(op_name.rpartition("/body/jit(")[2])
@@ -149,6 +153,19 @@ class _SpecWriter:
             self.spec(AnnotationGroup(tuple(values), s, self.kind(values[0]) == "argument"), reason)
             for (_, s), values in found.items()
         ]
+
+
+def _find_inner(module: Module) -> Set[Instruction]:
+    """What is on the way to what its expression makes: all that reads it, but for gradients, is of the same one."""
+    outside: dict[Instruction, bool] = {}
+    for user in module.instructions():
+        for o in user.operands if not is_derived(user) else ():
+            outside[o] = outside.get(o, False) or source_place(user) != source_place(o)
+    return {i for i, seen in outside.items() if not seen and i.metadata is not None and _has_columns(i.metadata)}
+
+
+def _has_columns(m: Metadata) -> bool:
+    return bool(m.source_file) and m.source_end_column > 0
 
 
 def _reason(group: AnnotationGroup, follow: Collection[int], nbytes: float) -> str:
