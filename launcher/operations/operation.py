@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.config import Config
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.sharding import DimSharding, Sharding
+from shardc.hlo.ir.types import Shape
 from shardc.hlo.numpy.trace import ShapeDtype
 from shardc.hlo.numpy.trace_call import Number, TracedCall, trace_call
+from shardc.launcher.arrays.assemble import assemble
+from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.pieces import Whole
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.driver.executables import compilation_of_partitioned, share_executable
-from shardc.launcher.jobs.job import threads_per_process
+from shardc.launcher.jobs.job import local_transport, threads_per_process
 from shardc.launcher.jobs.job_config import job_config
 from shardc.launcher.operations.encoding import Encoded, decode
 from shardc.launcher.operations.lay_out import lay_out
@@ -40,16 +46,38 @@ class LeafKind:
 
 
 class ArrayOperation:
-    """A traced call, and its program where one has to run."""
+    """A traced call, and its program where one has to run.
 
-    def __init__(self, traced: TracedCall, transport: Transport, array_type: type[ShardedArray]) -> None:
+    An ``alone`` operation of a job takes values that are whole everywhere. Each process computes it for itself: what
+    one process does with such values (``if shardc.process_index() == 0: print(loss[0])``) does not wait for others.
+    """
+
+    def __init__(
+        self, traced: TracedCall, transport: Transport, array_type: type[ShardedArray], *, alone: bool = False
+    ) -> None:
         self.traced = traced
-        self._transport, self._array_type = transport, array_type
+        self._transport, self._array_type, self._alone = transport, array_type, alone
         self._driver: Driver | None = None
         self._made: Any = None
 
     def __call__(self, leaves: Sequence[Any]) -> list[ShardedArray]:
         """One run on the leaves of the call's arguments: the module's results."""
+        if not self._alone:
+            return self._run(leaves)
+        arrays = [x for x in leaves if isinstance(x, ShardedArray)]
+        assert self.traced.module is not None
+        layouts = [_whole_layout(arrays[0]._layout, shape) for shape in self.traced.module.results]
+        if all(x.local_devices for x in arrays):
+            found = self._run([np.asarray(x) if isinstance(x, ShardedArray) else x for x in leaves])
+            values = [np.asarray(x) for x in found]
+        else:  # This process is beside the arrays' mesh.
+            values = [np.empty(layout.dims, layout.dtype.numpy) for layout in layouts]
+        return [
+            assemble(self._array_type, layout, Whole(value), self._transport)
+            for layout, value in zip(layouts, values, strict=True)
+        ]
+
+    def _run(self, leaves: Sequence[Any]) -> list[ShardedArray]:
         driver = self._driver or self._load()
         found = driver(leaves)
         executable = driver.executable
@@ -58,9 +86,9 @@ class ArrayOperation:
         return found
 
     def _load(self) -> Driver:
-        """The program on this job's devices; in a job all processes come here together."""
-        transport = self._transport
+        """The program on this job's devices; in a job all processes come here together, unless it is ``alone``."""
         config = job_config()
+        transport = local_transport(config) if self._alone else self._transport
         if self._made is None:
             self._made = _compiled(self.traced.module, config, transport)
         executable, step = self._made
@@ -94,7 +122,14 @@ def find_operation(
     leaves = [k if isinstance(k, Number) else ShapeDtype(k.shape, k.dtype) for k in kinds]
     name = "".join(c if c.isalnum() or c == "_" else "_" for c in getattr(function, "__name__", "operation"))
     traced = trace_call(name, lambda tracers, views: decode(function, encoded, tracers, views), leaves)
-    if traced.module is not None:
-        given = [k.sharding if isinstance(k, LeafKind) else None for k in kinds]
+    given = [k.sharding if isinstance(k, LeafKind) else None for k in kinds]
+    alone = transport.process_count > 1 and all(s is None or s.is_replicated for s in (*given, placed))
+    if traced.module is not None and not alone:
         traced = replace(traced, module=lay_out(traced, given, placed))
-    return ArrayOperation(traced, transport, array_type)
+    return ArrayOperation(traced, transport, array_type, alone=alone)
+
+
+def _whole_layout(like: ArrayLayout, shape: Shape) -> ArrayLayout:
+    """The layout of a result that is whole on all devices of an array."""
+    sharding = like.sharding and Sharding(like.sharding.mesh, (DimSharding(),) * shape.rank)
+    return replace(like, name="", dims=shape.dims, local_dims=shape.dims, dtype=shape.dtype, sharding=sharding)

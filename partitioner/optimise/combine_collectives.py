@@ -11,7 +11,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, rebuild_c
 from shardc.hlo.ir.types import tuple_shape
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
-from shardc.partitioner.reshard.price import JOINED_BYTES
+from shardc.partitioner.reshard.joined_bytes import JOINED_BYTES
 
 __all__ = ["CombineCollectives", "joined_origin"]
 

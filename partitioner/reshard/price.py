@@ -25,10 +25,7 @@ from shardc.partitioner.reshard.moves import (
     move_cost,
 )
 
-__all__ = ["JOINED_BYTES", "Bytes", "Price", "Seconds"]
-
-#: Collectives that do not need each other are joined up to so many bytes together (`CombineCollectives`).
-JOINED_BYTES = 4 << 20
+__all__ = ["Bytes", "Price", "Seconds"]
 
 
 @dataclass(frozen=True, slots=True)

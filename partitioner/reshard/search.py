@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from shardc.costs.machines.machine import Machine
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.direct_way import direct_way
+from shardc.partitioner.reshard.joined_bytes import JOINED_BYTES
 from shardc.partitioner.reshard.lower_bound import LowerBounds
 from shardc.partitioner.reshard.moves import AllReduce, Cost, Gather, ReduceScatter, ReshardStep
-from shardc.partitioner.reshard.price import JOINED_BYTES, Bytes, Price, Seconds
+from shardc.partitioner.reshard.price import Bytes, Price, Seconds
 from shardc.partitioner.reshard.try_moves import Trials, blocks_of
 
 __all__ = ["Path", "Resharder"]

@@ -15,7 +15,6 @@ from functools import lru_cache
 import numpy as np
 
 from shardc.compiler.lower.simplify.reduction_parts import ReductionParts, Views, fold, fold_parts, neutral
-from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.literal import Literal
@@ -145,6 +144,8 @@ def _extreme_by(reducer: Computation) -> str | None:
     pairs = list(itertools.product(values, values))
     one, two = (np.array([p[k] for p in pairs]).astype(dtype.numpy) for k in (0, 1))
     first, second = (np.full(len(pairs), k, reducer.parameters[1].shape.dtype.numpy) for k in (3, 5))
+    from shardc.hlo.evaluate import evaluate_computation  # most programs start without it
+
     kept, at = evaluate_computation(reducer, [one, first, two, second])
     for opcode, beats in (("maximum", np.less), ("minimum", np.greater)):
         later = beats(one, two) | (np.isnan(two) & ~np.isnan(one)) if dtype.is_float else beats(one, two)

@@ -129,6 +129,6 @@ def test_no_stream_is_a_constant_unnoticed() -> None:
 
     with pytest.raises(InputError, match="same every time") as e:
         shardc.trace(closure, numpy.zeros(4))
-    assert "test_random.py" in str(e.value)
+    assert "test_random_streams.py" in str(e.value)
     with pytest.raises(InputError, match="one thing the first time"):
         shardc.trace(unseeded, numpy.zeros(4))
