@@ -11,27 +11,9 @@ from typing import Any
 
 from shardc.hlo.numpy.tree import flatten
 
-__all__ = ["Encoded", "Method", "decode", "decode_arguments", "encode_static"]
+__all__ = ["Encoded", "decode", "decode_arguments", "encode_static"]
 
 Encoded = tuple[Any, ...]
-
-
-class Method:
-    """A method of arrays, as a function of the array; equal by name."""
-
-    __slots__ = ("__name__",)
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Method) and other.__name__ == self.__name__
-
-    def __hash__(self) -> int:
-        return hash(self.__name__)
-
-    def __call__(self, x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return getattr(x, self.__name__)(*args, **kwargs)
 
 
 def encode_static(value: Any) -> Encoded:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.operations.method import Method
 
 __all__ = ["OperationsArray", "ViewCall"]
 
@@ -140,8 +141,6 @@ _METHODS = (
 
 
 def _method(name: str) -> Any:
-    from shardc.launcher.operations.encoding import Method
-
     function = Method(name)
 
     def method(self: OperationsArray, *args: Any, **kwargs: Any) -> Any:
