@@ -22,6 +22,8 @@ from shardc.hlo.errors import ShardcError
 __all__ = ["SharedFailureError", "abort", "describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
 
 _HOLD_BACK = 0.5
+#: Seconds that a rank without MPI keeps others from printing what it printed: loaded machines start ranks apart.
+_PRINTED = 1.5
 _ABORT_LIMIT = 2.0
 #: Seconds that a launcher may take to pass on what a rank printed.
 _PASSED_ON = 0.2
@@ -86,7 +88,7 @@ def tell_before_mpi(rank: int, text: str) -> None:
                 return
         print(prefixed(max(rank, 0), text), file=sys.stderr, flush=True)
         if sys.platform == "linux":
-            time.sleep(_HOLD_BACK)
+            time.sleep(_PRINTED)
 
 
 def end_job(error: BaseException, mpi: Any) -> NoReturn:

@@ -115,8 +115,8 @@ def test_a_sum_of_equals() -> None:
 
 def test_small_work_done_again_on_purpose_is_no_alarm_on_a_machine() -> None:
     """For the least time the partitioner repeats small products; by bytes the same partitioning is worth a warning."""
-    partitioned = programs.megatron(w2=jax.P(None, "model")).partition(machine="tpu-v4", plan="propagated")
-    by_time = {w.kind for w in partitioned.explanation("tpu-v4").warnings}
+    partitioned = programs.megatron(w2=jax.P(None, "model")).partition(machine="h100-dgx", plan="propagated")
+    by_time = {w.kind for w in partitioned.explanation("h100-dgx").warnings}
     by_bytes = {w.kind for w in partitioned.explanation().warnings}
     assert "redundant-compute" not in by_time
     assert "redundant-compute" in by_bytes
