@@ -23,7 +23,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /pr
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    options = ("--max-upload", "4M", "--time-limit", "10", "--memory-limit", "2G")
+    options = ("--max-upload", "4M", "--time-limit", "30", "--memory-limit", "2G")
     with Service(tmp_path_factory.mktemp("attacked"), options=options) as service:
         yield service
 
