@@ -7,7 +7,8 @@ from itertools import groupby
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
+from shardc.compiler.cpu.loops.mapping import can_cut, emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, map_chunks, phase
 from shardc.compiler.elements.affine import Mask
 from shardc.compiler.elements.elements import Element, Elements, Index

@@ -165,6 +165,8 @@ class Recorder(Elements):
     folds: list[FoldUse] = field(default_factory=list)
     #: Elementwise operations asked for.
     operations: int = 0
+    #: What elements are chosen by.
+    conditions: list[InRange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._memo = {}
@@ -186,6 +188,7 @@ class Recorder(Elements):
 
     def choose(self, conditions: Sequence[InRange], yes: Answer, no: Answer) -> Answer:
         self.uses.extend(c.expr for c in conditions)
+        self.conditions.extend(conditions)
         return True
 
     def iota(self, position: Expr, dtype: DType) -> Answer:

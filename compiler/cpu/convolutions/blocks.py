@@ -11,7 +11,8 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.convolutions.slab import Slab, parameter
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import PhaseKernel
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release

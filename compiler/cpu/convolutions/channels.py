@@ -19,7 +19,8 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.convolutions.blocks import add_by_tree, share, starts_of, variants
 from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import PhaseKernel, chunks, phase
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements.affine import Expr, Mask

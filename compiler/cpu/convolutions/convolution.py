@@ -28,7 +28,8 @@ from shardc.compiler.cpu.convolutions.winograd import emit_square, square
 from shardc.compiler.cpu.convolutions.winograd_weights import emit_square_weights
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import emit_elements
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import gemm_type
 from shardc.compiler.cpu.scratch import allocate, release

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.elements.affine import Expr, InRange, Mask, condition, divmod_expr
 from shardc.compiler.elements.elements import Elements, Index
 from shardc.compiler.elements.folds import convert_element

@@ -21,7 +21,8 @@ from shardc.compiler.cpu.convolutions.slab import Slab, clear, parameter
 from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid, taps, twice
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import FiniteWatch
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release

@@ -20,7 +20,8 @@ from shardc.compiler.cpu.convolutions.winograd import POINTS_OF_TILE, Square, mu
 from shardc.compiler.cpu.convolutions.winograd_tiles import POINTS, WinogradGrid, outputs, twice
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.finite import FiniteWatch
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.contraction import scale
 from shardc.compiler.cpu.scratch import allocate, release

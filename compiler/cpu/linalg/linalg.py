@@ -11,7 +11,8 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.linalg.lapack import step_to
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.loops.updates import copy_unless_same
 from shardc.compiler.cpu.products.contraction import convert_all, scale
 from shardc.compiler.cpu.scratch import allocate, release

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from llvmlite import ir
 
 from shardc.compiler.cpu.emitter import CpuEmitter
+from shardc.compiler.cpu.loops.outputs import MapOutput, moved_output
+from shardc.compiler.cpu.loops.regions import find_inside, slabs
 from shardc.compiler.cpu.loops.tiles import TransposedTile, side
 from shardc.compiler.cpu.parallel import ChunkSpan
 from shardc.compiler.cpu.reductions import columns
 from shardc.compiler.cpu.reductions.short_rows import ShortRows, lanes_for
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear
-from shardc.compiler.elements.elements import Access, Element, Elements, Index, Recorder, bases
+from shardc.compiler.elements.elements import Access, Elements, Index, Recorder, bases
 from shardc.compiler.elements.frames import ForLoop, Frame, IfBlock, Val, deepest
 from shardc.compiler.elements.loop_space import (
-    Space,
     bind_group,
     contiguous,
     counter_of,
@@ -30,11 +31,9 @@ from shardc.compiler.elements.loop_space import (
     power_above,
     reads_across,
 )
-from shardc.compiler.tuning import DEFAULT
-from shardc.hlo.ir.types import DType, Shape
 from shardc.native.math.vector import I64, constant, intrinsic
 
-__all__ = ["MapOutput", "can_cut", "emit_map"]
+__all__ = ["can_cut", "emit_map"]
 
 #: Transposing loops run over blocks of so many bytes of reads by so many vectors of writes.
 _BLOCK_READ, _BLOCK_WRITTEN = 512, 4
@@ -52,25 +51,6 @@ _FEW = 16
 _SMALL, _MASKED = 1 << 12, 512
 
 
-@dataclass(frozen=True)
-class MapOutput:
-    """An array to fill: where, its shape, and its elements.
-
-    ``place`` says which index of the array an index of the iteration writes (default: the same). Arrays from
-    ``streamed`` bytes on bypass the caches.
-    """
-
-    pointer: ir.Value
-    shape: Shape
-    element: Element
-    place: Callable[[Elements, Index], Index] | None = None
-    streamed: int = DEFAULT.streamed
-
-    @property
-    def dtype(self) -> DType:
-        return self.shape.dtype
-
-
 def emit_map(
     e: CpuEmitter,
     dims: Sequence[int],
@@ -86,11 +66,18 @@ def emit_map(
     """
     if 0 in dims:
         return
-    nest = _Nest.of(e, dims, outputs, whole=frame is None and span is None)
-    frame = frame or e.entry
     if count is not None and dims:
-        nest.emit_counted(frame, count)
+        _Nest.of(e, dims, outputs, whole=frame is None and span is None).emit_counted(frame or e.entry, count)
         return
+    whole = frame is None and span is None
+    inside = find_inside(e, dims, [o.element for o in outputs], memory.LINE // min(o.dtype.nbytes for o in outputs))
+    for box in slabs(dims, inside[:-1]):
+        nest = _Nest.of(e, box.sizes, [moved_output(o, box) for o in outputs], whole=whole)
+        nest.split_lanes(inside)
+        _emit_nest(nest, frame or e.entry, span)
+
+
+def _emit_nest(nest: _Nest, frame: Frame, span: ChunkSpan | None) -> None:
     guard: IfBlock | None = None
     share: tuple[ir.Value, ir.Value] | None = None
     cut = None if span is None else nest.cut(span.count)
@@ -153,6 +140,8 @@ class _Nest:
     short_rows: bool = False
     #: So few elements that all steps may be one masked loop.
     small: bool = False
+    #: The lanes' loop in several parts, each with code of its own.
+    parts: list[tuple[_Level, _MapBody]] = field(default_factory=list)
 
     @staticmethod
     def of(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput], whole: bool = False) -> _Nest:
@@ -163,7 +152,7 @@ class _Nest:
         stores = [_offset(e, o, space.index) for o in outputs]
         accesses = [*recorder.accesses, *(Access(o.shape, s, (), o) for o, s in zip(outputs, stores, strict=True))]
         groups = merge(space.variables, [a.offset for a in accesses], recorder.expressions())
-        body = _MapBody(e, space, outputs, stores, [0] * len(outputs))
+        body = _MapBody(e, space.index, outputs, stores, [0] * len(outputs))
         if not groups:
             return _Nest(e, recorder, body, [], None, None)
         lanes = _lanes(e, groups, recorder, accesses, 1 if whole and not recorder.folded else 2)
@@ -184,6 +173,25 @@ class _Nest:
         levels = [_Level(g) for g in _by_reads(groups, recorder.accesses)]
         by_columns = lanes > short and inner.size > lanes and columns.suits(recorder.folds, space.index)
         return _Nest(e, recorder, body, levels, across, inner, by_columns, short > 1, small)
+
+    def split_lanes(self, inside: Sequence[tuple[int, int]]) -> None:
+        """Give the last dimension's inside, and what lies before and behind it, code of their own."""
+        level, e = self.lanes, self.e
+        if level is None or not self.outer or self.across is not None or self.columns or self.short_rows or self.small:
+            return
+        (v, *others), last = level.group, self.body.index[-1]
+        begin, end = inside[-1]
+        if others or level.unit == 1 or last != Expr.of(v) or end - begin in (0, level.size):
+            return
+        for first, past in ((0, begin), (begin, end), (end, level.size)):
+            if first < past:
+                part = e.source.loop(past - first)
+                index = (*self.body.index[:-1], Expr.of(part) + first)
+                stores = [_offset(e, o, index) for o in self.body.outputs]
+                own = _Level([part], level.unit, level.grain)
+                pairs = zip(self.body.outputs, stores, strict=True)
+                streams = [_streamed_lanes(o, s, own, tiled=False) for o, s in pairs]
+                self.parts.append((own, _MapBody(e, index, self.body.outputs, stores, streams)))
 
     def cut(self, count: int) -> _Level | None:
         """The loop to cut into ``count`` chunks: the outer ones that together are long enough, else the longest.
@@ -223,9 +231,11 @@ class _Nest:
                 run.close()
         elif self.across is None:
             masked = self.small and self.e.vector_bits >= _MASKED
-            for run in _runs(frame, self.lanes, share if cut is self.lanes else None, masked):
-                self._row(run)
-                run.close()
+            split = self.parts and cut is not self.lanes
+            for level, body in self.parts if split else [(self.lanes, self.body)]:
+                for run in _runs(frame, level, share if cut is level else None, masked):
+                    self._row(run, level, body)
+                    run.close()
         else:
             for tall in _runs(frame, self.across, share if cut is self.across else None):
                 for wide in _runs(tall.frame, self.lanes, share if cut is self.lanes else None):
@@ -234,7 +244,7 @@ class _Nest:
                 tall.close()
         for loop in reversed(opened):
             loop.close()
-        if any(self.body.streams):
+        if any(any(body.streams) for body in (self.body, *(b for _, b in self.parts))):
             start.builder.fence("seq_cst")
 
     def emit_counted(self, frame: Frame, count: ir.Value) -> None:
@@ -247,28 +257,27 @@ class _Nest:
         self.e.bind(past, Val((count,), frame))
         left = Rest(Expr.of(past) - counter_of(level.group), 1, level.size + 2)
         if level.unit > 1 and self.e.vector_bits >= _MASKED:
-            self._row(_LoopRun(frame, 0, count, level.unit, mask=(left,)))
+            self._row(_LoopRun(frame, 0, count, level.unit, mask=(left,)), level, self.body)
             return
         whole = b.and_(count, constant(I64, -level.unit))
         some = IfBlock(frame, b.icmp_unsigned("!=", whole, constant(I64, 0)))
-        self._row(_LoopRun(some.frame, 0, whole, level.unit))
+        self._row(_LoopRun(some.frame, 0, whole, level.unit), level, self.body)
         some.close()
         if level.unit == 1:
             return
         rest = IfBlock(frame, b.icmp_unsigned("<", whole, count))
-        self._row(_LoopRun(rest.frame, whole, count, level.unit, mask=(left,)))
+        self._row(_LoopRun(rest.frame, whole, count, level.unit, mask=(left,)), level, self.body)
         rest.close()
 
-    def _row(self, run: _LoopRun) -> None:
+    def _row(self, run: _LoopRun, level: _Level, body: _MapBody) -> None:
         """The innermost loop: whole vectors, or one masked vector for the rest."""
-        assert self.lanes is not None
         loop = ForLoop(run.frame, run.end, run.unit, run.begin)
-        lanes, mask = self._width(run)
-        bind_group(self.e, self.lanes.group, Val((loop.index,), loop.frame), lanes)
+        lanes, mask = _width(run, level)
+        bind_group(self.e, level.group, Val((loop.index,), loop.frame), lanes)
         if self.short_rows:
-            rows = ShortRows(self.e, mask, self.lanes.group[-1], lanes, run.unit)
+            rows = ShortRows(self.e, mask, level.group[-1], lanes, run.unit)
             self.e.folded |= {use.key: partial(rows.results, use, loop.frame) for use in self.recorder.folds}
-        self.body.emit(loop.frame, mask)
+        body.emit(loop.frame, mask)
         self.e.folded.clear()
         loop.close()
 
@@ -276,7 +285,7 @@ class _Nest:
         """Reductions along other directions than the lanes, a block of columns at a time."""
         assert self.lanes is not None
         e = self.e
-        lanes, mask = self._width(run)
+        lanes, mask = _width(run, self.lanes)
         block = ForLoop(run.frame, run.end, columns.BLOCK if lanes == run.unit else run.unit, run.begin)
         past = _least(block.frame.builder, block.index, columns.BLOCK, run.end)
         done = columns.Columns(e, self.recorder.folds, mask, self.lanes.group, lanes)
@@ -289,14 +298,6 @@ class _Nest:
         e.folded.clear()
         loop.close()
         block.close()
-
-    def _width(self, run: _LoopRun) -> tuple[int, Mask]:
-        """Lanes of a step, and which of them exist."""
-        assert self.lanes is not None
-        if run.mask:
-            return run.unit, run.mask
-        lanes = min(self.lanes.unit, power_above(run.unit))
-        return lanes, () if lanes == run.unit else (Rest(counter_of(self.lanes.group), 0, self.lanes.size),)
 
     def _block(self, tall: _LoopRun, wide: _LoopRun) -> None:
         """Tiles of one size, block by block: lines are read and written whole while they are near."""
@@ -320,7 +321,7 @@ class _Nest:
         e, across, inner = self.e, self.across, self.lanes
         assert across is not None
         assert inner is not None
-        lanes, mask = self._width(wide)
+        lanes, mask = _width(wide, inner)
         bind_group(e, across.group, Val((first,), frame))
         bind_group(e, inner.group, Val((at,), frame), lanes)
         rolled = self.recorder.operations >= _MANY
@@ -353,6 +354,14 @@ class _LoopRun:
     def close(self) -> None:
         if self.guard is not None:
             self.guard.close()
+
+
+def _width(run: _LoopRun, level: _Level) -> tuple[int, Mask]:
+    """Lanes of a step, and which of them exist."""
+    if run.mask:
+        return run.unit, run.mask
+    lanes = min(level.unit, power_above(run.unit))
+    return lanes, () if lanes == run.unit else (Rest(counter_of(level.group), 0, level.size),)
 
 
 def _runs(
@@ -476,14 +485,14 @@ class _MapBody:
     """What an iteration does: evaluate all outputs, then store them; vectors of ``streams`` lanes past the cache."""
 
     e: CpuEmitter
-    space: Space
+    index: Index
     outputs: Sequence[MapOutput]
     stores: Sequence[Expr]
     streams: list[int]
 
     def emit(self, frame: Frame, mask: Mask) -> None:
         e = self.e
-        values = [o.element(e, self.space.index, mask) for o in self.outputs]
+        values = [o.element(e, self.index, mask) for o in self.outputs]
         for o, value, offset, streams in zip(self.outputs, values, self.stores, self.streams, strict=True):
             _store(e, frame, o, value, offset, mask, streams)
 

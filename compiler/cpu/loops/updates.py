@@ -10,7 +10,8 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, can_cut, emit_map
+from shardc.compiler.cpu.loops.mapping import can_cut, emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, flops_of, phase
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.affine import Expr, LoopVar, Mask, Rest, linear

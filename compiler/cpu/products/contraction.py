@@ -7,7 +7,8 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import emit_elements
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.products.blas_calls import gemm_type, scale
 from shardc.compiler.cpu.products.grid import grid
 from shardc.compiler.cpu.products.registers import emit_in_registers, fits_registers, register_pieces

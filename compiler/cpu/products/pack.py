@@ -6,7 +6,8 @@ from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, chunks, phase
 from shardc.compiler.cpu.scratch import allocate
 from shardc.compiler.elements.affine import Mask

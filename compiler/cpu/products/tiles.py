@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
-from shardc.compiler.cpu.loops.mapping import MapOutput, emit_map
+from shardc.compiler.cpu.loops.mapping import emit_map
+from shardc.compiler.cpu.loops.outputs import MapOutput
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, phase
 from shardc.compiler.cpu.products.blas_calls import BlasView, address, gemm, transpose_copy
 from shardc.compiler.cpu.products.grid import TileGrid, grid

@@ -21,6 +21,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     is_elementwise,
     is_fusable,
     is_movement,
+    is_positional,
     is_sample,
     is_uniform,
     moved_operands,
@@ -213,7 +214,7 @@ def _may_repeat(group: _FusionGroup, producer: Instruction, readers: Sequence[In
 
 def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:
     """A producer that would be computed several times per element: only movement and very little arithmetic."""
-    if not is_elementwise(producer):
+    if not is_elementwise(producer) or is_positional(producer):
         return True
     if not is_cheap(producer) or group.repeated >= 3:
         return False

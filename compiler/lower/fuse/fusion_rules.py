@@ -19,6 +19,7 @@ __all__ = [
     "is_lookup",
     "is_movement",
     "is_pointwise",
+    "is_positional",
     "is_sample",
     "is_uniform",
     "moved_operands",
@@ -176,6 +177,11 @@ def is_movement(i: Instruction) -> bool:
 def is_uniform(i: Instruction) -> bool:
     """The same at every index."""
     return i.opcode == "broadcast" and not i.operands[0].shape.dims
+
+
+def is_positional(i: Instruction) -> bool:
+    """A comparison of positions with a number: inside a kernel it is decided while code is made."""
+    return i.opcode == "compare" and i.operands[0].opcode == "iota" and is_uniform(i.operands[1])
 
 
 def is_sample(i: Instruction) -> bool:
