@@ -29,6 +29,7 @@ from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
+from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
 from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory
 from shardc.compiler.lower.schedule.schedule import Schedule
@@ -99,6 +100,7 @@ PASSES: tuple[Pass, ...] = (
     MergeKernels(),
     OrderForMemory(),
     ComputeEarly(),
+    AlternateBuffers(),
     ConvertAsync(),
     Schedule(),
 )

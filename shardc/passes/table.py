@@ -28,6 +28,7 @@ from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
+from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
 from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory
 from shardc.compiler.lower.schedule.schedule import Schedule
@@ -179,6 +180,7 @@ _LISTED: tuple[Pass, ...] = (
     MergeKernels(),
     OrderForMemory(),
     ComputeEarly(),
+    AlternateBuffers(),
     ConvertAsync(),
     Schedule(),
     FuseAttention(),

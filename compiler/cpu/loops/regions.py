@@ -58,7 +58,7 @@ def find_inside(e: Elements, dims: Sequence[int], elements: Sequence[Element], u
 def _borders(conditions: Iterable[InRange], index: Expr, n: int) -> Iterator[int]:
     """Values of an index below ``n`` at which one of the conditions changes."""
     for c in conditions:
-        if [v for v, _ in c.expr.terms] != [v for v, _ in index.terms]:
+        if not index.terms or [v for v, _ in c.expr.terms] != [v for v, _ in index.terms]:
             continue
         ((_, k),) = c.expr.terms
         for bound in (c.low - c.expr.const, c.high - c.expr.const):
