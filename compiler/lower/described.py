@@ -35,6 +35,7 @@ _FOR_PROCESSORS = frozenset(
         "swap-products",
         "relabel-convolutions",
         "expand-vector-products",
+        "split-components",
         "split-products",
         "split-reductions",
         "compute-early",

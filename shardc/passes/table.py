@@ -35,6 +35,7 @@ from shardc.compiler.lower.schedule.schedule import Schedule
 from shardc.compiler.lower.simplify.count_trips import CountTrips
 from shardc.compiler.lower.simplify.relabel_convolutions import RelabelConvolutions
 from shardc.compiler.lower.simplify.simplify_loops import SimplifyLoops
+from shardc.compiler.lower.simplify.split_components import SplitComponents
 from shardc.compiler.lower.simplify.split_products import SplitProducts
 from shardc.compiler.lower.simplify.split_reductions import SplitReductions
 from shardc.compiler.lower.simplify.swap_products import SwapProducts
@@ -174,6 +175,7 @@ _LISTED: tuple[Pass, ...] = (
     RelabelConvolutions(),
     ExpandVectorProducts(),
     SplitProducts(),
+    SplitComponents(),
     SplitReductions(),
     FuseProducts(),
     Fuse(),

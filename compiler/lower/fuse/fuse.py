@@ -61,13 +61,15 @@ class Fuse:
 
 @dataclass(slots=True)
 class _FusionGroup:
-    """A kernel in the making. ``evaluations`` is how often each member is computed, for each of ``several`` spaces."""
+    """A kernel in the making. ``evaluations`` is how often each member is computed, for each of ``several`` spaces;
+    ``pieces`` are what it concatenates."""
 
     root: Instruction
     space: dict[Instruction, Space] = field(default_factory=dict)
     evaluations: dict[Instruction, float] = field(default_factory=dict)
     owned: set[Instruction] = field(default_factory=set)
     several: set[Instruction] = field(default_factory=set)
+    pieces: set[Instruction] = field(default_factory=set)
     reductions: int = 0
     repeated: int = 0
     copied: int = 0
@@ -182,11 +184,16 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
     repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
     if repeated and not _pays_repeatedly(group, producer):
         return False
-    if producer.opcode == "reduce" and (repeated or not only_reader or group.reductions >= options.reductions):
+    piece = any(r.opcode == "concatenate" or (is_alias(r) and r in group.pieces) for r in readers)
+    # Reductions that are put together mostly read the same: one kernel had better do them side by side.
+    apart = repeated or piece or not only_reader or group.reductions >= options.reductions
+    if producer.opcode == "reduce" and apart:
         return False
     group.space[producer] = spaces.pop() if len(spaces) == 1 else producer
     if several:
         group.several.add(producer)
+    if piece:
+        group.pieces.add(producer)
     group.evaluations[producer] = evaluations
     group.reductions += producer.opcode == "reduce"
     if only_reader:
