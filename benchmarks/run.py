@@ -19,6 +19,8 @@ import dispatch
 import functional_scale
 import mpi_examples
 import numpy_chains
+import numpy_exchanges
+import numpy_loops
 import numpy_scans
 import overlap
 import partitioning
@@ -33,6 +35,7 @@ import propagation
 import published
 import simulate_scale
 import small_programs
+import sorting
 import training_steps
 import validity
 from tables import insert, table
@@ -57,6 +60,24 @@ def _chains() -> str:
 def _scans() -> str:
     head = ("4 Mi float64", "shardc", "NumPy", "ratio", "sent by each of 2 devices, bytes", "planned peak of each")
     return _machine() + table(head, numpy_scans.rows())
+
+
+def _sorts() -> str:
+    return _machine() + table(sorting.HEAD, list(sorting.rows()))
+
+
+def _exchanges() -> str:
+    sent = table(numpy_exchanges.HEAD, numpy_exchanges.rows())
+    return _machine() + sent + "\n" + table(numpy_exchanges.TIMES_HEAD, numpy_exchanges.times())
+
+
+def _loops() -> str:
+    tables = (
+        table(numpy_loops.HEAD, numpy_loops.rows()),
+        table(numpy_loops.ITERATIONS_HEAD, numpy_loops.iterations()),
+        table(numpy_loops.BYTES_HEAD, numpy_loops.bytes_sent()),
+    )
+    return _machine() + "\n".join(tables)
 
 
 def _mpi_examples() -> str:
@@ -146,6 +167,9 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "kernels": _kernels,
     "chains": _chains,
     "scans": _scans,
+    "sorts": _sorts,
+    "exchanges": _exchanges,
+    "loops": _loops,
     "mpi-examples": _mpi_examples,
     "compile": _compile,
     "small-programs": _small_programs,

@@ -1,8 +1,8 @@
 """Sorts beside NumPy's on one device, and beside a sample sort by hand (mpi4py and NumPy) on ranks.
 
-    python benchmarks/sorting.py [--python OTHER] [--ranks 2] [--elements 1048576]
+    python benchmarks/sorting.py [--ranks 2] [--elements 1048576]
 
-``--python`` is a Python that has mpi4py. Seconds are those of one rank's processor, as medians; both sides in turn.
+Seconds are those of one rank's processor, as medians; both sides in turn, each in a process or job of its own.
 """
 
 from __future__ import annotations
@@ -11,34 +11,47 @@ import argparse
 import os
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 TYPES = ("float32", "float64", "int32", "int64")
+HEAD = ("1 Mi elements", "devices", "ours", "theirs", "ours / theirs")
+#: What else puts elements in order or picks by it, as functions of ``x``: on one device, beside NumPy.
+SELECTIONS = {
+    "median": "np.median(x)",
+    "nine quantiles": "np.quantile(x, [k / 10 for k in range(1, 10)])",
+    "partition, the 100 largest": "np.partition(x, len(x) - 100)[-100:]",
+    "rows of 1,024": "np.sort(x.reshape(-1, 1024), axis=1)",
+    "columns of 1,024": "np.sort(x.reshape(1024, -1), axis=0)",
+    "searchsorted in itself": "np.searchsorted(np.sort(x), x)",
+}
 
 OURS = """
 import sys, time
 import numpy as np, shardc
 from shardc import Mesh, P
-ranks, n, dtype, name = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+ranks, n, dtype = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+function = eval("lambda x: " + sys.argv[4])
+if ranks > 1:
+    function = lambda x, whole=function: shardc.shard(whole(x), P("d"))
 x = (np.random.default_rng(0).standard_normal(n) * 1e8).astype(dtype)
-sort = getattr(np, name)
-made = shardc.trace(lambda x: shardc.shard(sort(x), P("d")), x, mesh=Mesh({"d": ranks})).annotate({"x": P("d")})
+made = shardc.trace(function, x, mesh=Mesh({"d": ranks})).annotate({"x": P("d")})
 run = made.partition().compile("cpu")
-run(x)
+placed = run.driver.put(0, x)
+run(placed)
 took = []
 for _ in range(9):
-    begin = time.process_time(); run(x); took.append(time.process_time() - begin)
+    begin = time.process_time(); run(placed); took.append(time.process_time() - begin)
 print("seconds", sorted(took)[4])
 """
 
 NUMPY = """
 import sys, time
 import numpy as np
-n, dtype, name = int(sys.argv[2]), sys.argv[3], sys.argv[4]
+n, dtype, function = int(sys.argv[2]), sys.argv[3], eval("lambda x: " + sys.argv[4])
 x = (np.random.default_rng(0).standard_normal(n) * 1e8).astype(dtype)
 took = []
 for _ in range(9):
-    begin = time.process_time(); getattr(np, name)(x); took.append(time.process_time() - begin)
+    begin = time.process_time(); function(x); took.append(time.process_time() - begin)
 print("seconds", sorted(took)[4])
 """
 
@@ -75,35 +88,33 @@ print("seconds", sorted(took)[4])
 def measured(command: list[str], program: str, *arguments: object) -> float:
     """The seconds that a program prints, of its first rank to do so."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
-    library = str(Path(sys.prefix) / "lib")
-    given = {**kept, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (library, os.environ.get("LD_LIBRARY_PATH", ""))))}
     done = subprocess.run(
-        [*command, "-c", program, *map(str, arguments)], env=given, capture_output=True, text=True, check=True
+        [*command, "-c", program, *map(str, arguments)], env=kept, capture_output=True, text=True, check=True
     )
     return float(next(line for line in done.stdout.splitlines() if line.startswith("seconds")).split()[1])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", default="")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--elements", type=int, default=1 << 20)
-    given = parser.parse_args()
-    folder = Path(sys.executable).parent
-    ranks = [str(folder / "mpiexec"), "-n", str(given.ranks)]
-    print("| sort | devices | ours | theirs | ratio |\n| --- | --- | --- | --- | --- |")
-    for name in ("sort", "argsort"):
-        for dtype in TYPES:
-            one = (1, given.elements, dtype, name)
-            mine, theirs = (measured([sys.executable], p, *one) for p in (OURS, NUMPY))
-            print(f"| {name} {dtype} | 1, NumPy | {mine * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | {mine / theirs:.2f} |")
-    for dtype in TYPES if given.python else ():
-        several = (given.ranks, given.elements, dtype, "sort")
-        mine = measured([str(folder / "shardc"), "mpiexec", "-n", str(given.ranks), sys.executable], OURS, *several)
-        theirs = measured([*ranks, given.python], BY_HAND, *several)
-        devices = f"{given.ranks}, a sample sort by hand"
-        print(f"| sort {dtype} | {devices} | {mine * 1e3:.1f} ms | {theirs * 1e3:.1f} ms | {mine / theirs:.2f} |")
+def rows(ranks: int = 2, elements: int = 1 << 20) -> Iterator[tuple[str, ...]]:
+    """(what, devices, ours, theirs, ratio) as text."""
+    one = [(f"{name} {dtype}", dtype, f"np.{name}(x)") for name in ("sort", "argsort") for dtype in TYPES]
+    one += [(f"{name}, float64", "float64", text) for name, text in SELECTIONS.items()]
+    for name, dtype, text in one:
+        mine, theirs = (measured([sys.executable], p, 1, elements, dtype, text) for p in (OURS, NUMPY))
+        yield _row(name, "1, NumPy", mine, theirs)
+    job = [sys.executable, "-m", "shardc", "mpiexec", "-n", str(ranks), sys.executable]
+    for dtype in TYPES:
+        mine, theirs = (measured(job, p, ranks, elements, dtype, "np.sort(x)") for p in (OURS, BY_HAND))
+        yield _row(f"sort {dtype}", f"{ranks}, a sample sort by hand", mine, theirs)
+
+
+def _row(what: str, devices: str, mine: float, theirs: float) -> tuple[str, ...]:
+    return what, devices, f"{mine * 1e3:.1f} ms", f"{theirs * 1e3:.1f} ms", f"{mine / theirs:.2f}"
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--elements", type=int, default=1 << 20)
+    given = parser.parse_args()
+    for row in rows(given.ranks, given.elements):
+        print(*row, sep="  ", flush=True)
