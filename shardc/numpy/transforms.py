@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shardc.compiler.targets import check_target
 from shardc.stages.jit_numpy import NumpyJit
+from shardc.stages.jit_options import jit_options
 
 __all__ = ["jit"]
 
@@ -19,6 +19,7 @@ def jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     donate_argnums: int | Iterable[int] = (),
+    donate_argnames: str | Iterable[str] = (),
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     target: str = "cpu",
@@ -29,31 +30,21 @@ def jit(
     types NumPy's. A generator of `shardc.numpy.random` among the arguments goes on from call to call. Also a decorator:
     ``@np.jit``. Raises what `shardc.trace` raises.
     """
-    if function is None:
-        return functools.partial(
-            jit,
+
+    def jitted(function: Callable[..., Any]) -> NumpyJit:
+        options = jit_options(
+            function,
             mesh=mesh,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
             donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             target=target,
         )
-    check_target(target)
-    made = NumpyJit(
-        function,
-        mesh,
-        in_shardings,
-        out_shardings,
-        _numbers(donate_argnums),
-        _numbers(static_argnums),
-        frozenset((static_argnames,) if isinstance(static_argnames, str) else static_argnames),
-        target,
-    )
-    functools.update_wrapper(made, function, updated=())
-    return made
+        made = NumpyJit(function, options)
+        functools.update_wrapper(made, function, updated=())
+        return made
 
-
-def _numbers(given: int | Iterable[int]) -> tuple[int, ...]:
-    return (given,) if isinstance(given, int) else tuple(given)
+    return jitted if function is None else jitted(function)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardc.compiler.targets import check_target
 from shardc.frontends.jax.context import static_kind, trace_context
 from shardc.hlo.config import Config
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
-from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.jit_numpy import NumpyJit
+from shardc.stages.jit_options import JitOptions, jit_options
 from shardc.stages.programs import compile_function, from_function
 from shardc.stages.repeated_calls import Repeated, kinds_of
 from shardc.stages.stages import Compiled, Partitioned, Program
@@ -68,96 +65,32 @@ def jit(
         @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
         def loss(w, x): ...
     """
-    if function is None:
-        return functools.partial(
-            jit,
-            mesh=mesh,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            custom_calls=custom_calls,
-            target=target,
-            **options,
-        )
-    check_target(target)
-    names = _parameter_names(function)
-    donate = _numbers(donate_argnums, donate_argnames, names, "donate_argnames")
-    given = {
+    common = {
         "in_shardings": in_shardings,
         "out_shardings": out_shardings,
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
-        **options,
     }
-    chosen = _Options(
-        mesh,
-        as_mesh(mesh) if mesh is not None else None,
-        in_shardings,
-        out_shardings,
-        donate,
-        _numbers(static_argnums, static_argnames, names, "static_argnames"),
-        frozenset(_as_tuple(static_argnames)) | {names[n] for n in _as_tuple(static_argnums) if 0 <= n < len(names)},
-        dict(custom_calls or {}),
-        target,
-        {name: value for name, value in given.items() if value is not None and value != ()},
-    )
-    return Jitted(function, chosen)
+    of_jax = {name: value for name, value in (common | options).items() if value is not None and value != ()}
 
+    def jitted(function: Callable[..., Any]) -> Jitted:
+        chosen = jit_options(function, mesh=mesh, target=target, custom_calls=custom_calls, **common)
+        return Jitted(function, chosen, of_jax)
 
-@dataclass(frozen=True)
-class _Options:
-    given_mesh: Any
-    mesh: Mesh | None
-    in_shardings: Any
-    out_shardings: Any
-    donate: tuple[int, ...]
-    static: tuple[int, ...]
-    static_names: frozenset[str]
-    custom_calls: Mapping[str, CustomCall]
-    target: str
-    of_jax: Mapping[str, Any]
-
-    def of_numpy(self) -> dict[str, Any]:
-        """Those of `NumpyJit`."""
-        return {
-            "mesh": self.given_mesh,
-            "in_shardings": self.in_shardings,
-            "out_shardings": self.out_shardings,
-            "donate": self.donate,
-            "static": self.static,
-            "static_names": self.static_names,
-            "target": self.target,
-            "custom_calls": self.custom_calls,
-        }
-
-    def abstract(self, x: Any, keep: bool) -> Any:
-        """Our arrays as JAX's abstract ones, to ``keep`` their layout where it is one over the mesh."""
-        if not isinstance(x, Array):
-            return x
-        import jax
-
-        sharding = x.sharding
-        if not keep or sharding is None or sharding.mesh != self.mesh or not _named(sharding, x.shape):
-            return jax.ShapeDtypeStruct(x.shape, x.dtype)
-        from shardc.frontends.jax.frontend import abstract_mesh
-
-        spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
-        over = jax.sharding.NamedSharding(abstract_mesh(self.given_mesh), spec)
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
+    return jitted if function is None else jitted(function)
 
 
 class Jitted:
     """A function compiled at its first call for each signature of its arguments."""
 
-    def __init__(self, function: Callable[..., Any], options: _Options) -> None:
+    def __init__(self, function: Callable[..., Any], options: JitOptions, of_jax: Mapping[str, Any]) -> None:
+        """``of_jax`` is what `jax.jit` is given."""
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._options = options
+        self._of_jax = of_jax
         self._compiled: dict[Any, Compiled] = {}
         self._recent: list[Repeated] = []
         #: Set once the function has shown to be one of NumPy's.
@@ -178,7 +111,7 @@ class Jitted:
         """What JAX's tracing makes of the function; of one that JAX cannot trace since it is NumPy's, from
         now on what shardc's own tracing makes of it."""
         if self._numpy is None and not _has_jax():
-            self._numpy = NumpyJit(self._function, **self._options.of_numpy())
+            self._numpy = NumpyJit(self._function, self._options)
         if self._numpy is not None:
             return of_numpy(self._numpy, *args, **kwargs)
         try:
@@ -186,7 +119,7 @@ class Jitted:
         except Exception as e:
             if not _is_of_numpy(e, args):
                 raise
-            numpy = NumpyJit(self._function, **self._options.of_numpy())
+            numpy = NumpyJit(self._function, self._options)
             try:
                 made = of_numpy(numpy, *args, **kwargs)
             except Exception as refused:
@@ -272,16 +205,15 @@ class Jitted:
         import jax
 
         options = self._options
-        fixed = {k: v for k, v in kwargs.items() if k in options.static_names}
-        keep = options.in_shardings is None
-        args, named = jax.tree.map(lambda x: options.abstract(x, keep), (args, self._dynamic_names(kwargs)))
-        static = tuple(sorted(self._static_positions(args)))
+        fixed = options.fixed_names(kwargs)
+        args, named = jax.tree.map(lambda x: _abstract(x, options), (args, options.dynamic_names(kwargs)))
+        static = tuple(sorted(options.static_positions(args)))
         return make(
             # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
             functools.partial(self._function, **fixed) if fixed or static else self._function,
             args,
             named,
-            mesh=options.given_mesh,
+            mesh=options.mesh,
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=options.donate or None,
@@ -299,13 +231,14 @@ class Jitted:
 
         report_programs()
         static = frozenset(options.static), options.static_names
-        return JitOnDevices(self._function, options.given_mesh, options.of_jax, *static)
+        return JitOnDevices(self._function, options.mesh, self._of_jax, *static)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call by our own stages; results are `shardc.Array`s."""
         dynamic, named, static = args, kwargs, None
         if self._options.static or self._options.static_names:
-            dynamic, named, static = tuple(self._dynamic(args)), self._dynamic_names(kwargs), self._fixed(args, kwargs)
+            dynamic, named = self._options.dynamic(args), self._options.dynamic_names(kwargs)
+            static = self._fixed(args, kwargs)
         leaves, tree = _tree_util().tree_flatten((dynamic, named))
         kinds, fixed = kinds_of(leaves), (static, trace_context())
         for call in self._recent:
@@ -315,27 +248,13 @@ class Jitted:
         self._recent = [call, *self._recent[: _RECENT - 1]]
         return call(leaves)
 
-    def _static_positions(self, args: tuple[Any, ...]) -> frozenset[int]:
-        """Static ones among the arguments that were given by position."""
-        return frozenset(n for n in self._options.static if n < len(args))
-
-    def _dynamic(self, args: tuple[Any, ...]) -> list[Any]:
-        if not self._options.static:
-            return list(args)
-        fixed = self._static_positions(args)
-        return [a for i, a in enumerate(args) if i not in fixed]
-
-    def _dynamic_names(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in kwargs.items() if k not in self._options.static_names}
-
     def _fixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The static arguments, types included."""
-        static = tuple(static_kind(str(i), args[i]) for i in sorted(self._static_positions(args)))
-        named = ((k, static_kind(k, v)) for k, v in sorted(kwargs.items()) if k in self._options.static_names)
-        return static, tuple(named)
+        static = tuple(static_kind(str(i), args[i]) for i in sorted(self._options.static_positions(args)))
+        return static, tuple((k, static_kind(k, v)) for k, v in self._options.fixed_names(kwargs).items())
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        leaves, tree = _tree_util().tree_flatten((self._dynamic(args), self._dynamic_names(kwargs)))
+        leaves, tree = _tree_util().tree_flatten((self._options.dynamic(args), self._options.dynamic_names(kwargs)))
         layouts = self._options.in_shardings is None
         kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
         return tree, kinds, self._fixed(args, kwargs), trace_context()
@@ -362,7 +281,7 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
     )
 
 
-def _runs_on_plugin(options: _Options) -> bool:
+def _runs_on_plugin(options: JitOptions) -> bool:
     """Does JAX call the function, on devices of the plug-in?"""
     config = Config.from_environment()
     if options.target != "cpu" or options.custom_calls or config.check or config.server:
@@ -391,27 +310,20 @@ def _leaf_signature(x: Any, layouts: bool) -> Any:
     return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), getattr(x, "weak_type", False), layout
 
 
-def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+def _abstract(x: Any, options: JitOptions) -> Any:
+    """Our arrays as JAX's abstract ones, with their layout where none is given and it is one over the mesh."""
+    if not isinstance(x, Array):
+        return x
+    import jax
 
+    sharding = x.sharding if options.in_shardings is None and options.mesh is not None else None
+    if sharding is None or sharding.mesh != as_mesh(options.mesh) or not _named(sharding, x.shape):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype)
+    from shardc.frontends.jax.frontend import abstract_mesh
 
-def _numbers(numbers: Any, wanted: Any, names: list[str], option: str) -> tuple[int, ...]:
-    """Argument numbers, counted from the front, those given by name added."""
-    found = [n + len(names) if n < 0 else n for n in _as_tuple(numbers)]
-    for name in _as_tuple(wanted):
-        if name in names:
-            found.append(names.index(name))
-        elif option == "donate_argnames":
-            raise InputError(f"{option} names {name!r}", fix=f"the function's parameters are {', '.join(names)}")
-    return tuple(dict.fromkeys(found))
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, int | str) else tuple(value)
+    spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
+    over = jax.sharding.NamedSharding(abstract_mesh(options.mesh), spec)
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
 
 
 def _named(sharding: Sharding, dims: Sequence[int]) -> bool:

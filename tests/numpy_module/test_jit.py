@@ -13,7 +13,7 @@ import pytest
 import shardc
 import shardc.numpy as np
 from shardc import Mesh, P
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import InputError, UnsupportedError
 
 MESH = Mesh({"x": 2})
 X = numpy.random.default_rng(1).random((8, 6))
@@ -51,6 +51,21 @@ def test_the_mesh_of_the_arguments_counts() -> None:
 def test_static_arguments_by_position() -> None:
     power = np.jit(lambda n, x: x**n, static_argnums=0)
     numpy.testing.assert_allclose(numpy.asarray(power(3, X)), X**3)
+
+
+def test_static_arguments_from_the_end_and_by_a_name_that_is_given_by_position() -> None:
+    for options in ({"static_argnums": -1}, {"static_argnames": "n"}):
+        power = np.jit(lambda x, n: x**n, **options)
+        numpy.testing.assert_allclose(numpy.asarray(power(X, 3)), X**3)
+        numpy.testing.assert_allclose(numpy.asarray(power(X, n=3)), X**3)
+
+
+def test_donated_arguments_by_name() -> None:
+    x = shardc.array(X, (MESH, P("x")))
+    found = np.jit(lambda a, b: a + b, donate_argnames="a")(x, 1.0)
+    numpy.testing.assert_array_equal(numpy.asarray(found), X + 1)
+    with pytest.raises(InputError, match=r"(?s)'c'.*a, b"):
+        np.jit(lambda a, b: a + b, donate_argnames="c")
 
 
 def test_no_bits_are_lost() -> None:
