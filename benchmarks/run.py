@@ -18,6 +18,7 @@ import device_steps
 import dispatch
 import functional_scale
 import mpi_examples
+import mpi_stencils
 import numpy_chains
 import numpy_exchanges
 import numpy_loops
@@ -82,6 +83,10 @@ def _loops() -> str:
 
 def _mpi_examples() -> str:
     return _machine() + table(mpi_examples.HEAD, mpi_examples.rows())
+
+
+def _mpi_stencils() -> str:
+    return _machine() + table(mpi_stencils.HEAD, list(mpi_stencils.rows()))
 
 
 def _compile() -> str:
@@ -171,6 +176,7 @@ SECTIONS: Mapping[str, Callable[[], str]] = {
     "exchanges": _exchanges,
     "loops": _loops,
     "mpi-examples": _mpi_examples,
+    "mpi-stencils": _mpi_stencils,
     "compile": _compile,
     "small-programs": _small_programs,
     "virtual-devices": _virtual,
