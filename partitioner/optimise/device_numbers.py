@@ -83,7 +83,8 @@ class DeviceNumbers:
         if i.opcode == "partition-id":
             return np.arange(self.devices) if self.devices <= MOST_LISTED else None
         if i.opcode == "constant" and self.devices <= MOST_LISTED:
-            return np.full(self.devices, int(i.attrs["literal"].array.reshape(-1)[0]), np.int64)
+            number = int(i.attrs["literal"].array.reshape(-1)[0])
+            return np.full(self.devices, number, np.int64) if number <= np.iinfo(np.int64).max else None
         if i.opcode == "dynamic-slice":
             return self._looked_up(i, given)
         if i.opcode == "fusion":

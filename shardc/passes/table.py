@@ -83,7 +83,8 @@ from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
 from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.share_equal import ShareEqual
-from shardc.partitioner.prepare.sort_beginnings import SortBeginnings
+from shardc.partitioner.prepare.sorts.select_places import SelectPlaces
+from shardc.partitioner.prepare.sorts.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
 from shardc.partitioner.prepare.wide.widen_halos import WidenHalos
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
@@ -128,6 +129,7 @@ _LISTED: tuple[Pass, ...] = (
     ContractUnflattened(),
     ReduceUnflattened(),
     SearchUnflattened(),
+    SelectPlaces(),
     SortBeginnings(),
     ExpandSplit(),
     SplitTransforms(),

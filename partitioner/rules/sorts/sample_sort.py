@@ -17,6 +17,7 @@ from functools import lru_cache
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import SortKey, sort_keys
 from shardc.hlo.ir.types import DType, array_shape, tuple_shape
+from shardc.hlo.transforms.key_arrays import key_array
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
@@ -26,7 +27,6 @@ from shardc.partitioner.rules.sorts.splitters import (
     Values,
     cut_shards,
     digit_bits,
-    key_array,
     last_value,
     repeat,
     totals_before,

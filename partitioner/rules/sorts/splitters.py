@@ -18,36 +18,10 @@ from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 
-__all__ = ["ShardCuts", "Values", "cut_shards", "digit_bits", "key_array", "last_value", "repeat", "totals_before"]
+__all__ = ["ShardCuts", "Values", "cut_shards", "digit_bits", "last_value", "repeat", "totals_before"]
 
 #: Instructions with the values of several arrays.
 Values = list[Instruction]
-
-
-# -- keys as unsigned integers -------------------------------------------------------------------------------------
-
-
-def key_array(em: Emitter, x: Instruction, key: SortKey) -> Instruction:
-    """Unsigned integers in the order of the elements."""
-    dtype, dims = key.dtype, x.shape.dims
-    if dtype.is_float:
-        if key.zeros_equal:
-            zero = em.splat(em.scalar(0.0, dtype), dims)
-            x = em.select(_compare(em, x, zero, "EQ"), zero, x)
-        if key.nans_equal:
-            x = em.select(_compare(em, x, x, "NE"), em.splat(em.scalar(np.nan, dtype), dims), x)
-    kind = DTYPES[f"u{8 * dtype.nbytes}"]
-    sign = em.splat(em.scalar(1 << (kind.bits - 1), kind), dims)
-    if dtype.kind == "pred":
-        found = em.add("convert", x.shape.with_dtype(kind).plain, x)
-    else:
-        found = x if dtype is kind else em.add("bitcast-convert", x.shape.with_dtype(kind).plain, x)
-    if dtype.is_float:
-        negative = _compare(em, found, sign, "GE")
-        found = em.select(negative, em.add("not", found.shape, found), em.add("xor", found.shape, found, sign))
-    elif dtype.kind == "signed":
-        found = em.add("xor", found.shape, found, sign)
-    return em.add("not", found.shape, found) if key.descending else found
 
 
 def last_value(key: SortKey) -> object | None:
