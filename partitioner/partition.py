@@ -20,11 +20,12 @@ from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateColle
 from shardc.partitioner.optimise.drop_equal import DropEqual
 from shardc.partitioner.optimise.einsums.decompose_rings import DecomposeRings
 from shardc.partitioner.optimise.einsums.window_einsums import WindowEinsums
+from shardc.partitioner.optimise.halos.exchange_operands import ExchangeOperands
+from shardc.partitioner.optimise.halos.merge_permutes import MergePermutes
 from shardc.partitioner.optimise.loops.delay_reductions import DelayReductions
 from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.optimise.loops.sink_reductions import SinkReductions
-from shardc.partitioner.optimise.merge_permutes import MergePermutes
 from shardc.partitioner.optimise.move_converts import MoveConverts
 from shardc.partitioner.optimise.reassociate import Reassociate
 from shardc.partitioner.optimise.scatter_reductions import ScatterReductions
@@ -218,6 +219,7 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
         Reassociate(),
         SinkReductions(),
         DeduplicateCollectives(),
+        ExchangeOperands(),
         MergePermutes(),
         Tidy(),
         PrefetchGathers(options.pipelined_loops, machine),

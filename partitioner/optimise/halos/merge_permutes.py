@@ -7,7 +7,6 @@ from this side and for another from that: all of it side by side is one sheet, w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +14,10 @@ from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
 from shardc.partitioner.optimise.combine_collectives import joined_origin
 from shardc.partitioner.optimise.group import in_groups
+from shardc.partitioner.optimise.halos.boxes import Box, cut_box, hull, is_slice, join_boxes, moved, size_of, whole
 from shardc.partitioner.optimise.keep_root import with_root_sharding
 
 __all__ = ["MergePermutes"]
-
-#: Per dimension the first element, and the one after the last.
-_Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +47,8 @@ class _Tile:
     """``box`` of an array, and where it stands."""
 
     array: Instruction
-    box: _Box
-    place: _Box
+    box: Box
+    place: Box
 
     @property
     def origin(self) -> tuple[int, ...]:
@@ -75,14 +72,14 @@ class _Shared:
     """Permutes that one takes the place of: what that sends, and which box of it each of them is."""
 
     sheet: _Sheet
-    boxes: Mapping[Instruction, _Box]
+    boxes: Mapping[Instruction, Box]
 
 
 def _merge(computation: Computation) -> Computation:
     groups: dict[object, dict[Instruction, list[_Tile]]] = {}
     for i in computation:
         if _is_plain(i):
-            tiles = _about_largest(list(_tiles(i.operands[0], _whole(i), (0,) * i.shape.rank)))
+            tiles = _about_largest(list(_tiles(i.operands[0], whole(i), (0,) * i.shape.rank)))
             key = (i.attrs["source_target_pairs"], bool(i.attrs.get("channel_id")), tiles[0].array)
             groups.setdefault(key, {})[i] = tiles
     found = [s for group in groups.values() if len(group) > 1 for s in _shared(group)]
@@ -106,7 +103,7 @@ def _merge(computation: Computation) -> Computation:
                 x = _sheet_of(one.sheet, new, old)
                 origin = joined_origin(list(one.boxes))
                 sent[id(one)] = old.replace(operands=(x,), shape=x.shape.plain, origin=origin)
-            new[old] = _cut(sent[id(one)], one.boxes[old], old)
+            new[old] = cut_box(sent[id(one)], one.boxes[old], old)
         return new[old]
 
     return rebuild_computation(Computation(computation.name, order, computation.root), change)
@@ -136,9 +133,9 @@ def _is_plain(i: Instruction) -> bool:
     )
 
 
-def _tiles(x: Instruction, box: _Box, at: Sequence[int]) -> Iterator[_Tile]:
+def _tiles(x: Instruction, box: Box, at: Sequence[int]) -> Iterator[_Tile]:
     """``box`` of ``x``, whose first element stands ``at``, by the arrays that ``x`` is cut and put together from."""
-    if x.opcode == "slice" and all(stride == 1 for _, _, stride in x.attrs["slice"]):
+    if is_slice(x):
         starts = [start for start, _, _ in x.attrs["slice"]]
         yield from _tiles(x.operands[0], tuple((a + n, b + n) for (a, b), n in zip(box, starts, strict=True)), at)
     elif x.opcode == "concatenate":
@@ -157,33 +154,33 @@ def _tiles(x: Instruction, box: _Box, at: Sequence[int]) -> Iterator[_Tile]:
 
 def _about_largest(tiles: Sequence[_Tile]) -> list[_Tile]:
     """The largest one first, their places counted from the first element of its array."""
-    largest = max(tiles, key=lambda t: _size(t.box))
+    largest = max(tiles, key=lambda t: size_of(t.box))
     others = [t for t in tiles if t is not largest]
-    return [_Tile(t.array, t.box, _moved(t.place, [-n for n in largest.origin])) for t in (largest, *others)]
+    return [_Tile(t.array, t.box, moved(t.place, [-n for n in largest.origin])) for t in (largest, *others)]
 
 
 def _shared(group: Mapping[Instruction, Sequence[_Tile]]) -> Iterator[_Shared]:
     """Permutes of a group that are sent as one: what holds them is one sheet, and smaller than they are."""
-    places = {p: _hull([t.place for t in tiles]) for p, tiles in group.items()}
-    for hull in _join_boxes(sorted(set(places.values()))):
-        members = [p for p in group if _hull([hull, places[p]]) == hull]
-        if _size(hull) >= sum(p.shape.size for p in members):
+    places = {p: hull([t.place for t in tiles]) for p, tiles in group.items()}
+    for held in join_boxes(sorted(set(places.values()))):
+        members = [p for p in group if hull([held, places[p]]) == held]
+        if size_of(held) >= sum(p.shape.size for p in members):
             continue
-        pieces: dict[tuple[Instruction, tuple[int, ...]], list[_Box]] = {}
+        pieces: dict[tuple[Instruction, tuple[int, ...]], list[Box]] = {}
         for p in members:
             for t in group[p]:
                 pieces.setdefault((t.array, t.origin), []).append(t.place)
         tiles = []
         for (array, origin), boxes in pieces.items():
-            place = _hull(boxes)
-            tiles.append(_Tile(array, _moved(place, [-n for n in origin]), place))
-        sheet = _side_by_side(tiles, hull)
+            place = hull(boxes)
+            tiles.append(_Tile(array, moved(place, [-n for n in origin]), place))
+        sheet = _side_by_side(tiles, held)
         if sheet is not None:
-            start = [-low for low, _ in hull]
-            yield _Shared(sheet, {p: _moved(places[p], start) for p in members})
+            start = [-low for low, _ in held]
+            yield _Shared(sheet, {p: moved(places[p], start) for p in members})
 
 
-def _side_by_side(tiles: Sequence[_Tile], box: _Box) -> _Sheet | None:
+def _side_by_side(tiles: Sequence[_Tile], box: Box) -> _Sheet | None:
     """The tiles as a sheet that fills ``box``; None where there are gaps, or one lies over another."""
     if len(tiles) == 1:
         return tiles[0] if tiles[0].place == box else None
@@ -202,53 +199,12 @@ def _side_by_side(tiles: Sequence[_Tile], box: _Box) -> _Sheet | None:
     return None
 
 
-def _join_boxes(boxes: Sequence[_Box]) -> list[_Box]:
-    """Boxes are joined as long as what holds two is no larger than they are."""
-    joined: list[_Box] = []
-    for box in boxes:
-        n = 0
-        while n < len(joined):
-            hull = _hull([joined[n], box])
-            if _size(hull) <= _size(joined[n]) + _size(box):
-                box, n = hull, 0
-                joined = [b for b in joined if _hull([hull, b]) != hull]
-            else:
-                n += 1
-        joined.append(box)
-    return joined
-
-
-def _whole(x: Instruction) -> _Box:
-    return tuple((0, n) for n in x.shape.dims)
-
-
-def _moved(box: _Box, by: Sequence[int]) -> _Box:
-    return tuple((low + n, high + n) for (low, high), n in zip(box, by, strict=True))
-
-
-def _hull(boxes: Sequence[_Box]) -> _Box:
-    return tuple((min(low for low, _ in b), max(high for _, high in b)) for b in zip(*boxes, strict=True))
-
-
-def _size(box: _Box) -> int:
-    return math.prod(high - low for low, high in box)
-
-
 def _sheet_of(sheet: _Sheet, new: Mapping[Instruction, Instruction], like: Instruction) -> Instruction:
     """The instructions of a sheet of rewritten arrays."""
     if isinstance(sheet, _Tile):
-        return _cut(new[sheet.array], sheet.box, like)
+        return cut_box(new[sheet.array], sheet.box, like)
     pieces = [_sheet_of(part, new, like) for part in sheet.parts]
     dims = pieces[0].shape.dims
     total = sum(p.shape.dims[sheet.dim] for p in pieces)
     shape = pieces[0].shape.plain.with_dims((*dims[: sheet.dim], total, *dims[sheet.dim + 1 :]))
     return Instruction("concatenate", shape, pieces, {"dimensions": (sheet.dim,)}, metadata=like.metadata)
-
-
-def _cut(x: Instruction, box: _Box, like: Instruction) -> Instruction:
-    """``box`` of ``x``, for ``like``."""
-    if box == _whole(x):
-        return x
-    shape = x.shape.plain.with_dims(tuple(high - low for low, high in box))
-    bounds = tuple((low, high, 1) for low, high in box)
-    return Instruction("slice", shape, (x,), {"slice": bounds}, metadata=like.metadata)
