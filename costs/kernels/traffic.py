@@ -33,8 +33,10 @@ def instruction_traffic(i: Instruction, new: Instruction | None = None) -> Traff
     read = [_nbytes(o) for o in i.operands]
     if i.opcode == "fusion":
         return _fusion(i.attrs["calls"], read, new)
-    written = _nbytes(i)
-    if OP_COSTS[i.opcode].samples:
+    written, samples = _nbytes(i), OP_COSTS[i.opcode].samples
+    if new is None and not samples:
+        return Traffic(sum(_nbytes(o) for o in dict.fromkeys(i.operands)), written)
+    if samples:
         read[0] = min(read[0], written)
     if new is not None:
         read[0], written = (_nbytes(new) if i.opcode == "scatter" else 0), _nbytes(new)

@@ -7,6 +7,7 @@ import pytest
 from shardc.compiler.lower.lowered import BufferCopy, KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
 from shardc.compiler.lower.schedule.step_traffic import Traffic, step_traffic
+from shardc.costs.kernels.traffic import instruction_traffic
 from tests.compiler.checking import program
 
 BIG = "x = f32[100,50] parameter(0)\n"
@@ -65,3 +66,8 @@ def test_copies() -> None:
     lowered = lower(program("x = f32[64] parameter(0)\nROOT t = (f32[64], f32[64]) tuple(x, x)"))
     found = [step_traffic(s, lowered.plan) for s in leaf_steps(lowered.steps) if isinstance(s, BufferCopy)]
     assert found == [Traffic(256, 256)] * 2
+
+
+def test_an_operand_that_is_read_twice_comes_from_memory_once() -> None:
+    module = program(BIG + "ROOT r = f32[] dot(x, x), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}")
+    assert instruction_traffic(module.entry.root) == Traffic(20000, 4)
