@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, pause_collector, run_pipeline
+from shardc.hlo.transforms.memory_limit import with_memory_limit
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
@@ -84,9 +85,12 @@ def partition(
     shardings, and ``attrs["global_parameters"]`` / ``attrs["global_results"]`` hold the global shapes (parameters
     as they are, results flattened). What moves is chosen for the least modelled time on a ``machine``, else for the
     fewest bytes. With a global ``plan`` it is the best of some by ``judge`` (`choose_plan`), and ``tell`` is given
-    the plan's reasons. Raises `UnsupportedError` for what cannot be partitioned, `PlanError` where no plan fits.
+    the plan's reasons. The memory of the options goes along with the program: its schedule stays within it, too.
+    Raises `UnsupportedError` for what cannot be partitioned, `PlanError` where no plan fits.
     """
     options, config = options or PartitionOptions(), config or Config()
+    if options.memory is not None:
+        module = with_memory_limit(module, options.memory)
     if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
         return run_pipeline(module, pipeline(machine, options), config, times=times)
 

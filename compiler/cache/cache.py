@@ -31,6 +31,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.transforms.memory_limit import memory_limit
 from shardc.hlo.transforms.structure import Structure
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.target import Target
@@ -97,7 +98,7 @@ def module_key(module: Module, target: Target | None, *settings: object) -> str:
         FORMAT, source_digest(), llvmlite.__version__, target, settings, module.name, module.num_partitions,
         module.replica_count, module.partitioned, module.mesh, module.arg_names, module.result_names,
         module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
-        module.attrs.get("global_results"), structure.computation(module.entry),
+        module.attrs.get("global_results"), memory_limit(module), structure.computation(module.entry),
     ]  # fmt: skip
     parts += [p.sharding for p in module.parameters] + [module.entry.root.sharding]
     parts += [(i.name, i.source, i.origin) for i in module.instructions() if "replica_groups" in i.attrs]

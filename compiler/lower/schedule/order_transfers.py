@@ -13,6 +13,7 @@ from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
+from shardc.hlo.transforms.memory_limit import memory_limit
 from shardc.partitioner.schedule import ScheduledOrder, Timeline, list_schedules, timeline
 
 __all__ = ["model_timeline", "order_transfers"]
@@ -23,17 +24,21 @@ _NOTHING = 1e-9
 
 
 def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
-    """``module`` as `Schedule` says, whose options these are."""
+    """``module`` as `Schedule` says, whose options these are.
+
+    Memory that the program was planned for is held, gaps between buffers included: they are packed for that.
+    """
     plain = _without_pairs(module, lambda computation: {i for i in computation if is_start(i)})
+    limits = [n for n in (overlap.memory_bytes, memory_limit(module)) if n is not None]
+    packed = packed or memory_limit(module) is not None
     before = _written_bytes(plain, packed)
     most = before * overlap.memory
-    if overlap.memory_bytes is not None:
-        arguments = sum(s.nbytes for p in module.parameters for s in p.shape.leaves())
-        room = overlap.memory_bytes - arguments
+    if limits:
+        room = min(limits) - _kept_bytes(plain)
         most = max(before, min(most, room)) if before <= room else most
     many = max(1, overlap.transfers)
-    for limits, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
-        made = _Scheduling(overlap, limits, memory, limit).of(module)
+    for widths, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
+        made = _Scheduling(overlap, widths, memory, limit).of(module)
         if _written_bytes(made, packed) <= most:
             return made
     return plain
@@ -65,6 +70,13 @@ def _written_bytes(module: Module, packed: bool) -> int:
     if not packed:
         return peak_of(linear).nbytes
     return assign_buffers(linear).arena_bytes + sum(b.nbytes for b in linear.results)
+
+
+def _kept_bytes(module: Module) -> int:
+    """The bytes of the arguments whose memory no result takes."""
+    linear = linearise(module)
+    given = {a for _, a in linear.aliases}
+    return sum(b.nbytes for n, b in enumerate(linear.parameters) if n not in given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ class Overlap:
 
     ``start_seconds`` is what a start and a done cost the device; a pair has to hide ``least_seconds`` to stay one.
     ``everything``: whatever may go on beside something does, however little it brings. The bytes of the arena and the
-    results may grow by the factor ``memory``, and not beyond ``memory_bytes`` of the device together with arguments.
+    results may grow by the factor ``memory``, and not beyond
+    ``memory_bytes`` of the device together with arguments, nor what the program was planned for (`memory_limit`).
     ``measured`` are seconds by kernel or collective, which count instead of the model's. ``placement`` says where the
     mesh lies on the machine, if not as by default.
     """
