@@ -51,7 +51,8 @@ def open_program(propagated: PropagatedProgram, outcome: PropagationOutcome) -> 
 
 
 class _LayoutFinder:
-    """Finds the planned layouts of values; what opening calls took away lies as what it handed on."""
+    """Finds the planned layouts of values; what opening calls took away lies as what it handed on, what
+    folding rewrote in any layout."""
 
     def __init__(self, opened: OpenedProgram, planned: Module) -> None:
         self.opened = opened
@@ -73,7 +74,7 @@ class _LayoutFinder:
     def find(self, i: Instruction, leaf: int) -> Sharding | None:
         while True:
             found = self.planned.get(self.opened.names.get(i, ""))
-            if found is not None and i not in self.behind:
+            if found is not None and found.shape.plain == i.shape.plain and i not in self.behind:
                 leaves: Sequence[object] = found.leaf_shardings()
                 s = leaves[leaf]
                 assert isinstance(s, Sharding)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.passes import Pass
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.free_interface import FreeInterface
@@ -28,6 +30,10 @@ from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOpti
 from shardc.partitioner.plan.overlap import find_overlap
 from shardc.partitioner.plan.tie_nodes import tie_nodes
 from shardc.partitioner.plan.write_shardings import write_shardings
+from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
+from shardc.partitioner.prepare.fold_joins import FoldJoins
+from shardc.partitioner.prepare.fold_slices import FoldSlices
+from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Bytes
@@ -38,6 +44,14 @@ from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptio
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 
 __all__ = ["LayoutQuestion", "pose_question"]
+
+#: What would be done for values that are split, before they are: any of them may be.
+_FOLDS: tuple[Pass, ...] = (
+    FoldSlices(free=True),
+    FoldJoins(free=True),
+    ContractUnflattened(free=True),
+    ReduceUnflattened(free=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +182,16 @@ def pose_question(
     check: Callable[[int, int], None] = lambda decisions, options: None,
     hiding: bool = True,
 ) -> LayoutQuestion:
-    """The question for a propagated module, its calls opened; leaves of ``interface`` may lie in any layout, all other
-    arguments and results lie as propagated. ``check`` is told the numbers of decisions and, about, of their options
-    before these are made, and may raise. Without ``hiding`` no move is hidden beside arithmetic."""
+    """The question for a propagated module, its calls opened, folded as it may be once its values are split.
+
+    Leaves of ``interface`` may lie in any layout, all other arguments and results lie as propagated. ``check`` is told
+    the numbers of decisions and, about, of their options before these are made, and may raise. Without ``hiding`` no
+    move is hidden beside arithmetic.
+    """
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
-    mesh, module = module.mesh, _name_apart(module)
+    mesh, module = module.mesh, _name_apart(reduce(lambda m, fold: fold.run(m), _FOLDS, module))
     context = Context.over(mesh, module, machine)
     parameters = [context.layouts(p) for p in module.entry.parameters]
     graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)

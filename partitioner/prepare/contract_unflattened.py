@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
@@ -18,16 +19,18 @@ _Runs = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ContractUnflattened:
-    """Dots whose operands are reshapes that merge split dimensions into contracted ones, equally on both sides."""
+    """Dots whose operands are reshapes that merge split dimensions into contracted ones, equally on both sides; any
+    dimensions where layouts are ``free``, still to be chosen."""
 
+    free: bool = False
     name: str = "contract-unflattened"
     why: str = "a product of flattened arrays need not gather the split dimensions that it contracts"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _unflatten, {"dot"})
+        return rebuild_module(module, partial(_unflatten, free=self.free), {"dot"})
 
 
-def _unflatten(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _unflatten(old: Instruction, operands: tuple[Instruction, ...], *, free: bool) -> Instruction | None:
     if any(o.opcode != "reshape" for o in operands):
         return None
     attrs = dict(old.attrs)
@@ -42,7 +45,7 @@ def _unflatten(old: Instruction, operands: tuple[Instruction, ...]) -> Instructi
         attrs[f"{side}_contracting_dims"] = inner
         if batch := old.attrs.get(f"{side}_batch_dims"):
             attrs[f"{side}_batch_dims"] = tuple(runs[d][0] for d in batch)
-    if sizes[0] != sizes[1] or not any(loses_axes(o) for o in operands):
+    if sizes[0] != sizes[1] or not (free or any(loses_axes(o) for o in operands)):
         return None
     return old.replace(operands=tuple(o.operands[0] for o in operands), attrs=attrs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations, users_of
 from shardc.hlo.ir.sharding import Sharding
@@ -17,18 +18,20 @@ __all__ = ["FoldJoins"]
 
 @dataclass(frozen=True, slots=True)
 class FoldJoins:
-    """Slices with stride 1 of concatenations along split dimensions of which nothing else is read."""
+    """Slices with stride 1 of concatenations along split dimensions of which nothing else is read; along any dimensions
+    where layouts are ``free``, still to be chosen."""
 
+    free: bool = False
     name: str = "fold-joins"
     why: str = "joined arrays are cut into other chunks than their parts, a slice of them often is not"
 
     def run(self, module: Module) -> Module:
-        return rebuild_computations(module, _fold_all)
+        return rebuild_computations(module, partial(_fold_all, free=self.free))
 
 
-def _fold_all(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+def _fold_all(computation: Computation, called: Mapping[Computation, Computation], *, free: bool) -> Computation:
     cut = _only_cut(computation)
-    split = {i for i in cut if _is_split(i)}
+    split = {i for i in cut if free or _is_split(i)}
     #: Slices that take something of one of them, directly or by way of others.
     through: set[Instruction] = set()
     for i in computation if split else ():

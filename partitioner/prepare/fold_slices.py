@@ -7,6 +7,7 @@ would move to a neighbour and back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
@@ -16,16 +17,18 @@ __all__ = ["FoldSlices"]
 
 @dataclass(frozen=True, slots=True)
 class FoldSlices:
-    """Slices with stride 1 of pads without interior, where they cut a dimension that is split."""
+    """Slices with stride 1 of pads without interior, where they cut a dimension that is split; any dimension where
+    layouts are ``free``, still to be chosen."""
 
+    free: bool = False
     name: str = "fold-slices"
     why: str = "a padded array is cut into other chunks than the array, its slice often is not"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _fold, {"slice"})
+        return rebuild_module(module, partial(_fold, free=self.free), {"slice"})
 
 
-def _fold(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _fold(old: Instruction, operands: tuple[Instruction, ...], *, free: bool) -> Instruction | None:
     if operands[0].opcode != "pad":
         return None
     pad = operands[0]
@@ -36,7 +39,7 @@ def _fold(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | 
         cut = (start, limit, stride) != (0, pad.shape.dims[d], 1)
         if cut and (stride != 1 or interior):
             return None
-        split = split or (cut and (_is_split(old, d) or _is_split(pad.operands[0], d)))
+        split = split or (cut and (free or _is_split(old, d) or _is_split(pad.operands[0], d)))
         edges.append((low - start, high - (pad.shape.dims[d] - limit), interior))
     if not split or not _leaves_something(pad, edges):
         return None

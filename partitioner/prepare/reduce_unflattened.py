@@ -24,16 +24,18 @@ __all__ = ["ReduceUnflattened"]
 class ReduceUnflattened:
     """Elementwise operations on merged dimensions, and the reductions that end them, on the dimensions before that.
 
-    Only where nobody else reads what lies between, and where the flattening would cost a split.
+    Only where nobody else reads what lies between, and where the flattening would cost a split; or might do so where
+    layouts are ``free``, still to be chosen.
     """
 
+    free: bool = False
     name: str = "reduce-unflattened"
     why: str = "a reduction of a flattened array need not gather the split dimensions that it runs over"
 
     def run(self, module: Module) -> Module:
         found = _Found()
         for c in module.computations:
-            _look(c, found)
+            _look(c, found, free=self.free)
         return rebuild_module(module, _Lifting(found).change) if found.reductions else module
 
 
@@ -57,13 +59,13 @@ class _Found:
 # -- what can be done ----------------------------------------------------------------------------------------------
 
 
-def _look(c: Computation, found: _Found) -> None:
+def _look(c: Computation, found: _Found, *, free: bool) -> None:
     """Frames of a computation, and those reductions that can be changed without doing anything twice."""
     frames: dict[Instruction, _Frame] = {}
     for i in c:
         frame = _frame(i, frames)
         if frame is not None:
-            frames[i] = frame
+            frames[i] = replace(frame, lossy=True) if free else frame
     if not any(f.lossy for f in frames.values()):
         return
     reductions = {i: f for i in c if (f := _reduced_frame(i, frames)) is not None and f.lossy}
