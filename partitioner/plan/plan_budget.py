@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.partitioner.options import Plan
 from shardc.partitioner.strategy.solve.solve import SolveLimits
 
 __all__ = ["OverBudgetError", "PlanBudget", "budget_of"]
+
+#: Of a plan that somebody asked for: models are no truer than its gap; a few solutions take a minute or two.
+_THOROUGH = SolveLimits(integer=12_500, parts=2, enough=5e-3)
 
 
 class OverBudgetError(UnsupportedError):
@@ -29,7 +32,7 @@ class PlanBudget:
     most: float = math.inf
     rounds: int = 3
     seeds: int = 6
-    limits: SolveLimits = field(default_factory=SolveLimits)
+    limits: SolveLimits = _THOROUGH
     gain: float = 0.0
     doubt: float = math.inf
     repairs: int = 1 << 30

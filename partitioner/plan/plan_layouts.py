@@ -28,6 +28,7 @@ from shardc.partitioner.plan.memory_spans import MemorySpans
 from shardc.partitioner.plan.merge_equal import merge_equal
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, ClusterOptions
 from shardc.partitioner.plan.overlap import find_overlap
+from shardc.partitioner.plan.plan_budget import budget_of
 from shardc.partitioner.plan.tie_nodes import tie_nodes
 from shardc.partitioner.plan.write_shardings import write_shardings
 from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
@@ -93,7 +94,7 @@ class LayoutQuestion:
     ) -> ChosenOptions:
         """The best choice found within ``limit`` bytes, or the one nearest to them; no choice where nothing is allowed.
         Equal decisions are taken once, beginning with ``start``."""
-        merged = merge_equal(self.as_choice(limit))
+        merged, limits = merge_equal(self.as_choice(limit)), limits or budget_of("global").limits
         answer = solve_choice(merged.problem, None if start is None else merged.collapse(start), limits)
         if answer.choice is None:
             return replace(answer, conflict=tuple(merged.classes.index(c) for c in answer.conflict))

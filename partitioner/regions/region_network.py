@@ -28,7 +28,7 @@ __all__ = ["RegionNetwork"]
 _FORMS = 3
 #: How often a network is solved before what was found by then is taken, and how much work that may be each time.
 _TRIES = 24
-_LIMITS = SolveLimits(columns=3_000, nodes=20, rounds=20, parts=0)
+_LIMITS = SolveLimits(near=0, columns=3_000, nodes=20, rounds=20, parts=0)
 #: On a machine options are many, and linear programs take most of the time there for no better regions.
 _LIMITS_OF_SECONDS = SolveLimits(columns=0, rounds=20)
 

@@ -16,12 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.hlo.errors import InputError
-from shardc.partitioner.strategy.solve.network import CostNetwork
+from shardc.partitioner.strategy.solve import eliminate
+from shardc.partitioner.strategy.solve.dual import DualBound
+from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near
+from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
 from shardc.partitioner.strategy.solve.parts import improve_by_parts
 from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions, MemoryUse, PairCost
+from shardc.partitioner.strategy.solve.reduce import drop_rows, reduce_network
 from shardc.partitioner.strategy.solve.rows import MemoryRows
-from shardc.partitioner.strategy.solve.search import Incumbent, measure
+from shardc.partitioner.strategy.solve.search import Incumbent, improve_with_dual, measure
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
+from shardc.partitioner.strategy.solve.surplus import Surplus
 
 
 def random_problem(seed: int, variables: int, options: int, *, rows: bool) -> ChoiceProblem:
@@ -112,17 +117,49 @@ def test_the_dual_and_the_search_never_claim_too_much(seed: int, rows: bool) -> 
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), rows=st.booleans(), columns=st.integers(0, 400))
-def test_programs_of_a_part_of_the_options_never_claim_too_much(seed: int, rows: bool, columns: int) -> None:
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.booleans(),
+    columns=st.integers(0, 400),
+    near=st.sampled_from((0, 1 << 12, 1 << 17)),
+)
+def test_programs_of_a_part_of_the_options_never_claim_too_much(seed: int, rows: bool, columns: int, near: int) -> None:
     problem = random_problem(seed, 6, 4, rows=rows)
     expected = least(problem)
-    answer = solve_choice(problem, None, SolveLimits(table=0, columns=columns, rounds=3))
+    answer = solve_choice(problem, None, SolveLimits(table=0, near=near, columns=columns, rounds=3))
     if np.isinf(expected):
         assert answer.choice is None or answer.excess is not None or np.isinf(answer.cost)
         return
     assert answer.bound <= expected + 1e-6
     if answer.excess is None and answer.choice is not None:
         assert answer.cost >= expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.booleans(), near=st.sampled_from((1 << 11, 1 << 13, 1 << 24)))
+def test_eliminations_of_what_is_near_never_claim_too_much(seed: int, rows: bool, near: int) -> None:
+    """Elimination alone, in parts of 16 entries: the bound holds, and is the least cost where tables have all of it."""
+    problem = random_problem(seed, 7, 6, rows=rows)
+    expected = least(problem)
+    network = CostNetwork(problem)
+    try:
+        reduce_network(network)
+    except ImpossibleChoiceError:
+        assert np.isinf(expected)
+        return
+    drop_rows(network)
+    memory = MemoryRows.of(network)
+    dual = DualBound(network, memory)
+    best = improve_with_dual(dual, None, 2, 0.0)
+    dual.return_to_best()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eliminate, "_PART", 16)
+        bound = eliminate_near(dual, Surplus.of(dual), best, near)
+    assert bound <= expected + 1e-6
+    if best.excess <= 0 and np.isfinite(best.cost) and (network.spent <= network.limits).all():
+        assert best.cost >= expected - 1e-6
+        if near == 1 << 24 and not len(memory.rows):
+            assert bound == pytest.approx(expected) == best.cost
 
 
 def test_equal_problems_have_equal_answers() -> None:

@@ -42,7 +42,7 @@ _WORSE = 1.5
 #: Models of memory err by so much.
 _MORE_MEMORY = 1.2
 #: Pricing is rough.
-_ROUGH = SolveLimits(columns=1, nodes=1, rounds=15)
+_ROUGH = SolveLimits(near=0, columns=1, nodes=1, rounds=15)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,25 @@
 """Variable elimination: the cheapest values of variables with costs between them (Bertelè and Brioschi, 1972).
 
 Variables are eliminated one by one, the one with the smallest joint table first, each into the table of its neighbours:
-dynamic programming, exact on whatever is nearly a tree. Where a table would grow beyond a limit nothing is decided:
-the caller has other means.
+dynamic programming, exact on whatever is nearly a tree. Where joint tables would have more entries than a limit nothing
+is decided: the caller has other means. Large ones are never held whole.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardc.partitioner.strategy.solve.problem import Numbers
 
-__all__ = ["CostTable", "eliminate_variables"]
+__all__ = ["CostTable", "can_eliminate", "eliminate_variables"]
+
+#: Joint tables of more entries are gone through in parts, which stay in the cache.
+_PART = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,20 @@ class CostTable:
     table: Numbers
 
 
+def can_eliminate(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int) -> bool:
+    """Does no joint table of tables with these variables grow beyond ``largest`` entries?"""
+    return _find_order(sizes, scopes, largest) is not None
+
+
 def eliminate_variables(
-    sizes: Mapping[int, int], tables: Sequence[CostTable], largest: int
+    sizes: Mapping[int, int], tables: Sequence[CostTable], largest: int, most: float = math.inf
 ) -> tuple[float, dict[int, int]] | None:
     """The least sum of ``tables`` and values that have it, the first of equals; None where a joint table grows beyond
-    ``largest`` entries."""
-    order = _find_order(sizes, tables, largest)
+    ``largest`` entries.
+
+    With ``most`` tables have no costs below 0; a least sum beyond it may be told as inf.
+    """
+    order = _find_order(sizes, [t.variables for t in tables], largest)
     if order is None:
         return None
     least = 0.0
@@ -43,14 +53,13 @@ def eliminate_variables(
             of[v][n] = t
         if not t.variables:
             least += float(t.table)
-    steps: list[tuple[tuple[int, ...], NDArray[np.intp]]] = []
+    steps: list[tuple[int, list[CostTable]]] = []
     fresh = len(tables)
     for v in order:
         mine = list(of.pop(v).values())
         scope = (v, *sorted({u for t in mine for u in t.variables} - {v}))
-        joint = _add_tables([sizes[u] for u in scope], scope, mine)
-        steps.append((scope, joint.argmin(axis=0)))
-        rest = joint.min(axis=0)
+        rest = _least([sizes[u] for u in scope], scope, mine, most)
+        steps.append((v, mine))
         if len(scope) == 1:
             least += float(rest)
         for u in scope[1:]:
@@ -58,17 +67,43 @@ def eliminate_variables(
             of[u][fresh] = CostTable(scope[1:], rest)
         fresh += 1
     found: dict[int, int] = {}
-    for scope, at in reversed(steps):
-        found[scope[0]] = int(at[tuple(found[u] for u in scope[1:])])
+    for v, mine in reversed(steps):
+        total = np.zeros(sizes[v])
+        for t in mine:
+            total += t.table[tuple(found.get(u, slice(None)) for u in t.variables)]
+        found[v] = int(total.argmin())
     return least, found
 
 
-def _find_order(sizes: Mapping[int, int], tables: Sequence[CostTable], largest: int) -> list[int] | None:
+def _least(shape: Sequence[int], scope: tuple[int, ...], tables: Sequence[CostTable], most: float) -> Numbers:
+    """The least sum of ``tables`` over the first variable of ``scope``, for all values of the others; parts in which
+    all is beyond ``most`` are left out."""
+    if math.prod(shape) <= _PART or len(scope) == 1:
+        least: Numbers = _add_tables(shape, scope, tables).min(axis=0)
+        return least
+    least = np.full(shape[1:], np.inf)
+    u, rest = scope[1], (scope[0], *scope[2:])
+    for k in range(shape[1]):
+        there = [_at(t, u, k) for t in tables]
+        if most == math.inf or sum(float(t.table.min()) for t in there) <= most:
+            least[k] = _least((shape[0], *shape[2:]), rest, there, most)
+    return least
+
+
+def _at(table: CostTable, variable: int, value: int) -> CostTable:
+    """``table`` where ``variable`` has a value."""
+    if variable not in table.variables:
+        return table
+    there = tuple(value if v == variable else slice(None) for v in table.variables)
+    return CostTable(tuple(v for v in table.variables if v != variable), np.asarray(table.table[there]))
+
+
+def _find_order(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int) -> list[int] | None:
     """Variables by the size of their joint tables as they are when it is their turn; None: one is too large."""
     near: dict[int, set[int]] = {v: {v} for v in sizes}
-    for t in tables:
-        for v in t.variables:
-            near[v].update(t.variables)
+    for scope in scopes:
+        for v in scope:
+            near[v].update(scope)
     extent = {v: _extent(sizes, around) for v, around in near.items()}
     heap = [(e, v) for v, e in extent.items()]
     heapq.heapify(heap)

@@ -1,8 +1,8 @@
 """The solver: reductions, then elimination where tables fit, else the dual, a search, and programs for HiGHS.
 
-A linear program makes the dual's bound better; integer programs look at what lies within the gap only. Where that is
-too much, parts of a choice are chosen anew while the rest stays. Every answer has a proven bound. Work is counted, not
-timed, so that equal problems have equal answers everywhere.
+A linear program makes the dual's bound better; eliminations and integer programs look at what lies within the gap only.
+Where that is too much, parts of a choice are chosen anew while the rest stays. Every answer has a proven bound. Work is
+counted, not timed, so that equal problems have equal answers everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, eliminate_variables
+from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near
 from shardc.partitioner.strategy.solve.integer import has_highs, solve_integer
 from shardc.partitioner.strategy.solve.linear import tighten
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
@@ -34,19 +35,24 @@ _SHARES = (16, 4, 1)
 _SEARCHES = 4
 _PART_NODES = 100
 _PART_ROUNDS = 5
+#: So many times smaller are the tables of what is near in a part.
+_PART_SHARE = 256
 #: How often the options that a linear program has are chosen anew.
 _PRICINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """How much work is done: the largest joint table of an elimination (entries), the largest linear program (columns;
-    0: none is made) and iterations on it, nodes of a search tree (fewer for integer programs with more than a sixteenth
-    of the columns), rounds of message passing, and parts of a choice (each with half the columns) that a search chooses
+    """How much work is done: the largest joint table of an elimination (entries), and of one that has what is ``near``
+    only (0: none is made); the largest linear program (columns; 0: none is made) and iterations on it; the largest
+    ``integer`` program where a choice is known that fits, nodes of its search tree (fewer with more than a sixteenth of
+    the columns); rounds of message passing, and parts of a choice (each with half the columns) that a search chooses
     anew. A search ends with a ``gap``; with ``enough`` no larger one begins."""
 
     table: int = 1 << 20
+    near: int = 1 << 30
     columns: int = 200_000
+    integer: int = 50_000
     iterations: int = 100_000
     nodes: int = 2_000
     rounds: int = 60
@@ -98,7 +104,9 @@ def _approach(
     if limits.columns and has_highs() and not _is_closed(best, bound, limits.gap):
         dual.return_to_best()
         surplus = _tighten(dual, limits)
-        bound, method = max(bound, _close(dual, surplus, best, limits)), "integer program"
+        bound, method = eliminate_near(dual, surplus, best, limits.near), "elimination of what is near"
+        if not _is_closed(best, bound, limits.enough):
+            bound, method = max(bound, _close(dual, surplus, best, limits)), "integer program"
         if bound == np.inf and not len(rows.rows):
             return ChosenOptions(None, np.inf, np.inf, method, conflict=tuple(network.alive))
     if not _is_closed(best, bound, limits.enough) and _improve_parts(dual, first, best, limits) and surplus is not None:
@@ -122,7 +130,15 @@ def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: S
     Where such a search ends depends on the parts that it begins with: the first choice is tried several times.
     """
     before, columns = best.cost, limits.columns // 2
-    within = replace(limits, parts=0, columns=columns, nodes=_PART_NODES, rounds=_PART_ROUNDS)
+    within = replace(
+        limits,
+        near=limits.near // _PART_SHARE,
+        columns=columns,
+        integer=limits.integer // 2,
+        nodes=_PART_NODES,
+        rounds=_PART_ROUNDS,
+        parts=0,
+    )
 
     def solve(part: ChoiceProblem, present: Sequence[int]) -> ChosenOptions:
         return solve_choice(part, present, within)
@@ -143,7 +159,7 @@ def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimi
     bound = dual.bound
     for columns in [limits.columns // n for n in _SHARES]:
         fits = best.excess <= 0 and np.isfinite(best.cost)
-        if fits and columns == limits.columns:
+        if fits and columns > limits.integer:
             break
         most = best.cost - dual.bound if fits else np.inf
         spread = surplus.spread(columns, most)

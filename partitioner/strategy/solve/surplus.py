@@ -58,6 +58,11 @@ class Surplus:
         }
         return cls(options, pairs)
 
+    @property
+    def least(self) -> float:
+        """What every choice costs more than the bound, as some variable has no option of less."""
+        return max((float(s.min()) for s in self.options.values()), default=0.0)
+
     def within(self, most: float) -> Near:
         """Options, and pairs of these, that choices at most so much above the bound may have."""
         keep = {v: _is_near(s, most) for v, s in self.options.items()}

@@ -1,0 +1,83 @@
+"""The cheapest of the options near the bound, by elimination: exact at the prices that memory has.
+
+Relaxations of pairs are weak where neighbours form circles that disagree; tables of few variables are small where each
+has few options left. So elimination begins with the options nearest to the bound: what it finds brings the cost down,
+and with that the number of options that a cheaper choice may still have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.partitioner.strategy.solve.dual import DualBound
+from shardc.partitioner.strategy.solve.eliminate import CostTable, can_eliminate, eliminate_variables
+from shardc.partitioner.strategy.solve.search import Incumbent, measure
+from shardc.partitioner.strategy.solve.surplus import Surplus
+
+__all__ = ["eliminate_near"]
+
+#: Parts of the largest table with which elimination begins, one after the other.
+_SHARES = (1024, 32, 1)
+
+
+def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, largest: int) -> float:
+    """A bound by eliminations whose joint tables have at most ``largest`` entries; ``best`` becomes what they find.
+
+    ``surplus`` is that of ``dual``. What is left out costs more than the dual's bound by its surplus.
+    """
+    bound = dual.bound
+    for entries in (largest // n for n in _SHARES):
+        fits = best.excess <= 0 and np.isfinite(best.cost)
+        most = best.cost - dual.bound if fits else np.inf
+        if surplus.least > most or surplus.least == np.inf:
+            return dual.bound + most
+        spread = _find_spread(dual, surplus, most, entries)
+        if spread is None:
+            break
+        kept = _options_within(surplus, spread)
+        found = eliminate_variables({v: len(k) for v, k in kept.items()}, _find_rest(dual, kept), entries, most)
+        assert found is not None
+        positions = {v: int(kept[v][k]) for v, k in found[1].items()}
+        best.offer(positions, *measure(dual.network, dual.rows, positions))
+        bound = max(bound, dual.bound + min(spread, found[0]))
+        if spread == most or found[0] <= spread:
+            break
+    return bound
+
+
+def _find_spread(dual: DualBound, surplus: Surplus, most: float, entries: int) -> float | None:
+    """How far above the bound options may lie, at most ``most``, that joint tables stay within ``entries``."""
+    pairs = [(v, u) for v in dual.order for u in dual.network.tables[v] if v < u]
+
+    def fits(spread: float) -> bool:
+        return can_eliminate({v: len(k) for v, k in _options_within(surplus, spread).items()}, pairs, entries)
+
+    if fits(most):
+        return most
+    every = np.concatenate(list(surplus.options.values()))
+    spreads = np.unique(every[(every <= most) & (every >= surplus.least)])
+    low, high = 0, len(spreads)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(float(spreads[middle])) else (low, middle)
+    return float(spreads[low]) if len(spreads) and fits(float(spreads[low])) else None
+
+
+def _options_within(surplus: Surplus, spread: float) -> dict[int, NDArray[np.intp]]:
+    return {v: np.flatnonzero((s <= spread) & np.isfinite(s)) for v, s in surplus.options.items()}
+
+
+def _find_rest(dual: DualBound, kept: Mapping[int, NDArray[np.intp]]) -> list[CostTable]:
+    """What the bound leaves of the costs of the options that are kept, from 0 on."""
+    tables: list[CostTable] = []
+    for v in dual.order:
+        cost = dual.own[v] + sum(dual.messages[v].values())
+        tables.append(CostTable((v,), (cost - cost.min())[kept[v]]))
+        for u in dual.network.tables[v]:
+            if v < u:
+                rest = dual.rest(v, u)
+                tables.append(CostTable((v, u), (rest - rest.min())[np.ix_(kept[v], kept[u])]))
+    return tables
