@@ -80,7 +80,7 @@ def looped(tmp_path: Path, limits: Roofline) -> tuple[Any, Profile]:
 
 def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
     _, profile = looped
-    (dot,) = (r for r in profile.rows if "dot" in r.site.holds)
+    (dot,) = (r for r in profile.summary() if "dot" in r.site.holds)
     assert dot.calls == 70
     assert (dot.site.read, dot.site.written, dot.site.flops) == (16 * 16 * 4, 16 * 16 * 4, 2 * 16**3 + 16**2)
     assert dot.site.holds == "dot f32[16,16] x f32[16,16], tanh -> f32[16,16]"
@@ -96,7 +96,7 @@ def test_every_execution_is_counted(looped: tuple[Any, Profile]) -> None:
 
 
 def test_share_of_the_roofline(looped: tuple[Any, Profile]) -> None:
-    (dot,) = (r for r in looped[1].rows if "dot" in r.site.holds)
+    (dot,) = (r for r in looped[1].summary() if "dot" in r.site.holds)
     # 2 KiB at 8 GB/s take less than 8448 operations at 1 GF/s.
     assert dot.of_roofline == pytest.approx(70 * 8448e-9 / dot.seconds)
     assert dot.bytes_per_second == pytest.approx(70 * 2048 / dot.seconds)
