@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shardc.compiler.lower.expand.remove_markers import RemoveMarkers
+from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
@@ -80,6 +81,8 @@ def device_passes(
             out += movement
         if isinstance(p, RemoveMarkers):
             out.append(replace(p, barriers=False))
+        elif isinstance(p, Fuse):
+            out.append(replace(p, stacks=False))
         elif isinstance(p, SimplifyLoops):
             out.append(replace(p, positions=True))
         elif isinstance(p, ConvertAsync):

@@ -20,8 +20,8 @@ __all__ = ["MapOutput", "moved_output"]
 class MapOutput:
     """An array to fill: where, its shape, and its elements.
 
-    ``place`` says which index of the array an index of the iteration writes (default: the same). Arrays from
-    ``streamed`` bytes on bypass the caches.
+    ``place`` says which index of the array an index of the iteration writes (default: the same), ``part`` how many
+    there are in each dimension (default: all of the array). Arrays from ``streamed`` bytes on bypass the caches.
     """
 
     pointer: ir.Value
@@ -29,10 +29,16 @@ class MapOutput:
     element: Element
     place: Callable[[Elements, Index], Index] | None = None
     streamed: int = DEFAULT.streamed
+    part: tuple[int, ...] | None = None
 
     @property
     def dtype(self) -> DType:
         return self.shape.dtype
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The iterations that fill it."""
+        return self.shape.dims if self.part is None else self.part
 
 
 def moved_output(o: MapOutput, box: Box) -> MapOutput:

@@ -23,6 +23,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     is_movement,
     is_positional,
     is_sample,
+    is_stack,
     is_uniform,
     moved_operands,
     new_part,
@@ -30,6 +31,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     repetition,
 )
 from shardc.compiler.lower.fuse.merged import source_of
+from shardc.compiler.lower.fuse.row_space import long_dims
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, users_of
 from shardc.hlo.ir.make import keep_reachable, step_computations
 
@@ -44,12 +46,16 @@ _MAX_COPIED = 8
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """Group instructions into ``fusion`` instructions; ``limit`` bounds the members of one."""
+    """Group instructions into ``fusion`` instructions; ``limit`` bounds the members of one, per part of a stack.
+
+    ``stacks`` are for kernels that write all parts in one loop nest.
+    """
 
     name: str = "fuse"
     why: str = "intermediate values stay in registers"
     limit: int = 96
     reductions: int = 1
+    stacks: bool = True
 
     def run(self, module: Module) -> Module:
         new: dict[Computation, Computation] = {}
@@ -73,6 +79,7 @@ class _FusionGroup:
     reductions: int = 0
     repeated: int = 0
     copied: int = 0
+    stacked: bool = False
 
     def spaces_read(self, producer: Instruction, readers: Sequence[Instruction]) -> set[Space]:
         """The spaces that members read ``producer`` in."""
@@ -80,6 +87,10 @@ class _FusionGroup:
 
     def _space_in(self, reader: Instruction, producer: Instruction) -> Space:
         if reads_in_place(reader, producer):
+            return self.space[reader]
+        if reader is self.root and self.stacked:
+            return reader
+        if is_alias(reader) and long_dims(reader.shape.dims) == long_dims(producer.shape.dims):
             return self.space[reader]
         # Each operand of a concatenation is read at indices of its own.
         return producer if reader.opcode == "concatenate" else reader
@@ -94,7 +105,7 @@ def _fused(computation: Computation, called: Mapping[Computation, Computation], 
         if i not in needed and i.opcode != "parameter" and not has_side_effect(i):
             continue
         needed.add(i)
-        if _may_lead(i):
+        if _may_lead(i) or (options.stacks and is_stack(i)):
             group = _grow(i, users, position, needed, options)
             if any(m is not i and (m.opcode != "constant" or not _updates(i)) for m in group.space):
                 groups[i] = group
@@ -129,7 +140,8 @@ def _grow(
     options: Fuse,
 ) -> _FusionGroup:
     """The group of ``root``; ``needed`` values are in memory already, for readers that cannot fuse."""
-    group = _FusionGroup(root)
+    group = _FusionGroup(root, stacked=options.stacks and is_stack(root))
+    limit = options.limit * (len(root.operands) if group.stacked else 1)
     group.space[root] = None
     written = _moved(root)[0].shape if _updates(root) and _moved(root) else root.shape
     group.evaluations[root] = float(next(written.leaves()).size)
@@ -145,7 +157,7 @@ def _grow(
                 heapq.heappush(heap, -position[o])
 
     enqueue(root)
-    while heap and len(group.space) < options.limit:
+    while heap and len(group.space) < limit:
         producer = queued[-heapq.heappop(heap)]
         stored = producer in needed and not is_movement(producer)
         if not stored and _join(group, producer, users[producer], options):
@@ -178,7 +190,9 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
     if _updates(group.root) and any(source_of(o) is source_of(group.root.operands[0]) for o in producer.operands):
         return False  # it would read what is being overwritten
     several = not is_uniform(producer) and (len(spaces) > 1 or any(r in group.several for r in readers))
-    if several and not is_movement(producer) and not (is_elementwise(producer) and _pays_repeatedly(group, producer)):
+    if several and not is_movement(producer) and not _is_shift(producer) and not is_elementwise(producer):
+        return False
+    if several and is_elementwise(producer) and not _pays_repeatedly(group, producer):
         return False
     evaluations = max(group.evaluations[r] * repetition(r, producer) for r in readers if r in group.space)
     repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
@@ -217,6 +231,12 @@ def _may_repeat(group: _FusionGroup, producer: Instruction, readers: Sequence[In
         return True
     group.copied += 1
     return group.copied <= _MAX_COPIED and all(is_fusable(r) for r in readers)
+
+
+def _is_shift(producer: Instruction) -> bool:
+    """Parts of arrays that lie in memory, side by side (a roll, a halo): inside, one of them is read, twice as well as
+    once."""
+    return producer.opcode == "concatenate" and all(is_movement(o) or not is_fusable(o) for o in producer.operands)
 
 
 def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "is_pointwise",
     "is_positional",
     "is_sample",
+    "is_stack",
     "is_uniform",
     "moved_operands",
     "new_part",
@@ -45,6 +46,9 @@ _MOVEMENT = frozenset({"broadcast", "reshape", "transpose", "slice", "pad", "rev
 
 #: Most operands of a concatenation inside a kernel, whose code has a part for each.
 _MOST_JOINED = 8
+
+#: Most parts of a stack, and the least bytes of one that lie together in memory: a line.
+_MOST_STACKED, _LINE = 32, 64
 
 #: Ops without array operands.
 _SOURCES = frozenset({"iota", "constant"})
@@ -80,6 +84,19 @@ def is_fusable(i: Instruction) -> bool:
         return _is_placed(i)
     known = i.opcode in _MOVEMENT or i.opcode in _SOURCES or i.opcode == "reduce"
     return known or is_elementwise(i) or is_lookup(i)
+
+
+def is_stack(i: Instruction) -> bool:
+    """Parts of one shape, joined, each in lines of its own: one loop nest may write an element of every part at a time.
+
+    As the root of a kernel, that is; what reads an element of it needs that of one part.
+    """
+    if i.opcode != "concatenate" or not 1 < len(i.operands) <= _MOST_STACKED:
+        return False
+    (d,) = i.attrs["dimensions"]
+    part = i.operands[0].shape
+    together = math.prod(part.dims[d:]) * part.dtype.nbytes
+    return together >= _LINE and all(o.shape.dims == part.dims for o in i.operands)
 
 
 def is_lookup(i: Instruction) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.compiler.lower.fuse.cluster_order import Cluster, ClusterOrder
-from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_block
+from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_block, is_elementwise, is_stack
 from shardc.compiler.lower.fuse.merged import body_of, make_merged_kernel, source_of, value_of
 from shardc.compiler.lower.fuse.row_space import RowFrame, Spot, frame_of, roots_of, spots_in
 from shardc.compiler.lower.schedule.delays import Delays
@@ -87,8 +87,8 @@ class _KernelFacts:
 def _kernel_of(i: Instruction) -> _KernelFacts | None:
     body = body_of(i) if i.shape.is_array and not _is_read_in_place(i) else None
     frame = None if body is None else frame_of(body)
-    if body is None or frame is None:
-        return None
+    if body is None or frame is None or (is_stack(body.root) and any(map(is_elementwise, body))):
+        return None  # what a loop nest makes for all parts at once would be made for each of them
     spots = spots_in(body, frame)
     root = spots[roots_of(body)[0]]
     reads: dict[Instruction, Spot | None] = {}

@@ -17,6 +17,8 @@ __all__ = ["RULES"]
 
 #: Combining a value with itself gives the value.
 _IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
+#: Most arrays of a stack that are combined one by one.
+_MOST_STACKED = 32
 
 
 def sort_of_ones(i: Instruction) -> Instruction | None:
@@ -97,6 +99,21 @@ def reduce_of_added_ones(i: Instruction) -> Instruction | None:
     )
 
 
+def reduce_of_stack(i: Instruction) -> Instruction | None:
+    """A reduction over the dimension along which arrays were stacked combines the arrays, in their order."""
+    inner, opcode = i.operands[0], _plain(i)
+    if inner.opcode != "concatenate" or opcode is None or inner.attrs["dimensions"] != i.attrs["dimensions"]:
+        return None
+    (d,) = i.attrs["dimensions"]
+    rounds = opcode not in _IDEMPOTENT and i.shape.dtype.is_float and i.shape.dtype.bits < 32
+    if rounds or len(inner.operands) > _MOST_STACKED or any(o.shape.dims[d] != 1 for o in inner.operands):
+        return None
+    total = broadcast_scalar(i.operands[1], i.shape.dims, i)
+    for o in inner.operands:
+        total = make(opcode, i.shape, (total, reshape(o, i.shape.dims, i)), i)
+    return total
+
+
 def skip_repeated_dimensions(i: Instruction) -> Instruction | None:
     """The largest of equal values is any of them: dimensions that a broadcast adds need not be looked at."""
     inner = i.operands[0]
@@ -143,6 +160,7 @@ RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
         reduce_of_ones,
         reduce_of_transpose,
         reduce_of_added_ones,
+        reduce_of_stack,
         skip_repeated_dimensions,
         multiply_repeated_sum,
     ),
