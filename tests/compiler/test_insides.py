@@ -20,7 +20,7 @@ from tests.compiler.kernel_runner import check, fusion, random
 SIZES = ((40000,), (129, 300), (64, 1024), (1024, 33), (30, 41, 50), (3, 16, 513), (700, 700))
 
 
-def _shifted(b: Builder, x: Instruction, d: int, by: int) -> Instruction:
+def shift_by(b: Builder, x: Instruction, d: int, by: int) -> Instruction:
     """``roll(x, -by, d)``."""
     dims = x.shape.dims
     cuts = [((by, dims[d]), (0, by))[k] for k in (0, 1)]
@@ -58,7 +58,7 @@ def _stencil(rng: draws.Random, dims: tuple[int, ...], dtype: str) -> Computatio
         kind = rng.choice(["roll", "roll", "pad", "pad", "select", "reverse"])
         of = x if rng.random() < 0.7 else y
         if kind == "roll":
-            new = _shifted(b, of, d, by)
+            new = shift_by(b, of, d, by)
         elif kind == "pad":
             new = _padded(b, of, d, rng.choice([by, -by]))
         elif kind == "reverse":
@@ -91,7 +91,7 @@ def test_slabs_are_all_of_a_space_once() -> None:
 def test_inside_of_shifts_and_selections() -> None:
     b = Builder("c")
     x = b.parameter(f("f32", 200, 256))
-    total = _selected(b, b.add("add", _shifted(b, x, 0, 1), _padded(b, x, 1, 2), shape=x.shape), x, 0, 3, "GE")
+    total = _selected(b, b.add("add", shift_by(b, x, 0, 1), _padded(b, x, 1, 2), shape=x.shape), x, 0, 3, "GE")
     e = Elements(VarSource(), [x], RULES)
     inside = find_inside(e, x.shape.dims, [lambda e, index, mask: e.value(total, index, mask)], 16)
     assert inside == [(3, 199), (16, 256)]
