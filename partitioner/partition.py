@@ -48,6 +48,7 @@ from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
 from shardc.partitioner.prepare.name_batches import NameBatches
 from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
+from shardc.partitioner.prepare.recurrences.split_recurrences import SplitRecurrences
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
@@ -195,6 +196,7 @@ OPENING: tuple[Pass, ...] = (NestSubAxes(), FillEmpty(), RewriteNamedCalls(), In
 #: What prepares a propagated program: operations become such that their parts can be computed apart.
 PREPARATION: tuple[Pass, ...] = (
     *OPENING,
+    SplitRecurrences(),
     FoldSlices(),
     FoldJoins(),
     SelectUpdates(),

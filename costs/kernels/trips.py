@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.loops.loop_counter import find_counter
 
-__all__ = ["Executions", "LoopCounter", "carried_element", "count_executions", "find_counter", "trip_count"]
+__all__ = ["Executions", "count_executions", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
-_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 @dataclass(slots=True)
@@ -69,84 +68,3 @@ def trip_count(loop: Instruction) -> int | None:
         return int(told.group(1))
     count = find_counter(loop)
     return None if count is None else count.trips
-
-
-@dataclass(frozen=True, slots=True)
-class LoopCounter:
-    """A loop that runs while element ``index`` of its state, ``start`` at first and ``step`` more each time, compares
-    by ``direction`` with ``limit``, which instruction ``bound`` of the condition is."""
-
-    index: int
-    start: int
-    step: int
-    direction: str
-    limit: int
-    bound: Instruction
-
-    @property
-    def trips(self) -> int | None:
-        """Iterations; None where the counting never ends."""
-        return _iterations(self.start, self.step, self.limit, self.direction)
-
-
-def find_counter(loop: Instruction) -> LoopCounter | None:
-    """How a while counts by a constant from a constant to a constant; None when it does not."""
-    condition, body = loop.attrs["condition"], loop.attrs["body"]
-    test = condition.root
-    if test.opcode != "compare":
-        return None
-    direction = test.attrs["direction"]
-    left, right = test.operands
-    if carried_element(left, condition) is None:
-        left, right = right, left
-        direction = _MIRRORED.get(direction, "")
-    index = carried_element(left, condition)
-    limit = _scalar(right)
-    if index is None or limit is None or direction not in _MIRRORED or body.root.opcode != "tuple":
-        return None
-    step = _step(body.root.operands[index], index, body)
-    start = _scalar(loop.operands[0].operands[index]) if loop.operands[0].opcode == "tuple" else None
-    if step is None or start is None:
-        return None
-    return LoopCounter(index, start, step, direction, limit, right)
-
-
-def carried_element(x: Instruction, computation: Computation) -> int | None:
-    """Which element of the computation's only parameter, a tuple, ``x`` is; None if it is none."""
-    if x.opcode == "get-tuple-element" and x.operands[0] is computation.parameters[0]:
-        return int(x.attrs["index"])
-    return None
-
-
-def _scalar(x: Instruction) -> int | None:
-    while x.opcode in ("copy", "reshape", "bitcast"):
-        x = x.operands[0]
-    if x.opcode != "constant" or x.shape.size != 1 or not x.shape.dtype.is_integer:
-        return None
-    return int(x.attrs["literal"].array.reshape(-1)[0])
-
-
-def _step(x: Instruction, index: int, body: Computation) -> int | None:
-    """By how much an iteration changes carried element ``index``."""
-    if x.opcode not in ("add", "subtract"):
-        return None
-    a, b = x.operands
-    if x.opcode == "add" and carried_element(a, body) != index:
-        a, b = b, a
-    change = _scalar(b)
-    if carried_element(a, body) != index or change is None:
-        return None
-    return change if x.opcode == "add" else -change
-
-
-def _iterations(start: int, step: int, limit: int, direction: str) -> int | None:
-    distance = limit - start
-    if direction == "NE":
-        return distance // step if step and distance % step == 0 and distance // step >= 0 else None
-    if direction in ("GT", "GE"):
-        distance, step = -distance, -step
-    if direction in ("LE", "GE"):
-        distance += 1
-    if distance <= 0:
-        return 0
-    return math.ceil(distance / step) if step > 0 else None

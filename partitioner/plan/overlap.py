@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.costs.kernels.trips import carried_element, count_executions
+from shardc.costs.kernels.trips import count_executions
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 
 __all__ = ["BesideMoves", "exposed", "find_overlap"]

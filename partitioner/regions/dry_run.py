@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from shardc.costs.kernels.trips import carried_element, count_executions
+from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.contraction import product_rate
 from shardc.costs.ops.op_cost import MOVES
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, array_shape
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply

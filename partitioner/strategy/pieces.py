@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import carried_element, trip_count
+from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.emit.layout import AxisLayout
 
 __all__ = ["LoopPieces", "count_repetitions", "find_pieces_read", "find_pieces_written"]

@@ -16,6 +16,8 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computatio
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.loops.recurrence import find_recurrence
+from shardc.hlo.loops.step_maps import find_step_maps
 from shardc.sharding.prepare.manual import Border, inner_sharding
 from shardc.sharding.prepare.markers import (
     barrier_direction,
@@ -39,7 +41,7 @@ from shardc.sharding.propagation.op_priorities import OpClass, classify
 from shardc.sharding.propagation.options import PropagationOptions
 from shardc.sharding.rules import conservative_rule, factor_rule, is_data_flow
 from shardc.sharding.rules.custom_call import RULE_ATTRIBUTE
-from shardc.sharding.rules.factor_rule import Direction, FactorRule
+from shardc.sharding.rules.factor_rule import Direction, FactorKind, FactorRule, RuleBuilder
 from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reshape import identity_rule
 
@@ -353,8 +355,25 @@ class _GraphBuilder:
             else:
                 g.uses[source] += 1
                 g.uses[again] += 1
+        if not self.written_edges:
+            self._tie_rows(i, carry)
         self._root_is(body, tuple(carry))
         return tuple(carry)
+
+    def _tie_rows(self, loop: Instruction, carry: Sequence[int]) -> None:
+        """Arrays along whose rows a loop goes that each shard can go for itself are split alike."""
+        found = find_recurrence(loop)
+        if found is None or find_step_maps(found) is None:
+            return
+        sizes: dict[int, dict[int, int]] = {}
+        for row in found.rows:
+            sizes.setdefault(found.start[row.element].shape.dims[row.dim], {})[row.element] = row.dim
+        for size, dims in sizes.items():
+            if len(dims) > 1:
+                rule = RuleBuilder([found.start[k].shape.dims for k in dims], [])
+                rule.add(size, list(enumerate(dims.values())), FactorKind.PERMUTATION)
+                tensors = [carry[k] for k in dims]
+                self.graph.add_equation(loop, rule.build(), tensors, OpClass.OTHER, "rows of loop")
 
     def conditional(self, i: Instruction, operands: list[Values]) -> Values:
         g = self.graph

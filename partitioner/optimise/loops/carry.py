@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import carried_element, trip_count
+from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Rebuilt, rebuild_computation, users_of
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.loops.loop_counter import carried_element
 
 __all__ = ["Carry", "change_loops", "open_loop", "part_of", "retype", "tuple_of"]
 

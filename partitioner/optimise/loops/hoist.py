@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations, has_side_effect, topological
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.optimise.loops.carry import Carry, part_of, retype
 
 __all__ = ["hoist", "invariant", "needs"]

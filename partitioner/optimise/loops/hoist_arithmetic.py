@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardc.costs.kernels.trips import carried_element
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops
 from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
 

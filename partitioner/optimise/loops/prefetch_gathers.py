@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import LoopCounter, carried_element
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.loops.loop_counter import LoopCounter, carried_element
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retype
 from shardc.partitioner.optimise.loops.stages import Worth, cheap, copy_instructions, counting, splittable
 from shardc.partitioner.options import Choice

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, Module, users_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.emit.emitter import identity_of
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of, retype
 from shardc.partitioner.optimise.reduction import again, kind, reducer

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
-from shardc.costs.kernels.trips import LoopCounter, carried_element, find_counter
 from shardc.costs.kernels.work import compute_seconds
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological
 from shardc.hlo.ir.opset import COLLECTIVES, OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
+from shardc.hlo.loops.loop_counter import LoopCounter, carried_element, find_counter
 from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.optimise.loops.carry import Carry
 from shardc.partitioner.options import Choice

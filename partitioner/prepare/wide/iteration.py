@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shardc.costs.kernels.trips import carried_element
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations, has_side_effect
 from shardc.hlo.ir.make import make
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import array_shape
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.prepare.wide.grid import Grid, GridBlocks, Margins, number_of, positions
 
 __all__ = ["Iteration", "Needs"]

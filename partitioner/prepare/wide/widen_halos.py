@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from shardc.costs.kernels.kernel_model import KernelWork, kernel_seconds
 from shardc.costs.kernels.traffic import instruction_traffic
-from shardc.costs.kernels.trips import carried_element, trip_count
+from shardc.costs.kernels.trips import trip_count
 from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.collective_cost import collective_cost
@@ -32,6 +32,7 @@ from shardc.hlo.ir.ir import (
 )
 from shardc.hlo.ir.make import make
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.loops.loop_counter import carried_element
 from shardc.partitioner.prepare.wide.grid import Grid, GridBlocks, Margins
 from shardc.partitioner.prepare.wide.iteration import Iteration, Needs
 
