@@ -1,3 +1,5 @@
-"""What loops do: how they count (`loop_counter`), which rows they read, write and carry (`recurrence`), and how one
-step maps what is carried (`step_maps`).
+"""What loops do.
+
+Start with `loop_counter`, how they count; `recurrence` has which rows they read, write and carry, `step_maps` how one
+step maps what is carried.
 """

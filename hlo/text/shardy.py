@@ -125,7 +125,8 @@ class _ShardyReader:
                 whole = Instruction(
                     "custom-call", whole.shape, (whole,), attrs, name=name, sharding=sharding, metadata=i.metadata
                 )
-            out.append(_crossing(GLOBAL_TO_LOCAL, shape, whole, axes, name, i, None))
+            own = i.sharding if isinstance(i.sharding, Sharding) and i.sharding.manual else None
+            out.append(_crossing(GLOBAL_TO_LOCAL, shape, whole, axes, name, i, own))
         return out
 
     def _leave(self, i: Instruction, operands: Sequence[Instruction]) -> list[Instruction]:
