@@ -114,7 +114,7 @@ class _RecurrenceFinder:
         kept: set[int] = set()
         steps: set[int] = set()
         for k, x in enumerate(state):
-            seen = self._seen(k)
+            seen = self._read_elements(k)
             if k == self.counter.index:
                 continue
             if carried_element(x, self.body) == k:
@@ -154,7 +154,7 @@ class _RecurrenceFinder:
             frozenset(kept),
         )
 
-    def _seen(self, k: int) -> list[Instruction]:
+    def _read_elements(self, k: int) -> list[Instruction]:
         return [i for i in self.body if carried_element(i, self.body) == k]
 
     def _rows(self, k: int, seen: Sequence[Instruction]) -> Iterator[tuple[RowAccess, int]]:

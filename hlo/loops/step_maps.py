@@ -16,7 +16,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.loops.recurrence import Recurrence
 
-__all__ = ["Coefficient", "StepMap", "find_step_maps", "plus", "product", "written"]
+__all__ = ["Coefficient", "StepMap", "find_step_maps", "materialise", "plus", "product"]
 
 #: A value of the loop's body that no carried value of the map decides, or 0, 1 or -1 everywhere.
 Coefficient = Instruction | int
@@ -230,7 +230,7 @@ def _made(opcode: str, operands: Sequence[Instruction], like: Instruction, **att
     return made
 
 
-def written(c: Coefficient, like: Instruction) -> Instruction:
+def materialise(c: Coefficient, like: Instruction) -> Instruction:
     """The coefficient as a value like ``like``."""
     if isinstance(c, Instruction):
         return c
@@ -249,7 +249,7 @@ def plus(a: Coefficient, b: Coefficient, sign: int, like: Instruction) -> Coeffi
         return a
     if isinstance(a, int) and a == 0:
         return b if sign == 1 else product(b, -1, like)
-    return _made("add" if sign == 1 else "subtract", (written(a, like), written(b, like)), like)
+    return _made("add" if sign == 1 else "subtract", (materialise(a, like), materialise(b, like)), like)
 
 
 def product(a: Coefficient, b: Coefficient, like: Instruction) -> Coefficient:
@@ -258,14 +258,14 @@ def product(a: Coefficient, b: Coefficient, like: Instruction) -> Coefficient:
             if x == 0 or isinstance(y, int):
                 return x * y if isinstance(y, int) else 0
             return y if x == 1 else _made("negate", (y,), like)
-    return _made("multiply", (written(a, like), written(b, like)), like)
+    return _made("multiply", (materialise(a, like), materialise(b, like)), like)
 
 
 def _over(a: Coefficient, b: Instruction, like: Instruction) -> Coefficient:
-    return a if isinstance(a, int) and a == 0 else _made("divide", (written(a, like), b), like)
+    return a if isinstance(a, int) and a == 0 else _made("divide", (materialise(a, like), b), like)
 
 
 def _either(test: Instruction, a: Coefficient, b: Coefficient, like: Instruction) -> Coefficient:
     if isinstance(a, int) and isinstance(b, int) and a == b:
         return a
-    return _made("select", (test, written(a, like), written(b, like)), like)
+    return _made("select", (test, materialise(a, like), materialise(b, like)), like)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.loops.step_maps import Coefficient, StepMap, plus, product, written
+from shardc.hlo.loops.step_maps import Coefficient, StepMap, materialise, plus, product
 from shardc.partitioner.prepare.recurrences.shard_writer import ShardWriter, stacked, unstacked
 
 __all__ = ["ComposedMap"]
@@ -35,7 +35,7 @@ class ComposedMap:
         """The map that changes nothing, as values of a shard."""
         like = self.like.replace(sharding=self.write.rows.inside(self.like.axis_sharding))
         matrix = [] if self.map.adds else [int(i == j) for i in range(self.size) for j in range(self.size)]
-        return [written(n, like) for n in (*matrix, *([] if self.map.below else [0] * self.size))]
+        return [materialise(n, like) for n in (*matrix, *([] if self.map.below else [0] * self.size))]
 
     def after(
         self, state: Sequence[Instruction], active: Instruction | None, given: Mapping[Instruction, Instruction]
@@ -52,12 +52,12 @@ class ComposedMap:
             matrix, rest = [own(row) for row in m.matrix], state[-size:]
             added = [plus(self._dot(row, rest), q, 1, rest[0]) for row, q in zip(matrix, own(m.rest), strict=True)]
             scaled = [] if m.adds else self._times(matrix, state[:-size])
-            new = [*scaled, *(written(c, rest[0]) for c in added)]
+            new = [*scaled, *(materialise(c, rest[0]) for c in added)]
         return [self.write.chosen(active, x, y) for x, y in zip(new, state, strict=True)]
 
     def _times(self, rows: Sequence[Sequence[Coefficient]], state: Sequence[Instruction]) -> list[Instruction]:
         """A square matrix times that of the state, row by row."""
-        return [written(self._dot(row, state[j :: self.size]), state[0]) for row in rows for j in range(self.size)]
+        return [materialise(self._dot(row, state[j :: self.size]), state[0]) for row in rows for j in range(self.size)]
 
     def _dot(self, row: Sequence[Coefficient], column: Sequence[Instruction]) -> Coefficient:
         total: Coefficient = 0

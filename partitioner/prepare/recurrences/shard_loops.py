@@ -91,7 +91,7 @@ class _ShardLoops:
         found, write, rows = self.found, self.write, self.write.rows
         values = [w.at.operands[1] for w in found.writes]
         arrays = [self._rows_of(w) for w in found.writes]
-        carried, made = self._along_rows(range(len(found.carries)), values, arrays, self._written)
+        carried, made = self._along_rows(range(len(found.carries)), values, arrays, self._write_rows)
         out, count = list(self.start), found.counter
         counter = out[count.index]
         out[count.index] = write.number(count.start + count.step * found.trips, counter.shape, counter.axis_sharding)
@@ -114,7 +114,7 @@ class _ShardLoops:
         x = self.write.padded(self.start[at.element], at.dim, rows.first - at.first, rows.of_shard * rows.shards)
         return self.write.enter(x, at.dim)
 
-    def _written(
+    def _write_rows(
         self,
         state: Sequence[Instruction],
         at: tuple[Instruction, Instruction | None],
