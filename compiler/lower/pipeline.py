@@ -14,6 +14,7 @@ from shardc.compiler.lower.expand.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand.expand_ops import ExpandOps
 from shardc.compiler.lower.expand.expand_permutes import ExpandPermutes
+from shardc.compiler.lower.expand.expand_powers import ExpandPowers
 from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.expand.inline_calls import InlineCalls
@@ -74,6 +75,7 @@ PASSES: tuple[Pass, ...] = (
     Simplify(),
     UnrollLoops(),
     Simplify(),
+    ExpandPowers(),
     MoveScales(),
     ScatterOnto(),
     HoistArithmetic(),

@@ -16,6 +16,7 @@ from shardc.native.llvm.symbols import MATH_SYMBOLS
 from shardc.native.math import double, exact, single
 from shardc.native.math.common import by_lane
 from shardc.native.math.gpu_exponential import GPU_FUNCTIONS
+from shardc.native.math.inverse_root import inverse_root
 from shardc.native.math.vector import F32, scalar_of, suffix
 
 __all__ = ["F32_FUNCTIONS", "F64_FUNCTIONS", "call"]
@@ -44,6 +45,7 @@ F32_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "atan2": single.in_double(double.atan2),
         "cbrt": single.in_double(double.cbrt),
         "pow": single.power,
+        "rsqrt": inverse_root,
     }
 )
 
@@ -69,6 +71,7 @@ F64_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "atan2": exact.atan2,
         "cbrt": exact.cbrt,
         "pow": exact.power,
+        "rsqrt": inverse_root,
     }
 )
 

@@ -13,6 +13,7 @@ from shardc.compiler.lower.expand.expand_checks import ExpandChecks
 from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
 from shardc.compiler.lower.expand.expand_ops import ExpandOps
 from shardc.compiler.lower.expand.expand_permutes import ExpandPermutes
+from shardc.compiler.lower.expand.expand_powers import ExpandPowers
 from shardc.compiler.lower.expand.expand_reducers import ExpandReducers
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
 from shardc.compiler.lower.expand.inline_calls import InlineCalls
@@ -170,6 +171,7 @@ _LISTED: tuple[Pass, ...] = (
     ExpandChecks(),
     UnrollLoops(),
     PairTransfers(),
+    ExpandPowers(),
     ResolveGroups(),
     ExpandReducers(),
     CanonicaliseCollectives(),

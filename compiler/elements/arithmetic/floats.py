@@ -83,10 +83,6 @@ def _math(name: str) -> Callable[..., ir.Value]:
     return rule
 
 
-def _rsqrt(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
-    return b.fdiv(constant(x.type, 1.0), intrinsic(b, "llvm.sqrt", x.type, [x]))
-
-
 def _sign(b: ir.IRBuilder, op: ElementOp, x: ir.Value) -> ir.Value:
     one = intrinsic(b, "llvm.copysign", x.type, [constant(x.type, 1.0), x])
     return b.select(b.fcmp_ordered("!=", x, constant(x.type, 0.0)), one, x)
@@ -166,7 +162,7 @@ FLOAT: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "negate": _negate,
         "abs": _intrinsic("llvm.fabs"),
         "sqrt": _intrinsic("llvm.sqrt"),
-        "rsqrt": _rsqrt,
+        "rsqrt": _math("rsqrt"),
         "floor": _intrinsic("llvm.floor"),
         "ceil": _intrinsic("llvm.ceil"),
         "round-nearest-even": _intrinsic("llvm.rint"),
