@@ -35,10 +35,11 @@ _LIBRARY = sysconfig.get_path("stdlib") + "/"
 @dataclass(frozen=True, slots=True)
 class Protocols:
     """What to do when NumPy passes a call on: ``function(recorder, func, args, kwargs)`` and
-    ``ufunc(recorder, ufunc, method, inputs, kwargs)``."""
+    ``ufunc(recorder, ufunc, method, inputs, kwargs)``; ``namespace(recorder)``: the one that arrays name as theirs."""
 
     function: Callable[[Trace, Any, tuple[Any, ...], Mapping[str, Any]], Any]
     ufunc: Callable[[Trace, Any, str, tuple[Any, ...], Mapping[str, Any]], Any]
+    namespace: Callable[[Trace], object]
 
 
 @dataclass(eq=False, slots=True)

@@ -7,6 +7,7 @@ names the way out.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.numpy.known import known_elements
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.strides import Strides
 
@@ -226,11 +228,22 @@ class Tracer:
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         return self.recorder.protocols.function(self.recorder, func, args, kwargs)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __array_namespace__(self, *, api_version: str | None = None) -> object:
+        return self.recorder.protocols.namespace(self.recorder)
+
+    @property
+    def device(self) -> str:
+        return "cpu"  # NumPy's word for wherever its arrays are.
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> Any:
+        known = known_elements(self._instruction)
+        if known is not None:
+            return known if dtype is None else known.astype(dtype)
         raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
-            "np.array([a, b]) is np.stack([a, b]) here, array[i] with a traced i is np.take(array, i), buffers are "
-            "made with np.zeros(shape, like=x); SciPy and loops over elements belong outside of the function",
+            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, array[i] with a traced i is "
+            "np.take(array, i), buffers are made with np.zeros(shape, like=x); SciPy functions that take any kind of "
+            "array trace where SCIPY_ARRAY_API=1 is set; others, and loops over elements, belong outside",
         )
 
     # What would need values.
@@ -239,6 +252,9 @@ class Tracer:
         return UnsupportedError(what, where=str(self.recorder.place()), fix=fix)
 
     def __bool__(self) -> bool:
+        known = known_elements(self._instruction)
+        if known is not None:
+            return bool(known)
         raise self.refusal(
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
             "`if` becomes np.where(condition, a, b), or shardc.cond(condition, f, g, *operands) where only one side "
@@ -254,6 +270,11 @@ class Tracer:
             )
         return range(count)
 
+    def _number(self, what: str) -> Any:
+        """The element of a value that depends on no argument."""
+        known = known_elements(self._instruction)
+        return self._no_scalar(what) if known is None else known
+
     def _no_scalar(self, what: str) -> NoReturn:
         raise self.refusal(
             f"{what} of a traced value of {self.aval}: its value is not known yet",
@@ -262,15 +283,18 @@ class Tracer:
         )
 
     def __float__(self) -> float:
-        self._no_scalar("float() or a function of the math module")
+        return float(self._number("float() or a function of the math module"))
 
     def __int__(self) -> int:
-        self._no_scalar("int()")
+        return int(self._number("int()"))
 
     def __complex__(self) -> complex:
-        self._no_scalar("complex()")
+        return complex(self._number("complex()"))
 
     def __index__(self) -> int:
+        known = known_elements(self._instruction)
+        if known is not None:
+            return operator.index(known[()])
         raise self.refusal(
             f"a Python index or range() of a traced value of {self.aval}: its value is not known yet",
             "`for i in range(n)` becomes shardc.fori_loop(0, n, lambda i, state: ..., state), items[i] becomes "

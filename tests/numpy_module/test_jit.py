@@ -95,12 +95,12 @@ def test_what_is_not_traced_is_said() -> None:
 def test_scipy_that_wants_elements_is_named_at_the_users_line() -> None:
     integrate = pytest.importorskip("scipy.integrate")
     special = pytest.importorskip("scipy.special")
-    for function in (integrate.simpson, special.expit):
+    for function in (integrate.simpson, special.gamma):
         with pytest.raises(UnsupportedError) as e:
             np.jit(lambda x, function=function: function(x) + 1)(X)
         assert "test_jit.py" in str(e.value)
     x = shardc.array(X, (MESH, P("x")))
-    numpy.testing.assert_allclose(special.expit(x), special.expit(X))  # outside of it, of the whole value
+    numpy.testing.assert_allclose(special.gamma(x), special.gamma(X))  # outside of it, of the whole value
     numpy.testing.assert_allclose(integrate.simpson(x), integrate.simpson(X))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.numpy.array_api import ArrayNamespace
 from shardc.hlo.numpy.functions import (
     contraction,
     counting,
@@ -195,4 +196,6 @@ def _unknown(recorder: Trace, func: Any) -> UnsupportedError:
     )
 
 
-PROTOCOLS = Protocols(call_function, functools.partial(ufunc_method, gufuncs=contraction.GUFUNCS))
+PROTOCOLS = Protocols(
+    call_function, functools.partial(ufunc_method, gufuncs=contraction.GUFUNCS), namespace=ArrayNamespace
+)

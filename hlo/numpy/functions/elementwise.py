@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.numpy.functions import arithmetic as a
+from shardc.hlo.numpy.functions.special import SPECIAL_UFUNCS
 from shardc.hlo.numpy.tracer import NP, Tracer
 from shardc.hlo.numpy.values import convert, emit, full, splat_of
 
@@ -230,4 +231,5 @@ UFUNCS: Mapping[str, Row] = {
     "gcd": a.gcd,
     "lcm": a.lcm,
     "clip": _clip,
+    **SPECIAL_UFUNCS,
 }

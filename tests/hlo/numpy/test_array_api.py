@@ -1,0 +1,96 @@
+"""SciPy on traced values: functions that ask an array for its namespace, in a process of its own with that switched on,
+and special functions that are ufuncs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+import shardc
+from shardc.hlo.errors import UnsupportedError
+
+PROGRAM = """
+import numpy as np, scipy, shardc
+from scipy import fft, integrate, linalg, optimize, signal, special, stats
+from shardc import Mesh
+
+x = np.random.default_rng(0).standard_normal(64)
+FUNCTIONS = {
+    "logsumexp": special.logsumexp, "softmax": special.softmax, "log_softmax": special.log_softmax,
+    "hilbert": signal.hilbert, "resample": lambda x: signal.resample(x, 32),
+    "oaconvolve": lambda x: signal.oaconvolve(x, np.ones(5, like=x) if hasattr(x, "recorder") else np.ones(5)),
+    "trapezoid": integrate.trapezoid, "cumulative_trapezoid": integrate.cumulative_trapezoid,
+    "romb": lambda x: integrate.romb(x[:33]), "cumulative_simpson": lambda x: integrate.cumulative_simpson(x),
+    "block_diag": lambda x: linalg.block_diag(x[:2], x[2:5]),
+    "rosen": optimize.rosen, "rosen_der": optimize.rosen_der, "rosen_hess": lambda x: optimize.rosen_hess(x[:5]),
+    "zscore": stats.zscore, "skew": stats.skew, "kurtosis": stats.kurtosis, "moment": lambda x: stats.moment(x, 3),
+    "sem": stats.sem, "gmean": lambda x: stats.gmean(abs(x)), "trim_mean": lambda x: stats.trim_mean(x, 0.1),
+    "fft": fft.fft, "rfft": fft.rfft, "fftshift": fft.fftshift,
+}
+for name, function in FUNCTIONS.items():
+    made = shardc.trace(function, x, mesh=Mesh({"d": 1})).partition().compile("cpu")(x)
+    np.testing.assert_allclose(np.asarray(made), function(x), rtol=1e-9, atol=1e-9, err_msg=name)
+print(len(FUNCTIONS), "agree")
+"""
+
+
+def test_functions_that_ask_for_a_namespace() -> None:
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split()[-2:] == ["24", "agree"]
+
+
+SPECIAL: dict[str, Any] = {
+    "expit": scipy.special.expit,
+    "logit": lambda x: scipy.special.logit(scipy.special.expit(x)),
+    "log_expit": scipy.special.log_expit,
+    "erf": scipy.special.erf,
+    "exp10": scipy.special.exp10,
+    "xlogy": lambda x: scipy.special.xlogy(np.abs(x), np.abs(x)),
+    "xlog1py": lambda x: scipy.special.xlog1py(x, np.abs(x)),
+    "entr": scipy.special.entr,
+    "rel_entr": lambda x: scipy.special.rel_entr(np.abs(x), np.abs(x[::-1])),
+    "kl_div": lambda x: scipy.special.kl_div(x, np.abs(x[::-1])),
+    "huber": lambda x: scipy.special.huber(0.7, x),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(name: str, dtype: Any) -> None:
+    """Numbers, both zeros, infinities, NaN."""
+    x = np.random.default_rng(0).standard_normal(61).astype(dtype)
+    x[:6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.0]
+    function = SPECIAL[name]
+    with np.errstate(all="ignore"):
+        wanted = function(x)
+    made = np.asarray(shardc.trace(function, x).partition().compile("cpu")(x))
+    assert made.dtype == wanted.dtype
+    error = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(made, wanted, rtol=error, atol=error)
+
+
+def test_what_depends_on_no_argument_is_known() -> None:
+    def function(x: Any) -> Any:
+        weights = np.arange(4, like=x) * 2
+        assert weights[1] == 2 and int(weights[3]) == 6 and list(range(weights[1])) == [0, 1]
+        elements = np.asarray(weights)
+        assert not elements.flags.writeable
+        return x * elements.sum()
+
+    x = np.ones(4)
+    np.testing.assert_array_equal(np.asarray(shardc.trace(function, x).partition().compile("cpu")(x)), 12 * x)
+
+
+def test_numbers_of_an_argument_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="not known yet"):
+        shardc.trace(lambda x: x if x[0] > np.zeros((), like=x) else -x, np.ones(3))
