@@ -45,6 +45,11 @@ def box_by_pad(u: Any) -> Any:
     return sum((n * p[c] for n, c in enumerate(cut, 1)), 0.5 * u)
 
 
+def box_of_windows(u: Any) -> Any:
+    seen = np.lib.stride_tricks.sliding_window_view(np.pad(u, 1, mode="wrap"), (3,) * u.ndim)
+    return u + seen.max(axis=tuple(range(u.ndim, 2 * u.ndim)))
+
+
 def around(sizes: tuple[int, ...], split: tuple[int, ...], radius: int) -> int:
     """Bytes of float64 that a device sends: along each split dimension what it has, and got along those before."""
     dims, sent = [n // k for n, k in zip(sizes, split, strict=True)], 0
@@ -61,6 +66,8 @@ CASES = {
     "eighth order by pad, 4 rows of devices": (eighth_order_by_pad, (64, 24), (4, 1), 4),
     "9 points by pad, 2x2": (box_by_pad, (24, 16), (2, 2), 1),
     "27 points by pad, 2x2x2": (box_by_pad, (8, 12, 10), (2, 2, 2), 1),
+    "9 points of windows, 2x2": (box_of_windows, (24, 16), (2, 2), 1),
+    "27 points of windows, 2x2x2": (box_of_windows, (8, 12, 10), (2, 2, 2), 1),
     "9 points, 2x2": (box_by_rolls, (24, 16), (2, 2), 1),
     "9 points, 4x2": (box_by_rolls, (24, 16), (4, 2), 1),
     "27 points, 2x2x2": (box_by_rolls, (8, 12, 10), (2, 2, 2), 1),

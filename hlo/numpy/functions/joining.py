@@ -27,6 +27,7 @@ from shardc.hlo.numpy.values import (
     positions,
     refuse,
     reshape,
+    slice_ranges,
     take_slice,
 )
 
@@ -247,22 +248,44 @@ def _resize(recorder: Trace, a: Any, new_shape: Any) -> Any:
     return reshape(take_slice(repeated, 0, 0, count), dims)
 
 
+#: Windows of so many elements are slices side by side, of which each needs neighbours only; larger ones are gathered.
+_MOST_SLICES = 32
+
+
 def _windows(
     recorder: Trace, x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
     """Every window along the axes, as new last dimensions."""
     value: Any = lift(recorder, x)
     sizes = [int(n) for n in np.atleast_1d(window_shape)]
-    axes = normal_axes(axis, value.ndim)
+    axes = [normal_axis(a, value.ndim) for a in (range(value.ndim) if axis is None else np.atleast_1d(axis))]
     if len(sizes) != len(axes):
         raise ValueError("window_shape must have one size for each axis")
+    counts = list(value.shape)
+    for size, d in zip(sizes, axes, strict=True):
+        counts[d] -= size - 1
+        if size < 0 or counts[d] < 1:
+            raise ValueError("window shape cannot be larger than input array shape")
+    if 0 < math.prod(sizes) <= _MOST_SLICES:
+        slices = _side_by_side(value, [(0, n) for n in counts], list(zip(sizes, axes, strict=True)))
+        return Tracer(recorder, slices.instruction)
     for size, d in zip(sizes, axes, strict=True):
         count = value.shape[d] - size + 1
-        if size < 0 or count < 1:
-            raise ValueError("window shape cannot be larger than input array shape")
         places = NP.add(iota(value, (count, size), 0), iota(value, (count, size), 1))
         value = NP.moveaxis(NP.take(value, places, axis=d), d + 1, -1)
     return Tracer(recorder, value.instruction)
+
+
+def _side_by_side(value: Any, ranges: list[tuple[int, int]], windows: list[tuple[int, int]]) -> Any:
+    """Slices of one array, moved by one more for each element of windows of (size, axis)."""
+    if not windows:
+        return slice_ranges(value, [(start, stop, 1) for start, stop in ranges])
+    *inner, (size, axis) = windows
+    slices = []
+    for k in range(size):
+        start, stop = ranges[axis]
+        slices.append(_side_by_side(value, [*ranges[:axis], (start + k, stop + k), *ranges[axis + 1 :]], inner))
+    return NP.stack(slices, axis=-1)
 
 
 # Padding.

@@ -199,6 +199,12 @@ SHAPES: list[Row] = [
     ],
     ("pad wraps around", lambda x: (np.pad(x, 7, mode="reflect"), np.pad(x, 8, mode="wrap")), "f4:3"),
     ("sliding windows", lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 3)), "A:3,5"),
+    (
+        "sliding windows along an axis twice",
+        lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 2), (1, 1)),
+        "A:3,5",
+    ),
+    ("sliding windows of many", lambda x: np.lib.stride_tricks.sliding_window_view(x, (3, 12), (0, 1)), "f4:5,20"),
     ("sliding windows of an axis", lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=0), "f4:3,5"),
     ("empty arrays", lambda x: (np.diff(x[:0], axis=0), np.resize(x[:0], 3), np.roll(x[:0], 1), x[:0] @ x.T), "R:3,4"),
     ("append delete", lambda x: (np.append(x, x[0]), np.delete(x, 1, axis=0), np.insert(x, 1, 5, axis=1)), "R:3,4"),
