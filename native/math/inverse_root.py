@@ -19,18 +19,19 @@ ESTIMATES = {
     for bits in (128, 256, 512)
     for lanes in (bits // size,)
 }
+#: More than an estimate is ever off by.
+_SHORT = 2.0**-10
 #: What a CPU must have for it.
 _FEATURES = frozenset({"+avx512f", "+avx512vl"})
 
 
 def inverse_root(b: ir.IRBuilder, x: ir.Value) -> ir.Value:
-    first = _estimated(b, x)
-    if first is None:
-        y = first = b.fdiv(constant(x.type, 1.0), intrinsic(b, "llvm.sqrt", x.type, [x]))
-    else:
-        y = first if scalar_of(x.type) == F32 else _refined(b, x, first)
-    result = _refined(b, x, y)
-    return b.select(b.fcmp_unordered("uno", result, result), first, result)  # roots of 0 and infinity
+    y = _estimated(b, x)
+    if y is None:
+        y = b.fdiv(constant(x.type, 1.0), intrinsic(b, "llvm.sqrt", x.type, [x]))
+    elif scalar_of(x.type) != F32:
+        y = _refined(b, x, y)
+    return _refined(b, x, y)
 
 
 def _refined(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -39,6 +40,8 @@ def _refined(b: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     rest = fma(b, x, y, b.fneg(root))
     short = fma(b, b.fneg(root), y, constant(x.type, 1.0))
     short = fma(b, b.fneg(rest), y, short)
+    most = constant(x.type, _SHORT)
+    short = b.select(b.fcmp_ordered("<", short, most), short, most)  # NaN for 0 and infinity, whose roots are y
     return fma(b, b.fmul(y, constant(x.type, 0.5)), short, y)
 
 
