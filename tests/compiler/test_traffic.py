@@ -31,6 +31,16 @@ CASES: dict[str, tuple[str, str, Traffic]] = {
         "b = f32[10,5] dynamic-slice(a, z, j), dynamic_slice_sizes={10,5}\nROOT r = f32[10,5] tanh(b)", "",
         Traffic(200, 200, 50),
     ),
+    "a part behind a transpose": (
+        BIG + "t = f32[50,100] transpose(x), dimensions={1,0}\n"
+        "s = f32[5,100] slice(t), slice={[5:10], [0:100]}\nROOT r = f32[5,100] tanh(s)", "",
+        Traffic(2000, 2000, 500),
+    ),
+    "a part behind a transpose, and all of it": (
+        BIG + "t = f32[50,100] transpose(x), dimensions={1,0}\ns = f32[5,100] slice(t), slice={[5:10], [0:100]}\n"
+        "z = f32[] constant(0)\np = f32[50,100] pad(s, z), padding=0_45x0_0\nROOT r = f32[50,100] add(t, p)", "",
+        Traffic(20000, 20000, 5000),
+    ),
     "gathered rows": (
         BIG + "i = s32[3,1] parameter(1)\nROOT g = f32[3,50] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, "
         "start_index_map={0}, index_vector_dim=1, slice_sizes={1,50}", "", Traffic(600 + 12, 600),

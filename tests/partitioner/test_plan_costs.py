@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from shardc import Mesh, P
+from shardc.costs.kernels.kernel_model import busy_seconds
+from shardc.costs.kernels.traffic import instruction_traffic
+from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.config import Config
+from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.types import array_shape
 from shardc.hlo.passes import run_pipeline
 from shardc.partitioner.partition import PREPARATION
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
@@ -58,3 +63,27 @@ def test_a_part_for_a_product_is_cut_by_a_kernel() -> None:
 
     part, device = SIZE * SIZE * 4 / 4, load_machine("h100-dgx").device
     assert least(P()) - least(P("d")) >= 2 * part / device.memory_bandwidth
+
+
+def local_product(rows: int, inner: int, columns: int) -> float:
+    """What a kernel for a product takes on one device."""
+    b = Builder("main")
+    x, w = (b.parameter(array_shape("f32", *dims)) for dims in ((rows, inner), (inner, columns)))
+    made = b.add("dot", x, w, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    return busy_seconds(load_machine("h100-dgx").device, instruction_work(made, instruction_traffic(made)))
+
+
+@pytest.mark.parametrize("rows", [64, SIZE])
+def test_products_are_priced_as_kernels_are(rows: int) -> None:
+    """Narrow ones wait for what they read, wide ones for the matrix unit; a part costs what its own sizes do."""
+    asked = question(lambda x, w: x @ w, {"x": P("d")}, (rows, SIZE))
+    (k,) = (k for k, c in enumerate(asked.problem.clusters) if c.members[0].op.opcode == "dot")
+    local, node = asked.context.table.local_dims, asked.problem.clusters[k].members[0]
+    (members,) = asked.problem.members[k]
+    checked = 0
+    for option, own in zip(members.options, members.own, strict=True):
+        (m, inner), (_, n) = (local(x, w.dims) for x, w in zip(option.operands, node.operands, strict=True))
+        if not option.results[0].unreduced:  # partial sums are added up besides
+            assert own == pytest.approx(local_product(m, inner, n), rel=1e-6)
+            checked += 1
+    assert checked >= 3

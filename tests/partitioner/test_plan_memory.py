@@ -128,3 +128,35 @@ def test_an_error_about_memory_claims_no_more_than_was_tried() -> None:
     with pytest.raises(PlanError, match=r"no plan was found within .* the nearest takes") as raised:
         partition(shared(), options=PartitionOptions(plan="global", memory=4096, interface=free))
     assert "by any" not in str(raised.value)
+
+
+GRID = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
+
+
+def changed(x: Any, w: Any) -> Any:
+    return jax.lax.fori_loop(0, 5, lambda _, s: jnp.tanh(s @ w), x)
+
+
+def swapped(x: Any, w: Any) -> Any:
+    return jax.lax.fori_loop(0, 5, lambda _, s: (s[1], jnp.tanh(s[0] @ w)), (x, x))[0]
+
+
+def updated(x: Any, w: Any) -> Any:
+    def one(k: Any, s: Any) -> Any:
+        return jax.lax.dynamic_update_slice(s, w[:1] * k, (0, k))
+
+    return jax.lax.fori_loop(0, 5, one, x)
+
+
+@pytest.mark.parametrize("step", [changed, swapped, updated])
+def test_the_state_of_a_loop_takes_the_memory_that_the_compiler_gives_it(step: Any) -> None:
+    """Once with what the body makes of it, once where it is handed on, and in place where parts of it are updated."""
+    mesh = jax.sharding.AbstractMesh((2,), ("d",))
+    rows = jax.ShapeDtypeStruct(GRID.shape, GRID.dtype, sharding=NamedSharding(mesh, PartitionSpec("d")))
+    module = propagate(module_from_jax(jax.jit(step), rows, GRID).module).module
+    question = pose_question(run_pipeline(module, OPENING, Config()), MACHINE)
+    choice = question.solve(math.inf).choice
+    assert choice is not None
+    lowered = judge_by_lowering(Config())(partition(question.answer(choice)))
+    unit = 4 * 512 * 1024
+    assert question.memory.peak(choice) / unit == pytest.approx(lowered.peak / unit, abs=0.1)

@@ -251,3 +251,21 @@ def test_propagated_patterns_are_carried_out_as_they_are(perceptron: tuple[Modul
     hand = shardc.from_jax(jax.jit(step), weights, array(_BATCH, _WIDTH)).annotate(by_hand, mesh=MESH)
     local = partition(hand.propagate().module, machine=MACHINE)
     assert judge(made).cost <= judge(local).cost
+
+
+def test_an_axis_that_no_pattern_uses_leaves_values_whole(question: LayoutQuestion) -> None:
+    """The batch over one axis alone is a pattern: it costs what the problem says, and holds the other axis's parts
+    everywhere."""
+    seeds = find_seeds(question, 1e12)
+    used = [
+        {a for specs in argument_specs(s.question, next(s.choices())[0]) for axes in specs for a in axes} for s in seeds
+    ]
+    alone = [s for s, axes in zip(seeds, used, strict=True) if len(axes) == 1]
+    both = [s for s, axes in zip(seeds, used, strict=True) if len(axes) == 2]
+    assert both
+    assert alone
+    whole = question.as_choice(np.inf)
+    for s in (*alone, *both):
+        choice = next(s.choices())[0]
+        assert s.answer.cost == pytest.approx(whole.cost(choice), rel=1e-9)
+        assert s.answer.cost >= question.solve(np.inf).cost * (1 - 1e-9)
