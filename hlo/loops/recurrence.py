@@ -10,7 +10,7 @@ import numpy as np
 from shardc.hlo.evaluate import evaluate_computation
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations, has_side_effect, topological, users_of
 from shardc.hlo.ir.literal import Literal
-from shardc.hlo.ir.make import constant
+from shardc.hlo.ir.make import constant, inline
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.loops.loop_counter import LoopCounter, carried_element, find_counter
@@ -81,13 +81,33 @@ class Recurrence:
 
 
 def find_recurrence(loop: Instruction) -> Recurrence | None:
-    """How a loop goes along rows; None where it does otherwise, or does more."""
-    body, counter = loop.attrs["body"], find_counter(loop)
+    """How a loop goes along rows, the calls of its body opened; None where it does otherwise, or does more."""
+    body = _open_calls(loop.attrs["body"])
+    if body is not loop.attrs["body"]:
+        loop = loop.replace(attrs={**loop.attrs, "body": body})
+    counter = find_counter(loop)
     if counter is None or loop.operands[0].opcode != "tuple" or not 2 <= (counter.trips or 0) <= _MOST:
         return None
     if any(has_side_effect(i) or _runs(i) for i in body):
         return None
     return _RecurrenceFinder(loop, body, counter).find()
+
+
+def _open_calls(c: Computation) -> Computation:
+    """The computation with what it calls in place of the calls."""
+    if not any(i.opcode == "call" for i in c):
+        return c
+    new: dict[Instruction, Instruction] = {}
+    for i in c:
+        operands = tuple(new[o] for o in i.operands)
+        if i.opcode == "call":
+            new[i] = inline(_open_calls(i.attrs["to_apply"]), operands)
+        elif i.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
+            new[i] = operands[0].operands[i.attrs["index"]]
+        else:
+            new[i] = i if operands == i.operands else i.replace(operands=operands)
+    root = new[c.root]
+    return Computation(c.name, topological([*c.parameters, root]), root)
 
 
 def _runs(i: Instruction) -> bool:
