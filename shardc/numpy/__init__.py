@@ -29,6 +29,7 @@ from shardc.numpy.creation import (
 from shardc.numpy.files import from_array, from_hdf5, from_zarr, load, save
 from shardc.numpy.placing import use_mesh
 from shardc.numpy.transforms import jit
+from shardc.numpy.unique import unique
 
 __all__ = [
     "arange",
@@ -49,6 +50,7 @@ __all__ = [
     "ones",
     "random",
     "save",
+    "unique",
     "use_mesh",
     "zeros",
 ]

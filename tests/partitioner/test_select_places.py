@@ -104,3 +104,21 @@ def test_functions_of_numpy_and_jax(name: str, devices: int) -> None:
         made = program.partition()
         assert " sort(" not in made.as_text()
         np.testing.assert_allclose(np.asarray(made.compile("cpu")(x)), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kth", [3000, [100, 5000, -1]])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_partitions(kth: int | list[int], devices: int) -> None:
+    """NumPy says which elements come before and behind each place, and no more: NaNs last, many equal ones."""
+    x = np.random.default_rng(0).integers(-40, 40, 9001).astype(np.float64)
+    x[::97] = np.nan
+    mesh, wanted = Mesh({"x": devices}), np.sort(x)
+    for function, by_place in ((np.partition, False), (np.argpartition, True)):
+        program = shardc.trace(lambda x, f=function: f(x, kth), x, mesh=mesh).annotate({"x": P("x")}).partition()
+        made = np.asarray(program.compile("cpu")(x))
+        assert sorted(made) == list(range(9001)) if by_place else True
+        made = x[made] if by_place else made
+        for k in np.atleast_1d(kth) % 9001:
+            np.testing.assert_array_equal(np.sort(made[:k]), wanted[:k])
+            np.testing.assert_array_equal(np.sort(made[k:]), wanted[k:])
+            np.testing.assert_array_equal(made[k], wanted[k])

@@ -14,6 +14,7 @@ from shardc.hlo.numpy.functions.statistics import _NOTHING, _mean_type, _value_o
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
 from shardc.hlo.numpy.values import (
+    broadcast,
     convert,
     emit,
     full,
@@ -86,17 +87,54 @@ def _argsort(
     return _sort_by_keys([x], d, [iota(x, x.shape, d)])[1]
 
 
+#: Elements for each place from which on it is found without sorting (`select_places`), and most such places.
+_LONG, _FEW = 1 << 11, 8
+
+
 def _partition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
-    x = lift(recorder, a)
-    size = x.size if axis is None else x.shape[normal_axis(axis, x.ndim)]
-    for k in np.atleast_1d(kth):
-        if size and not -size <= k < size:
-            raise ValueError(f"kth(={k}) out of bounds ({size})")
-    return _sort(recorder, x, axis)
+    """Numbers of 32 bits and less are sorted: that takes no more passes."""
+    return _in_classes(recorder, a, kth, axis, lambda x, d: x, _sort, least=8)
 
 
 def _argpartition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
-    return _argsort(recorder, a, axis)
+    return _in_classes(recorder, a, kth, axis, lambda x, d: iota(x, x.shape, d), _argsort)
+
+
+def _in_classes(
+    recorder: Trace,
+    a: Any,
+    kth: Any,
+    axis: Any,
+    moved: Callable[[Tracer, int], Tracer],
+    whole: Callable[..., Any],
+    least: int = 1,
+) -> Any:
+    """``moved`` sorted by its elements' classes, before, at and behind each place of ``kth``; or the ``whole`` sort."""
+    x = lift(recorder, a)
+    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    size = x.shape[d]
+    for k in np.atleast_1d(kth):
+        if size and not -size <= k < size:
+            raise ValueError(f"kth(={k}) out of bounds ({size})")
+    places = sorted({int(k) % size for k in np.atleast_1d(kth)}) if size else []
+    few = 0 < len(places) <= _FEW and size >= _LONG * len(places)
+    if not few or x.aval.dtype.is_complex or x.dtype.itemsize < least:
+        return whole(recorder, x, d)
+    ordered = _sort_by_keys([x], d, [])[0]
+    classes = full(x, x.shape, 0, np.uint8)
+    for k in places:
+        limit = broadcast(take_slice(ordered, d, k, k + 1), x.shape)
+        for behind in (_is_before(limit, x), NP.logical_not(_is_before(x, limit))):
+            classes = emit("add", classes, convert(behind, np.uint8))
+    return _sort_by_keys([classes], d, [moved(x, d)])[1]
+
+
+def _is_before(x: Tracer, y: Tracer) -> Tracer:
+    less: Tracer = NP.less(x, y)
+    if not x.aval.dtype.is_float:
+        return less
+    numbers: Tracer = NP.logical_and(NP.isnan(y), NP.logical_not(NP.isnan(x)))
+    return emit("or", less, numbers)
 
 
 def _lexsort(recorder: Trace, keys: Any, axis: int = -1) -> Any:

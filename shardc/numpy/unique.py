@@ -1,0 +1,65 @@
+"""`unique` with a size that is given, which is what traced values need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["unique"]
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """As `numpy.unique`; with ``size`` exactly so many values, as `jax.numpy.unique` has it, so that it can be traced.
+
+    Fewer are filled up with ``fill_value``, by default the least one, whose index, and no count, they have; the
+    greatest are left out where there are more. Example::
+
+        values, counts = np.unique(x, return_counts=True, size=16)
+    """
+    if size is None:
+        whole: Any = np.unique
+        return whole(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    if axis is not None:
+        raise InputError("np.unique(axis=, size=)", fix="leave axis= out: of rows no fixed number can be made")
+    shape, x = np.shape(ar), np.ravel(ar)
+    if not x.size:
+        raise InputError("np.unique(size=) of no elements", fix="leave size= out where arrays are empty")
+    order = np.argsort(x, stable=True) if return_index or return_inverse else None
+    ordered = np.sort(x) if order is None else np.take(x, order)
+    new = ordered[1:] != ordered[:-1]
+    if equal_nan and x.dtype.kind in "fc":
+        new = new & ~(np.isnan(ordered[1:]) & np.isnan(ordered[:-1]))
+    first = np.concatenate([np.ones_like(new, shape=(1,)), new])
+    place = np.cumsum(first) - 1
+    kept = np.where(first, np.minimum(place, size), size)
+
+    def firsts(values: Any, fill: Any) -> Any:
+        made = np.zeros_like(values, shape=(size + 1,))
+        made[...] = fill
+        made[kept] = values
+        return made[:size]
+
+    fill = ordered[0] if fill_value is None else fill_value
+    found = [firsts(ordered, fill)]
+    if order is not None and return_index:
+        found.append(firsts(order, order[0]))
+    if order is not None and return_inverse:
+        inverse = np.zeros_like(place)
+        inverse[order] = place
+        found.append(np.reshape(inverse, shape))
+    if return_counts:
+        found.append(np.bincount(np.minimum(place, size), minlength=size + 1)[:size])
+    return found[0] if len(found) == 1 else tuple(found)
