@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random as draws
 from collections.abc import Callable
 
 import jax
@@ -136,3 +137,29 @@ def test_what_is_needed_whole_stays() -> None:
         lowered = run_pipeline(module, PASSES[: PASSES.index(SplitComponents())], Config())
         assert SplitComponents().run(lowered) is lowered
         check(module)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_webs(seed: int) -> None:
+    """Broadcasts of arrays with and without the short dimension, arithmetic, and reductions over any dimensions."""
+    rng = draws.Random(seed)
+    dims = [rng.choice([41, 60, 97]) for _ in range(3)]
+    short = rng.randrange(3)
+    dims[short] = rng.choice([2, 3, 4, 7])
+    dims[short - 1] *= 5
+    kept = [[k for k in range(3) if k != short], sorted({short, rng.randrange(3)}), [rng.randrange(3)]]
+    picks = [(rng.choice(["add", "subtract", "maximum"]), rng.random(), rng.random()) for _ in range(4)]
+    sums = [(short,), *(tuple(sorted(rng.sample(range(3), rng.randint(1, 2)))) for _ in range(2))]
+
+    def web(*xs: jax.Array) -> tuple[jax.Array, ...]:
+        values = [jax.lax.broadcast_in_dim(x, dims, k) for x, k in zip(xs, kept, strict=True)]
+        for name, a, b in picks:
+            left, right = (values[int(p * len(values))] for p in (a, b))
+            values.append(getattr(jnp, name)(left, right) + values[-1] * 0.5)
+        values.append(jnp.where(jax.lax.broadcasted_iota(jnp.int32, dims, short) == 1, values[-1], values[0]))
+        return tuple(values[-1 - k % 2].sum(over) for k, over in enumerate(sums))
+
+    shapes = [jax.ShapeDtypeStruct([dims[d] for d in k], np.float32) for k in kept]
+    module = shardc.from_jax(jax.jit(web, keep_unused=True), *shapes).module
+    args = random_arguments(module, seed)
+    assert_close(compiled_results(module, args), evaluate(module, args), 1e-4)
