@@ -138,6 +138,20 @@ def test_each_shard_goes_along_its_rows(function: Function, mesh: Mesh) -> None:
         assert n == 61 or sent <= 200 * (mesh.axis_size("x") - 1)
 
 
+def test_scans_of_jax_compose_too() -> None:
+    jax = pytest.importorskip("jax")
+
+    def decays(keep: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, row: (row[0] * c + row[1],) * 2, x[0] * 0, (keep, x), reverse=True)[1]
+
+    args = [np.exp(-np.abs(normal(48, 3))).astype("f4"), normal(48, 3, seed=1).astype("f4")]
+    program = shardc.from_jax(decays, *args)
+    partitioned = program.annotate({n: P("x") for n in program.module.argument_names}, mesh=Mesh({"x": 4})).partition()
+    got = np.asarray(partitioned.compile("cpu")(*args))
+    np.testing.assert_allclose(got, jax.jit(decays)(*args), rtol=1e-5, atol=1e-5)
+    assert partitioned.report()["wire_bytes"] <= 3 * 3 * 3 * 4  # two numbers a column and shard, and the first row
+
+
 def test_columns_stay_split_over_another_axis() -> None:
     mesh = Mesh({"x": 2, "y": 2})
     args = [*arguments(thomas, 32)[:3], normal(32, 8)]
