@@ -24,6 +24,7 @@ from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rewrite.local_cost import collectives_cost
+from shardc.partitioner.strategy.decisions import ChosenSplits
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["choose_auto_plan"]
@@ -62,17 +63,21 @@ def choose_auto_plan(
     ``module``, ``finish``, ``judge`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the reasons of a
     plan that is taken.
     """
-    budget, first = budget or budget_of("auto"), finish(module, None)
+    assert module.mesh is not None
+    known = Context.over(module.mesh, module, machine).shared()
+    budget, first = budget or budget_of("auto"), finish(module, known)
     if machine is None and _sent(first) <= _sent(module):
         return first
-    promise = _find_promise(module, machine, first, budget)
+    promise = _find_promise(module, machine, first, budget, known)
     return first if promise is None else _carry_out(promise, finish, budget, judge or promise.models, tell) or first
 
 
-def _find_promise(module: Module, machine: Machine | None, first: Module, budget: PlanBudget) -> _Promise | None:
+def _find_promise(
+    module: Module, machine: Machine | None, first: Module, budget: PlanBudget, known: ChosenSplits
+) -> _Promise | None:
     """The cheapest plan as models know it, where it promises something; ``first`` is the program without one."""
     try:
-        question = pose_question(module, machine, check=budget.check, hiding=False)
+        question = pose_question(module, machine, check=budget.check, hiding=False, known=known)
     except OverBudgetError:
         return None
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
@@ -114,7 +119,7 @@ def _carry_out(
         laid_out = question.answer(answer.choice)
         if _lies_like(laid_out, question.module):
             return None
-        made = finish(laid_out, None if again else question.splits(answer.choice))
+        made = finish(laid_out, question.context.shared() if again else question.splits(answer.choice))
         seen = promise.models(made)
         if not (beyond or seen.cost < modelled.cost):
             return None

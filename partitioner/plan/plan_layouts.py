@@ -125,7 +125,7 @@ class LayoutQuestion:
                 found[node.op.opcode, node.op.name] = PlannedSplit(
                     row, None, taken.local, taken.problem.rule, option.choice
                 )
-        return ChosenSplits(self.context.resharder, found)
+        return self.context.shared(found)
 
     def _interface(self, options: Mapping[DecisionNode, NodeOption]) -> dict[Instruction, tuple[Sharding, ...]]:
         """The shardings of arguments and results: as they were, but for leaves that are free."""
@@ -182,18 +182,19 @@ def pose_question(
     *,
     check: Callable[[int, int], None] = lambda decisions, options: None,
     hiding: bool = True,
+    known: ChosenSplits | None = None,
 ) -> LayoutQuestion:
     """The question for a propagated module, its calls opened, folded as it may be once its values are split.
 
     Leaves of ``interface`` may lie in any layout, all other arguments and results lie as propagated. ``check`` is told
     the numbers of decisions and, about, of their options before these are made, and may raise. Without ``hiding`` no
-    move is hidden beside arithmetic.
+    move is hidden beside arithmetic. ``known`` is as `Context.over` has it.
     """
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
     mesh, module = module.mesh, _name_apart(reduce(lambda m, fold: fold.run(m), _FOLDS, module))
-    context = Context.over(mesh, module, machine)
+    context = Context.over(mesh, module, machine, known)
     parameters = [context.layouts(p) for p in module.entry.parameters]
     graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)
     by_bytes = isinstance(context.resharder.price, Bytes)

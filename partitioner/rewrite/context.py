@@ -17,7 +17,7 @@ from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, choose_split
-from shardc.partitioner.strategy.decisions import ChosenSplits, LayoutPlan
+from shardc.partitioner.strategy.decisions import ChosenSplits, LayoutPlan, PlannedSplit
 from shardc.partitioner.strategy.pieces import count_repetitions
 from shardc.partitioner.strategy.values import PartialAxes
 from shardc.partitioner.unreduced.linear import LinearGroups
@@ -67,7 +67,7 @@ class Context:
         by what was chosen, where it is ``known`` and in the terms of this program."""
         table = AxisTable(mesh, _shardings(module), _index_type(module))
         resharder = Resharder(table, machine)
-        if known is not None and known.resharder.table.includes(table):
+        if known is not None and known.serves(table):
             resharder, table = known.resharder, known.resharder.table
         else:
             known = None
@@ -80,7 +80,12 @@ class Context:
             has_manual_computation(module),
             count_repetitions(module),
             plan=known.plan_for(module) if known else LayoutPlan(),
+            _choices=known.found if known else {},
         )
+
+    def shared(self, splits: Mapping[tuple[str, str], PlannedSplit] | None = None) -> ChosenSplits:
+        """What other programs may take over: ``splits``, and what was found out."""
+        return ChosenSplits(self.resharder, splits or {}, self._choices)
 
     def following(self, plan: LayoutPlan) -> Context:
         """A context for writing the same module by a plan."""

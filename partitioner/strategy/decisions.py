@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.cause import RegionDecision
-from shardc.partitioner.strategy.choose import SplitChoice
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem
 from shardc.partitioner.strategy.rule import Local
 from shardc.partitioner.strategy.values import GlobalValue
 from shardc.sharding.rules.factor_rule import FactorRule
@@ -53,10 +53,17 @@ class LayoutPlan:
 @dataclass(frozen=True, slots=True)
 class ChosenSplits:
     """How operations are done, by opcode and name, in layouts of ``resharder``: a choice for a program, kept while it
-    is prepared."""
+    is prepared. ``found`` remembers the best choices of operations alone; without ``splits`` it and paths are all that
+    programs share."""
 
     resharder: Resharder
-    splits: Mapping[tuple[str, str], PlannedSplit]
+    splits: Mapping[tuple[str, str], PlannedSplit] = field(default_factory=dict)
+    found: dict[SplitProblem, SplitChoice] = field(default_factory=dict)
+
+    def serves(self, table: AxisTable) -> bool:
+        """May a program of that table be partitioned in these terms? Finer ones are for a choice that has them."""
+        own = self.resharder.table
+        return own.includes(table) and (bool(self.splits) or table.includes(own))
 
     def plan_for(self, module: Module) -> LayoutPlan:
         """The decisions for what is left of the program: operations that are as they were."""

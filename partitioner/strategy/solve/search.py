@@ -79,12 +79,12 @@ def _excess(rows: MemoryRows, used: Numbers) -> float:
 
 def _search(dual: DualBound, best: Incumbent, found: dict[int, int]) -> None:
     """Coordinate descent at the dual's prices; while memory lacks, at prices that rise in the rows that lack it."""
-    prices = dual.multipliers
+    prices, better = dual.multipliers, False
     for _ in range(_REPAIRS):
         _descend(dual, found)
         used = dual.rows.used(found)
-        cost = _cost(dual.network, found)
-        best.offer(found, *measure(dual.network, dual.rows, found))
+        excess, cost = measure(dual.network, dual.rows, found)
+        better |= best.offer(found, excess, cost)
         over = used > dual.rows.limits
         if not over.any():
             break
@@ -93,7 +93,7 @@ def _search(dual: DualBound, best: Incumbent, found: dict[int, int]) -> None:
             break
         dual.set_multipliers(np.where(over, np.maximum(dual.multipliers * 2.0, unit), dual.multipliers))
     dual.set_multipliers(prices)
-    if best.excess <= 0:
+    if better and best.excess <= 0 and len(dual.rows.rows):
         _descend_within(dual, best)
 
 
