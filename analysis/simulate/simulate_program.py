@@ -42,8 +42,7 @@ def simulate_program(
     if is_scheduled(program.module):
         return simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=ignore_memory)
     program = program if mesh is None else program.annotate({}, mesh)
-    judge = judge_of(machine or program.config.machine, program.config)
-    partitioned = program.partition(machine=machine, judge=judge)
+    partitioned = program.partition(machine=machine, judge=judge_of(machine, program.config))
     return simulate_partitioned(partitioned, machine, mapping=mapping, ignore_memory=ignore_memory)
 
 

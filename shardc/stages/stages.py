@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.stage_facts import Reported
+from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
 from shardc.hlo.ir.custom_calls import CustomCall
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
     from shardc.analysis.simulate.simulation import Simulation
     from shardc.compiler.ahead.program import AheadProgram
-    from shardc.hlo.ir.ir import Module
     from shardc.partitioner.free_interface import FreeInterface
-    from shardc.partitioner.plan.judge import Judge, Judgement
+    from shardc.partitioner.plan.judge import Judge
 
 __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remote_compiler"]
 
@@ -160,7 +160,7 @@ class Propagated(PropagatedProgram):
 
         Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
         """
-        judge = judge or _judge_of(machine or self.program.config.machine, self.program.config)
+        judge = judge or judge_of(machine, self.program.config)
         found = super().partition(
             machine=machine,
             windowed_einsum=windowed_einsum,
@@ -318,17 +318,6 @@ def remote_compiler(
     from shardc.service.client.compile_remotely import RemoteCompilation
 
     return RemoteCompilation.of(config, program, target, **stages)
-
-
-def _judge_of(machine: str | Path | None, config: Config) -> Judge:
-    """`judge_of`, imported once there is a plan to judge."""
-
-    def judge(module: Module) -> Judgement:
-        from shardc.analysis.simulate.judge_of import judge_of
-
-        return judge_of(machine, config)(module)
-
-    return judge
 
 
 def _fields(record: SourceProgram | PropagatedProgram | PartitionedProgram) -> dict[str, Any]:
