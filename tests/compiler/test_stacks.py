@@ -87,6 +87,25 @@ def test_halves_of_one_array_and_sums_of_rows() -> None:
     check(module, random_arguments(module))
 
 
+def test_rolls_of_rolls_are_read_by_maps_and_stored_for_reductions() -> None:
+    """Only maps have code of their own for the inside, where a roll chooses nothing."""
+    for reduced in (False, True):
+        b = Builder("main")
+        x = b.parameter(f("f32", 300, 200))
+        root = b.add("multiply", x, shift_by(b, shift_by(b, x, 0, 1), 1, 1), shape=x.shape)
+        if reduced:
+            r = Builder("reducer")
+            first, second = r.parameter(f("f32")), r.parameter(f("f32"))
+            reducer = r.build(r.add("add", first, second, shape=f("f32")))
+            zero = b.constant(np.float32(0))
+            root = b.add("reduce", root, zero, shape=f("f32", 200), dimensions=(0,), to_apply=reducer)
+        module = make_module("rolled", b.build(root))
+        holding = [[i.opcode for i in k.attrs.get("calls", ())] for k in kernels(module)]
+        assert len(holding) == (2 if reduced else 1)
+        assert not any("reduce" in inside and inside.count("concatenate") > 1 for inside in holding)
+        check(module, random_arguments(module))
+
+
 @pytest.mark.parametrize("opcode", ["add", "multiply", "maximum"])
 def test_reductions_of_stacks_combine_their_parts(opcode: str) -> None:
     b = Builder("main")

@@ -68,7 +68,8 @@ class Fuse:
 @dataclass(slots=True)
 class _FusionGroup:
     """A kernel in the making. ``evaluations`` is how often each member is computed, for each of ``several`` spaces;
-    ``pieces`` are what it concatenates."""
+    ``pieces`` are what it concatenates, ``shifts`` those that several spaces read; of a ``stacked`` root all parts are
+    in one space."""
 
     root: Instruction
     space: dict[Instruction, Space] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class _FusionGroup:
     reductions: int = 0
     repeated: int = 0
     copied: int = 0
+    shifts: int = 0
     stacked: bool = False
 
     def spaces_read(self, producer: Instruction, readers: Sequence[Instruction]) -> set[Space]:
@@ -190,7 +192,8 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
     if _updates(group.root) and any(source_of(o) is source_of(group.root.operands[0]) for o in producer.operands):
         return False  # it would read what is being overwritten
     several = not is_uniform(producer) and (len(spaces) > 1 or any(r in group.several for r in readers))
-    if several and not is_movement(producer) and not _is_shift(producer) and not is_elementwise(producer):
+    shift = several and _is_shift(producer) and not group.reductions  # only maps have code of their own for the inside
+    if several and not is_movement(producer) and not shift and not is_elementwise(producer):
         return False
     if several and is_elementwise(producer) and not _pays_repeatedly(group, producer):
         return False
@@ -200,7 +203,7 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
         return False
     piece = any(r.opcode == "concatenate" or (is_alias(r) and r in group.pieces) for r in readers)
     # Reductions that are put together mostly read the same: one kernel had better do them side by side.
-    apart = repeated or piece or not only_reader or group.reductions >= options.reductions
+    apart = repeated or piece or group.shifts or not only_reader or group.reductions >= options.reductions
     if producer.opcode == "reduce" and apart:
         return False
     group.space[producer] = spaces.pop() if len(spaces) == 1 else producer
@@ -209,6 +212,7 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
     if piece:
         group.pieces.add(producer)
     group.evaluations[producer] = evaluations
+    group.shifts += shift
     group.reductions += producer.opcode == "reduce"
     if only_reader:
         group.owned.add(producer)
