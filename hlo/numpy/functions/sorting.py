@@ -265,14 +265,14 @@ def _isin(
 
 
 def _nan_quantile(function: Any) -> Callable[..., Any]:
-    def refuse(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
+    def handler(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
         refuse(
             recorder,
             f"np.{function} (the number of elements depends on values)",
             "replace NaN with np.nan_to_num first",
         )
 
-    return refuse
+    return handler
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
