@@ -52,6 +52,8 @@ def jacobi(comm: Any, start: Any, right: Any) -> Made:
 
 
 if __name__ == "__main__":
-    if not MPI.Is_initialized():  # Devito keeps mpi4py from it
+    if not MPI.Is_initialized():  # Devito keeps mpi4py from it, and from the end
         MPI.Init()
     run({"heat": heat, "Jacobi, 3-D": jacobi}, MPI.COMM_WORLD)
+    if not MPI.Is_finalized():
+        MPI.Finalize()
