@@ -21,9 +21,10 @@ def _take_draw(d: Drawer) -> Step | None:
     j = d.pick(lambda v: is_int(v) and v.exact and len(v.shape) <= 2)
     if i is None or j is None:
         return None
-    return Step(
-        "take", (i, j), {"axis": d.r.randrange(len(d.values[i].shape)), "mode": d.r.choice(["clip", "wrap", "fill"])}
-    )
+    axis, mode = d.r.randrange(len(d.values[i].shape)), d.r.choice(["clip", "wrap", "fill"])
+    if mode == "wrap" and d.values[i].shape[axis] > jnp.iinfo(d.values[j].dtype).max:
+        return None  # JAX divides the indices by the size, in their own type
+    return Step("take", (i, j), {"axis": axis, "mode": mode})
 
 
 def _take(context: Any, step: Step, x: Any, i: Any) -> Any:
