@@ -102,3 +102,11 @@ def test_where_messages_cost_little_every_iteration_exchanges() -> None:
     program = traced(heat, 1, 512, Mesh({"x": 4}))
     every, host = (program.partition(machine=m).report() for m in (None, "host"))
     assert [c["count"] for c in host["collectives"]] == [c["count"] for c in every["collectives"]]
+
+
+@pytest.mark.parametrize(("size", "ratio"), [(1024, 0.4), (8192, 0.85)])
+def test_several_iterations_are_taken_where_they_are_faster(size: int, ratio: float) -> None:
+    """As simulated: where messages wait, and where iterations take longer than messages."""
+    program = traced(heat, 1, size, Mesh({"x": 8}))
+    every, wide = (program.partition(machine=m).simulate("h100-dgx").step_seconds for m in (None, "h100-dgx"))
+    assert wide <= ratio * every

@@ -162,7 +162,7 @@ def _grow(
     while heap and len(group.space) < limit:
         producer = queued[-heapq.heappop(heap)]
         stored = producer in needed and not is_movement(producer)
-        if not stored and _join(group, producer, users[producer], options):
+        if not stored and _join(group, producer, users[producer], needed, options):
             enqueue(producer)
     _trim(group, position)
     return group
@@ -175,7 +175,13 @@ def _candidates(member: Instruction) -> tuple[Instruction, ...]:
     return tuple(dict.fromkeys((*moved, *constants)))
 
 
-def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction], options: Fuse) -> bool:
+def _join(
+    group: _FusionGroup,
+    producer: Instruction,
+    readers: Sequence[Instruction],
+    needed: Set[Instruction],
+    options: Fuse,
+) -> bool:
     """Add ``producer`` to the group if that is legal and pays."""
     if not is_fusable(producer):
         return False
@@ -195,7 +201,8 @@ def _join(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruct
     shift = several and _is_shift(producer) and not group.reductions  # only maps have code of their own for the inside
     if several and not is_movement(producer) and not shift and not is_elementwise(producer):
         return False
-    if several and is_elementwise(producer) and not _pays_repeatedly(group, producer):
+    repeats = several and is_elementwise(producer)
+    if repeats and not (_reads_no_more(producer, needed) and _pays_repeatedly(group, producer)):
         return False
     evaluations = max(group.evaluations[r] * repetition(r, producer) for r in readers if r in group.space)
     repeated = evaluations > 1.5 * max(producer.shape.size, 1) and producer.opcode != "iota"
@@ -251,6 +258,17 @@ def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:
         return False
     group.repeated += 1
     return True
+
+
+def _reads_no_more(producer: Instruction, needed: Set[Instruction]) -> bool:
+    """Are the operands of ``producer`` in memory anyway, or is there one only? Else it had better be there itself."""
+    arrays = {o for o in producer.operands if o.shape.size == producer.shape.size and not is_uniform(o)}
+    return len(arrays) < 2 or all(_is_stored(o, needed) for o in arrays)
+
+
+def _is_stored(x: Instruction, needed: Set[Instruction]) -> bool:
+    """Is ``x`` in memory, or moved from there?"""
+    return x in needed or not is_fusable(x) or (is_movement(x) and all(_is_stored(o, needed) for o in x.operands))
 
 
 def _trim(group: _FusionGroup, position: Mapping[Instruction, int]) -> None:
