@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from shardc.costs.machines.machine import Machine
@@ -95,8 +96,8 @@ def partition(
     if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
         return run_pipeline(module, pipeline(machine, options), config, times=times)
 
-    def finish(laid_out: Module, chosen: ChosenSplits | None = None) -> Module:
-        return run_pipeline(laid_out, pipeline(machine, options, chosen)[len(OPENING) :], config, times=times)
+    def finish(laid_out: Module, chosen: ChosenSplits | None = None, memory: float | None = None) -> Module:
+        return run_pipeline(laid_out, pipeline(machine, options, chosen, memory)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
     if options.plan == "auto" and options.memory is None and options.interface is None:
@@ -106,6 +107,7 @@ def partition(
         opened,
         machine,
         finish,
+        within=lambda room: partial(finish, memory=room),
         budget=budget_of(options.plan),
         memory=options.memory,
         judge=judge,
@@ -212,14 +214,14 @@ PREPARATION: tuple[Pass, ...] = (
 )
 
 
-def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pass, ...]:
-    """The passes that make collectives fewer, and those that hide them."""
+def optimisation(machine: Machine | None, options: PartitionOptions, memory: float | None = None) -> tuple[Pass, ...]:
+    """The passes that make collectives fewer, and those that hide them; loops keep more only within ``memory``."""
     return (
         MoveConverts(),
         SimplifyExchanges(),
         DropEqual(),
         ScatterReductions(),
-        HoistCollectives(machine),
+        HoistCollectives(machine, memory=memory),
         SliceFirst(),
         MoveConverts(),
         Reassociate(),
@@ -228,8 +230,8 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
         ExchangeOperands(),
         MergePermutes(),
         Tidy(),
-        PrefetchGathers(options.pipelined_loops, machine),
-        DelayReductions(options.pipelined_loops, machine),
+        PrefetchGathers(options.pipelined_loops, machine, memory),
+        DelayReductions(options.pipelined_loops, machine, memory),
         WindowEinsums(options.windowed_einsum, machine),
         DecomposeRings(options.decomposed_rings),
         CombineCollectives(),
@@ -237,11 +239,14 @@ def optimisation(machine: Machine | None, options: PartitionOptions) -> tuple[Pa
 
 
 def pipeline(
-    machine: Machine | None, options: PartitionOptions, chosen: ChosenSplits | None = None
+    machine: Machine | None,
+    options: PartitionOptions,
+    chosen: ChosenSplits | None = None,
+    memory: float | None = None,
 ) -> tuple[Pass, ...]:
     """All passes of `partition`, in order."""
     rewrite = Rewrite(machine, options.partial_interface, chosen)
-    return (*PREPARATION, WidenHalos(machine), rewrite, *optimisation(machine, options))
+    return (*PREPARATION, WidenHalos(machine), rewrite, *optimisation(machine, options, memory))
 
 
 PIPELINE = pipeline(None, PartitionOptions())

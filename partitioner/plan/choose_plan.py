@@ -35,6 +35,7 @@ def choose_plan(
     machine: Machine | None,
     finish: Finish,
     *,
+    within: Callable[[float], Finish] | None = None,
     budget: PlanBudget | None = None,
     memory: float | None = None,
     judge: Judge | None = None,
@@ -44,7 +45,7 @@ def choose_plan(
     """The per-device program that costs least.
 
     ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one, whose
-    operations it does as chosen.
+    operations it does as chosen; ``within`` so many bytes its loops keep less, where nothing fits otherwise.
     ``memory``: bytes per device that it may take (None: as many as without a plan). ``judge`` says what a per-device
     program costs (default: bytes, on a machine what models say). Leaves of ``interface`` may lie in any layout. What
     goes beyond the ``budget`` stays as propagated. ``tell`` is given the reasons of a plan, also of one that was made
@@ -64,11 +65,13 @@ def choose_plan(
     if answer.choice is None:
         raise describe_conflict(whole, answer)
 
+    make = finish
+
     def ways(plan: CarriedPlan) -> Iterator[tuple[Module, Judgement]]:
         """Done as the plan says, and with its layouts alone, around which operations are decided again."""
         laid_out = plan.question.answer(plan.choice)
         for way, splits in ((laid_out, plan.question.splits(plan.choice)), (plan.propagated or laid_out, None)):
-            made = finish(way, splits)
+            made = make(way, splits)
             yield made, judge(made)
 
     trials = PlanTrials(ways, room, budget.rounds, before, first, before)
@@ -78,6 +81,10 @@ def choose_plan(
         if budget.seeds:
             trials.try_seeds(whole, find_seeds(whole, room), answer, budget.seeds)
             trials.try_seeds(whole, find_seeds(whole, room, spread=True), answer, _SPREAD)
+    if within is not None and not trials.fits and any(i.opcode == "while" for i in module.instructions()):
+        make = within(room)
+        trials.tried.clear()
+        trials.run(whole, answer, budget.limits)
     last, best, least = trials.last, trials.best, trials.least
     assert last is not None and best is not None and least is not None
     if memory is not None and least.peak > memory:

@@ -70,7 +70,7 @@ class PlanTrials(Generic[Made]):
         each comes to."""
         corrected, first = MemoryLimits(self.room), answer
         for count in range(_MORE_ROUNDS * self.rounds):
-            if count >= self.rounds and self._fits():
+            if count >= self.rounds and self.fits:
                 return
             limit = corrected.next
             most = limit if count else _DOUBT * limit
@@ -87,7 +87,9 @@ class PlanTrials(Generic[Made]):
             if corrected.narrow or (answer.choice == first.choice and found.peak <= self.room):
                 return
 
-    def _fits(self) -> bool:
+    @property
+    def fits(self) -> bool:
+        """Is the best program within the memory?"""
         return self.least is not None and self.least.peak <= self.room
 
     def try_seeds(
@@ -104,7 +106,7 @@ class PlanTrials(Generic[Made]):
         whole = question.as_choice(math.inf)
         for seed, (choice, propagated) in ((s, c) for s in seeds for c in s.choices()):
             found = attempt(choice, math.inf, propagated)
-            hopeful = found is not None and (self.least is None or not self._fits() or found.cost < self.least.cost)
+            hopeful = found is not None and (self.least is None or not self.fits or found.cost < self.least.cost)
             if found is not None and found.peak > self.room and hopeful:
                 limit = question.memory.peak(choice) * self.room / found.peak
                 less = seed.within(limit)

@@ -209,6 +209,7 @@ def test_no_more_is_kept_during_a_loop_than_there_is_memory_for() -> None:
         machine = load_machine("a100-dgx")
         small = replace(machine, device=replace(machine.device, memory_bytes=peak + room))
         assert print_module(HoistCollectives(small).run(before)) == print_module(module)
+        assert print_module(HoistCollectives(growth=9.0, memory=peak + room).run(before)) == print_module(module)
 
 
 def test_where_a_gather_of_a_gather_is_too_much_the_smaller_one_goes() -> None:

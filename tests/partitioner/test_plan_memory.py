@@ -160,3 +160,28 @@ def test_the_state_of_a_loop_takes_the_memory_that_the_compiler_gives_it(step: A
     lowered = judge_by_lowering(Config())(partition(question.answer(choice)))
     unit = 4 * 512 * 1024
     assert question.memory.peak(choice) / unit == pytest.approx(lowered.peak / unit, abs=0.1)
+
+
+def test_loops_keep_less_where_plans_take_too_much_memory() -> None:
+    """Four weights are gathered before the loop; where memory lacks each one where it is read, in every iteration."""
+    mesh = jax.sharding.AbstractMesh((4,), ("d",))
+
+    def step(x: Any, *weights: Any) -> Any:
+        def one(_: Any, h: Any) -> Any:
+            for w in weights:
+                h = jnp.tanh(h @ w)
+            return h
+
+        return jax.lax.fori_loop(0, 5, one, x)
+
+    def rows(count: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((count, 256), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("d")))
+
+    module = propagate(module_from_jax(jax.jit(step), rows(2048), *[rows(256)] * 4).module).module
+    judge = judge_by_lowering(Config())
+    kept = judge(partition(module))
+    weights = 3 / 4 * 4 * 256 * 256 * 4
+    assert kept.cost[0] == weights
+    within = judge(partition(module, options=PartitionOptions(plan="global", memory=0.8 * kept.peak), judge=judge))
+    assert within.peak <= 0.8 * kept.peak
+    assert within.cost[0] == 5 * weights

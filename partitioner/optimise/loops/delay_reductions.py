@@ -24,17 +24,18 @@ class DelayReductions:
     later, together with what follows it.
 
     The first iteration, up to there, is done before the loop, the last one's collective after it. What it reads is
-    held for an iteration more. ``auto`` does so where the modelled time on the ``machine`` is less and its memory
-    suffices.
+    held for an iteration more. ``auto`` does so where the modelled time on the ``machine`` is less and its memory,
+    or ``memory``, suffices.
     """
 
     choice: Choice = "auto"
     machine: Machine | None = None
+    memory: float | None = None
     name: str = "delay-reductions"
     why: str = "gradients of one layer are reduced while those of the next are made"
 
     def run(self, module: Module) -> Module:
-        worth = Worth.of(module, self.choice, self.machine)
+        worth = Worth.of(module, self.choice, self.machine, self.memory)
         if worth is None:
             return module
         return change_loops(module, lambda carry, around: _delay(carry, worth))

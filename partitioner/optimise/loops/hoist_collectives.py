@@ -20,11 +20,13 @@ class HoistCollectives:
     """A collective whose operands are the same in every iteration becomes an element of the loop's state.
 
     It then takes memory as long as the loop runs: on a ``machine`` no more than its devices have beside the program's
-    estimated peak, else no more than ``growth`` times that peak. What does not fit stays in the loop.
+    estimated peak, else no more than ``growth`` times that peak; with ``memory`` no more than that has beside the peak.
+    What does not fit stays in the loop.
     """
 
     machine: Machine | None = None
     growth: float = 1.0
+    memory: float | None = None
     name: str = "hoist-collectives"
     why: str = "weights that a loop does not change are gathered once"
 
@@ -32,9 +34,8 @@ class HoistCollectives:
         if not any(i.opcode == "while" for i in module.instructions()):
             return module
         peak = estimate_peak(module)
-        room = _MemoryLeft(
-            round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak
-        )
+        left = round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak
+        room = _MemoryLeft(left if self.memory is None else min(left, self.memory - peak))
         return change_loops(module, lambda carry, _: _hoist(carry, room))
 
 
@@ -42,7 +43,7 @@ class HoistCollectives:
 class _MemoryLeft:
     """Bytes that are left."""
 
-    nbytes: int
+    nbytes: float
 
     def take(self, wanted: int) -> bool:
         """Is there room for so much? Then it is taken."""

@@ -26,16 +26,18 @@ class PrefetchGathers:
 
     The first is done before the loop; the last iteration, which has nothing to fetch, follows the loop. So nothing
     travels that did not before. Each result is held for an iteration more. ``auto`` does so where the modelled time on
-    the ``machine`` is less and its memory suffices.
+    the ``machine`` is less and its memory, or
+    ``memory``, suffices.
     """
 
     choice: Choice = "auto"
     machine: Machine | None = None
+    memory: float | None = None
     name: str = "prefetch-gathers"
     why: str = "the next layer's weights travel while this one computes"
 
     def run(self, module: Module) -> Module:
-        worth = Worth.of(module, self.choice, self.machine)
+        worth = Worth.of(module, self.choice, self.machine, self.memory)
         if worth is None:
             return module
         return change_loops(module, lambda carry, around: _prefetch(carry, worth))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,17 +62,18 @@ def copy_instructions(
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Is it worth pipelining a loop? Yes if it is ``always`` wanted, else where a machine has the memory and saves
-    time: collectives that overlap with an iteration's computing cost no more than what is longer."""
+    """Is it worth pipelining a loop? Yes if it is ``always`` wanted, else where there is ``memory`` on a machine and it
+    saves time: collectives that overlap with an iteration's computing cost no more than what is longer."""
 
     choice: Choice
     machine: Machine | None
     table: AxisTable | None
+    memory: float
     room: float
 
     @staticmethod
-    def of(module: Module, choice: Choice, machine: Machine | None) -> Worth | None:
-        """For the loops of a module; None when nothing is to be done."""
+    def of(module: Module, choice: Choice, machine: Machine | None, memory: float | None = None) -> Worth | None:
+        """For the loops of a module, within ``memory`` if so many bytes are given; None when nothing is to be done."""
         if choice == "never" or (choice == "auto" and machine is None):
             return None
         if not any(i.opcode == "while" for i in module.instructions()):
@@ -80,8 +82,9 @@ class Worth:
         table = None
         if known:
             table = AxisTable(known[0].mesh, [Sharding(g.mesh, (DimSharding(g.axes),)) for g in known])
-        room = float("inf") if machine is None else machine.device.memory_bytes - estimate_peak(module)
-        return Worth(choice, machine, table, room)
+        most = math.inf if machine is None else float(machine.device.memory_bytes)
+        most = most if memory is None else min(most, memory)
+        return Worth(choice, machine, table, most, most - estimate_peak(module))
 
     def pays(self, body: Computation, moved: Sequence[Instruction], nbytes: int) -> bool:
         """Overlapping the collectives ``moved`` of a body, for ``nbytes`` of buffers more?"""
@@ -98,8 +101,7 @@ class Worth:
 
     def _fits(self, state: int, nbytes: int) -> bool:
         """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""
-        assert self.machine is not None
-        little = nbytes <= _LITTLE * state and state + nbytes <= self.machine.device.memory_bytes
+        little = nbytes <= _LITTLE * state and state + nbytes <= self.memory
         return little or nbytes <= self.room
 
     def _seconds(self, i: Instruction) -> float | None:
