@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import bit_generator
 
 from shardc.hlo.errors import InputError, Location, ShardcError, UnsupportedError
-from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.numpy.recorder import is_users, user_line
 
 __all__ = ["Generators", "check_repeats", "translate_errors"]
@@ -31,13 +31,13 @@ _asked: Any = getattr(importlib.import_module("_abc"), "_get_dump", lambda cls: 
 _OURS = re.compile(r"\b(Tracer|Masked)\b|traced value")
 
 
-def check_repeats(first: Module, second: Module) -> None:
-    """Raise `InputError` where two traces of one function differ."""
-    found = _difference(first.entry, second.entry)
+def check_repeats(first: Computation, second: Computation) -> None:
+    """Raise `InputError` where two traces of one function differ; the second may share instructions of the first."""
+    found = _difference(first, second)
     if found is None:
         return
     a, b = found
-    place = (b if a is first.entry.root else a).metadata  # The root tells no line of what it takes.
+    place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
         "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
         f"another the second ({_describe(a)}, then {_describe(b)}), and one of them would be in the program for ever",

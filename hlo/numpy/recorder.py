@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,14 @@ class Protocols:
 class Scope:
     """The instructions of a function, or of the body of a loop or branch inside of ``outer``.
 
-    ``captured`` are values of the scope around it by the parameters that stand for them here.
+    ``captured`` are values of the scope around it by the parameters that stand for them here. ``before`` is what an
+    earlier run of the function recorded here: an instruction that is the same once more is taken from there.
     """
 
     outer: Scope | None = None
+    before: Sequence[Instruction] = ()
     instructions: list[Instruction] = field(default_factory=list)
-    constants: dict[Literal, Instruction] = field(default_factory=dict)
+    constants: dict[tuple[object, ...], Instruction] = field(default_factory=dict)
     captured: dict[Instruction, Instruction] = field(default_factory=dict)
     own: set[Instruction] = field(default_factory=set)
 
@@ -59,6 +62,17 @@ class Scope:
         self.instructions.append(made)
         self.own.add(made)
         return made
+
+    def repeated(
+        self, opcode: str, operands: tuple[Instruction, ...], shape: Shape | None, attrs: Mapping[str, Any]
+    ) -> Instruction | None:
+        """The instruction that the earlier run recorded next, where it is this one."""
+        place = len(self.instructions)
+        if place >= len(self.before):
+            return None
+        found = self.before[place]
+        same = found.opcode == opcode and found.operands == operands and found.attrs == attrs
+        return found if same and shape in (None, found.shape) else None
 
     def here(self, value: Instruction) -> Instruction | None:
         """``value``, or what stands for it in this scope; None for a value of a scope that has ended."""
@@ -77,6 +91,25 @@ def _stand_in(value: Instruction) -> Instruction:
     return make_instruction("parameter", shape=value.shape, name=value.name, metadata=value.metadata, index=0)
 
 
+class _Calls:
+    """Names of the NumPy functions that run, the outermost first; a context manager that ends the innermost one."""
+
+    __slots__ = ("metadata", "names")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        #: That of the user's call, once it was asked for.
+        self.metadata: Metadata | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.names.pop()
+        if not self.names:
+            self.metadata = None
+
+
 @dataclass(slots=True)
 class Trace:
     """One trace. ``open`` is false once the function has returned: its values are then of no use any more."""
@@ -86,10 +119,11 @@ class Trace:
     scope: Scope = field(default_factory=Scope)
     constraints: list[tuple[Instruction, Any, str]] = field(default_factory=list)
     open: bool = True
+    #: Plans of indices by what they index and how: loops ask for the same ones over and over.
+    plans: dict[tuple[object, ...], Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
     _places: dict[tuple[str, int, str], Metadata] = field(default_factory=dict)
-    _calls: list[str] = field(default_factory=list)
-    _call_metadata: Metadata | None = None
+    _calls: _Calls = field(default_factory=_Calls)
 
     def emit(
         self, opcode: str, operands: Iterable[Instruction] = (), shape: Shape | None = None, **attrs: Any
@@ -101,11 +135,14 @@ class Trace:
                 where=str(self.place()),
                 fix="return it from the function; nothing traced may be kept in a global or an attribute",
             )
-        given = [self._here(o) for o in operands]
-        name = self.unique_name(opcode)
-        return self.scope.add(
-            make_instruction(opcode, *given, shape=shape, name=name, metadata=self.metadata(), **attrs)
-        )
+        scope = self.scope
+        own = scope.own
+        given = tuple([o if o in own else self._here(o) for o in operands])
+        made = scope.repeated(opcode, given, shape, attrs)
+        if made is None:
+            name = self.unique_name(opcode)
+            made = make_instruction(opcode, *given, shape=shape, name=name, metadata=self.metadata(), **attrs)
+        return scope.add(made)
 
     def _here(self, value: Instruction) -> Instruction:
         found = self.scope.here(value)
@@ -119,19 +156,21 @@ class Trace:
 
     def constant(self, value: Any) -> Instruction:
         """A constant of exactly this NumPy value; small ones are made once."""
-        literal = Literal(np.array(value, order="C", copy=True))
-        if literal.array.size > 1:
-            return self.emit("constant", literal=literal)
+        array = np.asarray(value)
+        if array.size > 1:
+            return self.emit("constant", literal=Literal(np.array(array, order="C", copy=True)))
         known = self.scope.constants
-        if literal not in known:
-            known[literal] = self.emit("constant", literal=literal)
-        return known[literal]
+        key = (array.dtype, array.shape, array.tobytes())
+        if key not in known:
+            known[key] = self.emit("constant", literal=Literal(np.array(array, order="C", copy=True)))
+        return known[key]
 
     def parameter(self, index: int, shape: Shape, name: str) -> Instruction:
-        unique = self.unique_name("arg")
-        return self.scope.add(
-            make_instruction("parameter", shape=shape, name=unique, metadata=Metadata(name), index=index)
-        )
+        made = self.scope.repeated("parameter", (), shape, {"index": index})
+        if made is None:
+            unique = self.unique_name("arg")
+            made = make_instruction("parameter", shape=shape, name=unique, metadata=Metadata(name), index=index)
+        return self.scope.add(made)
 
     def build(self, root: Instruction) -> Computation:
         """What the root needs, and all parameters, in the order of the function."""
@@ -154,21 +193,15 @@ class Trace:
         self._names[base] = number
         return f"{base}.{number}"
 
-    @contextmanager
-    def call(self, name: str) -> Iterator[None]:
+    def call(self, name: str) -> AbstractContextManager[None]:
         """Inside, instructions belong to the NumPy function ``name``, where the user called it."""
-        self._calls.append(name)
-        try:
-            yield
-        finally:
-            self._calls.pop()
-            if not self._calls:
-                self._call_metadata = None
+        self._calls.names.append(name)
+        return self._calls
 
     @property
     def called(self) -> str:
         """The NumPy function that the user called, the outermost one."""
-        return self._calls[0] if self._calls else ""
+        return self._calls.names[0] if self._calls.names else ""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -185,11 +218,12 @@ class Trace:
         return Location(file, line)
 
     def metadata(self) -> Metadata:
-        if self._calls:
-            if self._call_metadata is None:
-                self._call_metadata = self._metadata()
-            return self._call_metadata
-        return self._metadata()
+        calls = self._calls
+        if not calls.names:
+            return self._metadata()
+        if calls.metadata is None:
+            calls.metadata = self._metadata()
+        return calls.metadata
 
     def _metadata(self) -> Metadata:
         file, line = user_line()

@@ -17,10 +17,11 @@ from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.numpy.functions.dispatch import PROTOCOLS
 from shardc.hlo.numpy.masked import Masked
 from shardc.hlo.numpy.purity import Generators, check_repeats, translate_errors
-from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.recorder import Scope, Trace
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
+from shardc.hlo.passes import pause_collector
 from shardc.hlo.transforms.roll_loops import RollLoops
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
@@ -85,6 +86,7 @@ class TracedFunction:
         return unflatten(self.out_tree, iter(results))
 
 
+@pause_collector()
 def trace_function(
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -102,10 +104,12 @@ def trace_function(
     """
     named = dict(kwargs or {})
     generators = Generators()
-    made = _trace_once(function, args, named, names)
+    recorded = _record(function, args, named, names)
+    made = _trace_of(recorded)
     with generators.locate():
-        again = _trace_once(function, args, named, names)
-    check_repeats(made.module, again.module)
+        again = _record(function, args, named, names, recorded.recorder.scope.instructions)
+    if again.root is not recorded.root:
+        check_repeats(made.module.entry, again.recorder.build(again.root))
     generators.warn()
     return _rolled(made)
 
@@ -118,11 +122,30 @@ def _rolled(made: TracedFunction) -> TracedFunction:
     return replace(made, module=keep_reachable(made.module, entry), requested=tuple(requested.values()))
 
 
-def _trace_once(
-    function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any], names: Sequence[str]
-) -> TracedFunction:
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What one run of a function recorded, up to its root, and the labels of its arguments."""
+
+    recorder: Trace
+    root: Instruction
+    labels: list[str]
+    in_tree: Tree
+    out_tree: Tree
+    requested: list[RequestedSharding]
+    draws: tuple[int, ...]
+
+
+def _record(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    named: dict[str, Any],
+    names: Sequence[str],
+    before: Sequence[Instruction] = (),
+) -> _Recorded:
+    """Run the function once; ``before`` is what it recorded in an earlier run."""
     leaves, in_tree = flatten((list(args), named))
-    recorder = Trace(getattr(function, "__name__", "function").strip("<>"), PROTOCOLS)
+    name = getattr(function, "__name__", "function").strip("<>")
+    recorder = Trace(name, PROTOCOLS, Scope(before=before))
     labels = _labels(in_tree, names)
     tracers, requested = [], []
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
@@ -141,17 +164,21 @@ def _trace_once(
         )
     root = recorder.emit("tuple", values)
     recorder.open = False
-    entry = recorder.build(root)
+    draws = tuple(s.drawn for s in streams_of([positional, keywords]))
+    return _Recorded(recorder, root, labels, in_tree, out_tree, requested, draws)
+
+
+def _trace_of(recorded: _Recorded) -> TracedFunction:
+    recorder, out_tree = recorded.recorder, recorded.out_tree
     module = make_module(
         recorder.name,
-        entry,
-        arg_names=tuple(labels),
+        recorder.build(recorded.root),
+        arg_names=tuple(recorded.labels),
         result_names=tuple(out_tree.names("result")),
     )
     kept = {*module.instructions()}
-    requested += [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
-    draws = tuple(s.drawn for s in streams_of([positional, keywords]))
-    return TracedFunction(module, in_tree, out_tree, tuple(requested), draws)
+    inside = [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]
+    return TracedFunction(module, recorded.in_tree, out_tree, (*recorded.requested, *inside), recorded.draws)
 
 
 def constrain(x: Tracer, spec: Any) -> Tracer:

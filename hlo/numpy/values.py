@@ -66,7 +66,7 @@ def hlo_dtype(dtype: Any, recorder: Trace) -> DType:
     """HLO's element type for a NumPy one; raises `InputError` for objects, strings, dates and long doubles."""
     found = np.dtype(dtype)
     try:
-        return dtype_of(found.newbyteorder("=") if found.byteorder in "<>" else found)
+        return dtype_of(found if found.isnative else found.newbyteorder("="))
     except KeyError:
         raise InputError(
             f"element type {found} has no meaning in a compiled program",
@@ -198,7 +198,7 @@ def transpose(x: Tracer, order: Sequence[int]) -> Tracer:
 
 def slice_ranges(x: Tracer, ranges: Sequence[tuple[int, int, int]]) -> Tracer:
     """(start, limit, stride) per dimension, strides positive."""
-    if all((a, b, s) == (0, n, 1) for (a, b, s), n in zip(ranges, x.shape, strict=True)):
+    if tuple(ranges) == tuple([(0, n, 1) for n in x.shape]):
         return x
     return emit("slice", x, slice=tuple(ranges))
 

@@ -54,20 +54,24 @@ def infer_shape(opcode: str, operands: Iterable[Instruction], attrs: Mapping[str
     """
     operands = tuple(operands)
     rule, op = RULES.get(opcode), OPS.get(opcode)
-    names = ", ".join("%" + o.name for o in operands)
-    where = f"{opcode}({names})"
     if rule is None or op is None:
-        raise VerificationError(f"unknown operation {opcode!r}", where=where)
+        raise VerificationError(f"unknown operation {opcode!r}", where=_place(opcode, operands))
     if op.arity is not None and len(operands) != op.arity:
-        raise VerificationError(f"{opcode} takes {op.arity} operands, not {len(operands)}", where=where)
-    for name in sorted(op.required):
-        if name not in attrs:
-            raise VerificationError(f"{opcode} needs the attribute {name}", where=where)
+        what = f"{opcode} takes {op.arity} operands, not {len(operands)}"
+        raise VerificationError(what, where=_place(opcode, operands))
+    if not op.required <= attrs.keys():
+        missing = min(op.required - attrs.keys())
+        raise VerificationError(f"{opcode} needs the attribute {missing}", where=_place(opcode, operands))
     if rule.infer is None:
-        raise VerificationError(f"the shape of {opcode} does not follow from its operands", where=where, fix="give it")
+        what = f"the shape of {opcode} does not follow from its operands"
+        raise VerificationError(what, where=_place(opcode, operands), fix="give it")
     try:
         return rule.infer([o.shape for o in operands], attrs)
     except RuleError as e:
-        if e.dimension is not None:
-            where += f", dimension {e.dimension}"
+        where = _place(opcode, operands) + ("" if e.dimension is None else f", dimension {e.dimension}")
         raise VerificationError(e.what, where=where) from None
+
+
+def _place(opcode: str, operands: Iterable[Instruction]) -> str:
+    names = ", ".join("%" + o.name for o in operands)
+    return f"{opcode}({names})"

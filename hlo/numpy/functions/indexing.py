@@ -342,21 +342,46 @@ def _without_bools(x: Tracer, items: list[Any]) -> tuple[Tracer, list[Any]]:
 
 
 def _prepare(x: Tracer, index: Any) -> tuple[Tracer, _IndexPlan | None, list[Any]]:
-    """A view by the basic part of the index, and the plan of the rest of it (None where there is none)."""
+    """What is indexed (with a new dimension for a bool), and the plan of the index (None with a mask) or its items."""
+    key = _key(index)
+    known = None if key is None else x.recorder.plans.get((x.shape, key))
+    if known is not None:
+        return x, known, []
     x, items = _without_bools(x, _items(x, index))
     if any(_is_mask(i) for i in items):
         return x, None, items
     plan = _plan(x, items)
-    return _basic_view(x, plan), plan, items
+    if key is not None:
+        x.recorder.plans[x.shape, key] = plan
+    return x, plan, items
+
+
+def _key(index: Any) -> tuple[Any, ...] | None:
+    """What an index of integers, slices, None and ellipses is known by; None for another."""
+    made: list[Any] = []
+    for item in _as_tuple(index):
+        if type(item) is slice:
+            bounds = (item.start, item.stop, item.step)
+            if any(b is not None and type(b) is not int for b in bounds):
+                return None
+            made.append(bounds)
+        elif item is None or item is Ellipsis or type(item) is int:
+            made.append(item)
+        else:
+            return None
+    return tuple(made)
 
 
 def _get(recorder: Trace, x: Tracer, index: Any) -> Any:
-    view, plan, items = _prepare(x, index)
+    x, plan, items = _prepare(x, index)
     if plan is None:
         return _select_masked(x, items)
-    item = not view.ndim - len(plan.advanced) and not any(i is Ellipsis for i in _as_tuple(index))
+    item = len(plan.slices.dims) == len(plan.advanced) and not any(i is Ellipsis for i in _as_tuple(index))
+    if item and not plan.advanced:
+        return Tracer(recorder, _read_slices(x, plan.slices).instruction)
+    view = _basic_view(x, plan)
     if not plan.advanced:
-        return Tracer(recorder, view.instruction) if item else view
+        return view
     made = _gather(view, plan)
     if item or any(p.shape for _, p in plan.advanced):
         return made  # A scalar of NumPy's, or a copy: no view.
@@ -380,22 +405,20 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
             value.refuse()
         x.assign(value.put_into(x, masks[0]))
         return
-    given = lift(recorder, value)
-    with np.errstate(all="ignore"):
-        new = (
-            convert(given, x.dtype)
-            if isinstance(value, Tracer)
-            else constant(x, np.asarray(value).astype(x.dtype))
-            if (_plain(value))
-            else convert(given, x.dtype)
-        )
-    view, plan, items = _prepare(x, index)
+    if _plain(value):
+        with np.errstate(all="ignore"):
+            new = constant(x, np.asarray(value).astype(x.dtype))
+    else:
+        new = convert(lift(recorder, value), x.dtype)
+    x, plan, items = _prepare(x, index)
     if plan is None:
         _put_masked(x, items, new)
     elif plan.advanced:
+        view = _basic_view(x, plan)
         view.assign(_scatter(view, plan, _trim(new, view.ndim + 64)))
     else:
-        view.assign(Tracer(recorder, broadcast(_trim(new, view.ndim), view.shape).instruction))
+        dims = plan.slices.dims
+        x.assign(_write_slices(x, plan.slices, broadcast(_trim(new, len(dims)), dims)))
 
 
 def _trim(value: Tracer, rank: int) -> Tracer:
@@ -428,9 +451,10 @@ def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
 def scatter_with(opcode: str, x: Tracer, index: Any, value: Any) -> None:
     """``ufunc.at``: combine into ``x`` at the positions, repeated ones every time."""
     new = convert(lift(x, value), x.dtype)
-    view, plan, _ = _prepare(x, index)
+    x, plan, _ = _prepare(x, index)
     if plan is None:
         refuse(x, "ufunc.at with a mask", "use np.where(mask, f(x), x)")
+    view = _basic_view(x, plan)
     if x.aval.dtype.kind == "pred":
         opcode = {"add": "or", "maximum": "or", "multiply": "and", "minimum": "and"}.get(opcode, opcode)
     if plan.advanced:

@@ -105,7 +105,7 @@ PROGRAMS: list[Callable[[Any], Any]] = [
 
 def both(function: Callable[..., Any], args: list[Any], rolling: RollLoops) -> tuple[Module, Module]:
     """The module as traced, and rolled."""
-    traced = tracing._trace_once(function, args, {}, ())
+    traced = tracing._trace_of(tracing._record(function, args, {}, ()))
     entry, _ = rolling.roll(traced.module.entry)
     module = tracing.keep_reachable(traced.module, entry)
     verify(module)
@@ -129,7 +129,7 @@ def test_rolled_programs_have_the_same_bits(function: Callable[..., Any]) -> Non
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_rolled_programs_compile(function: Callable[..., Any]) -> None:
     before, after = both(function, [X], SMALL)
-    traced = tracing._trace_once(function, [X], {}, ())
+    traced = tracing._trace_of(tracing._record(function, [X], {}, ()))
     wanted = evaluate(before, [X])
     got = compile_and_run(tracing.TracedFunction(after, traced.in_tree, traced.out_tree), [X])
     for w, g in zip(wanted, got, strict=True):
