@@ -14,6 +14,7 @@ from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.numpy.trace import RequestedSharding, TracedFunction, constrain, trace_function
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree
+from shardc.hlo.passes import pause_collector
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
@@ -53,7 +54,8 @@ def program_from_numpy(
     """See `shardc.trace`. ``donate_argnums`` are positions of arguments whose memory results may take."""
     if not callable(function):
         raise InputError(f"a {type(function).__name__} cannot be traced", fix="pass a function of NumPy arrays")
-    traced = trace_function(function, specs, named_specs, _parameter_names(function))
+    with pause_collector():
+        traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
     module = traced.module.with_(donors=_donors(donate_argnums, arguments))
     requested = [w for w in traced.requested if _is_usable(w, mesh)]

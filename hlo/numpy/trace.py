@@ -21,7 +21,6 @@ from shardc.hlo.numpy.recorder import Scope, Trace
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
-from shardc.hlo.passes import pause_collector
 from shardc.hlo.transforms.roll_loops import RollLoops
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
@@ -86,7 +85,6 @@ class TracedFunction:
         return unflatten(self.out_tree, iter(results))
 
 
-@pause_collector()
 def trace_function(
     function: Callable[..., Any],
     args: Sequence[Any],
