@@ -91,7 +91,7 @@ def _stand_in(value: Instruction) -> Instruction:
     return make_instruction("parameter", shape=value.shape, name=value.name, metadata=value.metadata, index=0)
 
 
-class _Calls:
+class _NumPyCalls:
     """Names of the NumPy functions that run, the outermost first; a context manager that ends the innermost one."""
 
     __slots__ = ("metadata", "names")
@@ -123,7 +123,7 @@ class Trace:
     plans: dict[tuple[object, ...], Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)
     _places: dict[tuple[str, int, str], Metadata] = field(default_factory=dict)
-    _calls: _Calls = field(default_factory=_Calls)
+    _calls: _NumPyCalls = field(default_factory=_NumPyCalls)
 
     def emit(
         self, opcode: str, operands: Iterable[Instruction] = (), shape: Shape | None = None, **attrs: Any
