@@ -18,7 +18,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, 
 from shardc.hlo.ir.make import make, map_computations
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.transforms.find_repeats import Repeat, find_repeats
-from shardc.hlo.transforms.match_iterations import Iterations, ProgramLine, match_iterations
+from shardc.hlo.transforms.match_iterations import Iterations, Made, ProgramLine, match_iterations
 from shardc.hlo.transforms.structure import Structure
 from shardc.hlo.transforms.write_loop import can_write, write_loop
 
@@ -42,7 +42,8 @@ class RollLoops:
     """Roll at least ``times`` equal iterations that hold ``instructions`` together.
 
     Iterations that only compute element by element are one kernel while there are few of them, so a loop gets as many
-    of them at once as make ``fused`` instructions.
+    of them at once as make ``fused`` instructions. Those that hand nothing on and work on ``large`` arrays (bytes) stay
+    as they are up to ``unrolled`` instructions: a loop would read in each what one kernel reads once.
     """
 
     name: str = "roll-loops"
@@ -50,6 +51,8 @@ class RollLoops:
     times: int = 8
     instructions: int = 400
     fused: int = 64
+    unrolled: int = 1024
+    large: int = 1 << 16
 
     def run(self, module: Module) -> Module:
         return map_computations(module, lambda c: self.roll(c)[0])
@@ -90,7 +93,7 @@ class RollLoops:
         found = match_iterations(line, start, repeat.period, (repeat.stop - start) // repeat.period)
         if found is None or found.count < self.times or found.count * found.period < self.instructions:
             return None
-        if all(i.opcode in _MOVES for i in found.body):
+        if all(i.opcode in _MOVES for i in found.body) or self._is_one_kernel(found):
             return None
         together = max(found.back, self._together(found))
         if together > 1:
@@ -99,8 +102,22 @@ class RollLoops:
 
     def _together(self, found: Iterations) -> int:
         """How many iterations at once, so that they fuse."""
-        by_element = all(OPS[i.opcode].family == "elementwise" or i.opcode in _BY_ELEMENT for i in found.body)
+        by_element = all(map(_is_by_element, found.body))
         return max(1, min(self.fused // found.period, found.count // 2)) if by_element else 1
+
+    def _is_one_kernel(self, found: Iterations) -> bool:
+        """Few iterations, none of which needs another, element by element over large arrays and parts of others."""
+        few = found.count * found.period <= self.unrolled
+        if not few or found.back or max(i.shape.nbytes for i in found.body) < self.large:
+            return False
+        return all(
+            _is_by_element(i) or (i.opcode == "slice" and not isinstance(reads[0], Made))
+            for i, reads in zip(found.body, found.reads, strict=True)
+        )
+
+
+def _is_by_element(i: Instruction) -> bool:
+    return OPS[i.opcode].family == "elementwise" or i.opcode in _BY_ELEMENT
 
 
 def _line(computation: Computation) -> ProgramLine:

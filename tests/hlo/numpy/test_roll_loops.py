@@ -126,6 +126,33 @@ def test_rolled_programs_have_the_same_bits(function: Callable[..., Any]) -> Non
         np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
 
 
+def relaxed(f: Any, steps: int = 1) -> Any:
+    """Parts of an array, each by itself out of what all have in common: a lattice's collisions."""
+    for _ in range(steps):
+        mean = f.sum(0) / len(f)
+        square = mean * mean
+        f = np.stack([f[i] + 0.6 * (i * mean * (1 + 3 * mean - 1.5 * square + i) - f[i]) for i in range(len(f))])
+    return f
+
+
+def test_parts_of_large_arrays_are_one_kernel() -> None:
+    """A loop over them would read what they have in common in each iteration; small arrays and many parts are rolled,
+    and so are steps around them."""
+
+    def loops(function: Callable[..., Any], *dims: int) -> int:
+        x = np.random.default_rng(0).random(dims)
+        rolling = RollLoops(instructions=200)
+        before, after = both(function, [x], rolling)
+        if x.nbytes < 1 << 22:
+            np.testing.assert_array_equal(np.asarray(evaluate(after, [x])[0]), np.asarray(evaluate(before, [x])[0]))
+        return sum(i.opcode == "while" for i in after.instructions())
+
+    assert loops(relaxed, 19, 128, 64) == 0
+    assert loops(relaxed, 19, 16, 8) == 1
+    assert loops(relaxed, 190, 128, 64) == 1
+    assert loops(lambda f: relaxed(f, 10), 19, 128, 64) == 1
+
+
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_rolled_programs_compile(function: Callable[..., Any]) -> None:
     before, after = both(function, [X], SMALL)
