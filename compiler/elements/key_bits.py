@@ -1,4 +1,4 @@
-"""Keys of elements as unsigned integers in the same order, and back."""
+"""Keys of elements as unsigned integers in the same order, and back; of one element, or of a vector of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from llvmlite import ir
 
 from shardc.hlo.ir.sort_keys import SortKey
 from shardc.hlo.ir.types import DType
-from shardc.native.math.vector import constant
+from shardc.native.math.vector import I1, constant, with_scalar
 
 __all__ = ["at_key", "key_of", "value_of"]
 
@@ -22,22 +22,22 @@ def at_key(b: ir.IRBuilder, base: ir.Value, offset: ir.Value, dtype: DType) -> i
 
 def key_of(b: ir.IRBuilder, value: ir.Value, key: SortKey) -> tuple[ir.Value, ir.Value]:
     """The key of an element's bits, in as many bits, and whether other bits have the same key, and it is of those."""
-    kind, dtype = value.type, key.dtype
-    sign = constant(kind, 1 << (kind.width - 1))
-    changed: ir.Value = constant(ir.IntType(1), 0)
+    kind, dtype, bits = value.type, key.dtype, 8 * key.dtype.nbytes
+    sign = constant(kind, 1 << (bits - 1))
+    changed: ir.Value = constant(with_scalar(kind, I1), 0)
     found = value
     if dtype.is_float:
-        low = constant(kind, (1 << (kind.width - 1)) - 1)
+        low = constant(kind, (1 << (bits - 1)) - 1)
         if key.zeros_equal:
             is_zero = b.icmp_unsigned("==", b.and_(value, low), constant(kind, 0))
             found = b.select(is_zero, constant(kind, 0), found)
         if key.nans_equal:
             fraction = _FRACTION[dtype.name]
-            infinity = constant(kind, (1 << (kind.width - 1)) - (1 << fraction))
+            infinity = constant(kind, (1 << (bits - 1)) - (1 << fraction))
             is_nan = b.icmp_unsigned(">", b.and_(value, low), infinity)
             found = b.select(is_nan, low, found)
         changed = b.icmp_unsigned("!=", found, value)
-        found = b.xor(found, b.or_(b.ashr(found, constant(kind, kind.width - 1)), sign))
+        found = b.xor(found, b.or_(b.ashr(found, constant(kind, bits - 1)), sign))
     elif dtype.kind == "signed":
         found = b.xor(found, sign)
     return (b.not_(found) if key.descending else found), changed
@@ -45,11 +45,12 @@ def key_of(b: ir.IRBuilder, value: ir.Value, key: SortKey) -> tuple[ir.Value, ir
 
 def value_of(b: ir.IRBuilder, item: ir.Value, key: SortKey) -> ir.Value:
     """The bits of an element with the key in the low bits of ``item``."""
-    kind, dtype = ir.IntType(8 * key.dtype.nbytes), key.dtype
+    dtype, bits = key.dtype, 8 * key.dtype.nbytes
+    kind = with_scalar(item.type, ir.IntType(bits))
     found = b.trunc(item, kind) if item.type != kind else item
-    sign = constant(kind, 1 << (kind.width - 1))
+    sign = constant(kind, 1 << (bits - 1))
     found = b.not_(found) if key.descending else found
     if dtype.is_float:
-        negative = b.not_(b.ashr(found, constant(kind, kind.width - 1)))
+        negative = b.not_(b.ashr(found, constant(kind, bits - 1)))
         return b.xor(found, b.or_(negative, sign))
     return b.xor(found, sign) if dtype.kind == "signed" else found

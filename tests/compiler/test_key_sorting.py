@@ -68,8 +68,8 @@ def test_one_array(dtype: str) -> None:
         for equal in (True, False):
             comparator = before(dtype, direction=direction, equal=equal)
             assert sort_keys(comparator) is not None
-            i = instruction("sort", array_shape(dtype, 500), dimensions=(0,), is_stable=True, to_apply=comparator)
-            same_bits(i, [elements(dtype, 500, rng)])
+            i = instruction("sort", array_shape(dtype, 700), dimensions=(0,), is_stable=True, to_apply=comparator)
+            same_bits(i, [elements(dtype, 700, rng)])
 
 
 @pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
@@ -130,7 +130,7 @@ def test_on_several_threads(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
 def test_short_rows(dtype: str) -> None:
-    """Elements are counted; also in columns, and with others behind."""
+    """Also in columns, and with others behind."""
     rng = np.random.default_rng(6)
     for length in (1, 2, 7, 16, 33, 96):
         for dims, dim in (((length, 5), 0), ((4, length), 1)):
@@ -140,6 +140,23 @@ def test_short_rows(dtype: str) -> None:
             count = length * dims[1 - dim]
             given = [elements(dtype, count, rng), rng.standard_normal(count).astype("c8"), np.arange(count, dtype="i4")]
             same_bits(i, [x.reshape(dims) for x in given])
+
+
+@pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
+def test_rows_side_by_side(dtype: str) -> None:
+    """In vector lanes: whole squares and what is left of rows, neighbours that go over an edge, equals in order."""
+    rng = np.random.default_rng(8)
+    for dims, dim in (((35, 130), 1), ((3, 37, 40), 1), ((2, 33, 3), 1), ((1, 300), 1), ((20, 257), 1)):
+        x = elements(dtype, int(np.prod(dims)), rng).reshape(dims)
+        places = np.broadcast_to(np.arange(dims[dim], dtype="i4").reshape(-1, *(1,) * (len(dims) - dim - 1)), dims)
+        plain = (rng.permutation(x.size) % 251 + 1).astype(x.dtype).reshape(dims)
+        for given in ([x], [plain], [x, np.ascontiguousarray(places)]):
+            kinds = (dtype, "s32")[: len(given)]
+            for direction in ("LT", "GT"):
+                less = before(*kinds, direction=direction)
+                shapes = [array_shape(t, *dims) for t in kinds]
+                i = instruction("sort", *shapes, dimensions=(dim,), is_stable=True, to_apply=less)
+                same_bits(i, given)
 
 
 def test_columns() -> None:

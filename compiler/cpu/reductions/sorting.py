@@ -1,4 +1,4 @@
-"""Sort: by keys where the comparator compares numbers (`key_sorting`, `rank_sorting`); else a stable bottom-up merge
+"""Sort: by keys where the comparator compares numbers (`network_sorting`, `key_sorting`); else a stable bottom-up merge
 sort of each row, with the comparator inlined; all operands move together."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
-from shardc.compiler.cpu.reductions.rank_sorting import emit_rank_sort
+from shardc.compiler.cpu.reductions.network_sorting import emit_network_sort, takes_network
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
@@ -26,8 +26,6 @@ __all__ = ["Sorter", "emit_sort"]
 
 #: Simple operations that a comparison and the moves after it take, roughly.
 _COST = 16
-#: Rows up to which elements are counted.
-_SHORT = 96
 
 
 class Sorter:
@@ -118,11 +116,11 @@ def emit_sort(kernel: CpuKernel) -> None:
         return
     rows = Rows(dims, kernel.instruction.attrs["dimensions"][0]) if dims else Rows((1,), 0)
     keys = sort_keys(kernel.instruction.attrs["to_apply"])
+    if keys is not None and len(keys) == 1 and takes_network(rows, len(kernel.operands) == 1):
+        emit_network_sort(kernel, keys[0], rows)
+        return
     if keys is not None and takes_keys(rows):
         emit_key_sort(kernel, keys, rows)
-        return
-    if keys is not None and len(keys) == 1 and rows.length <= _SHORT:
-        emit_rank_sort(kernel, keys[0], rows)
         return
     count, total = _COST * rows.length * rows.length.bit_length(), rows.outer * rows.stride
     in_pieces(kernel, total, count * total, lambda k, span: _sort_rows(k, rows, span))
