@@ -19,7 +19,7 @@ from shardc.compiler.lower.lowered import (
     Step,
     WhileStep,
 )
-from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.compiler.times.step_times import step_times
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.kernels.trips import trip_count

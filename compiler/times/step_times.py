@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from shardc.compiler.lower.lowered import BufferCopy, KernelStep, Lowered, Step, leaf_steps
-from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.costs.kernels.kernel_model import KernelTime, kernel_seconds
 from shardc.costs.machines.machine import Machine
 

@@ -10,7 +10,7 @@ from shardc.compiler.lower.described import accelerator_passes, lower_for
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.lowered import KernelStep, leaf_steps
 from shardc.compiler.lower.pipeline import lower
-from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.compiler.times.step_times import step_times
 from shardc.costs.machines.device import device_of
 from shardc.costs.machines.machine import load_machine

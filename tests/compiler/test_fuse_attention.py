@@ -11,7 +11,7 @@ import pytest
 from shardc.compiler.lower.described import lower_for
 from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.lowered import KernelStep, leaf_steps, memory_analysis
-from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.compiler.times.step_times import step_times
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.evaluate import evaluate

@@ -23,7 +23,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /pr
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    options = ("--max-upload", "4M", "--time-limit", "30", "--memory-limit", "2G")
+    options = ("--max-upload", "4M", "--time-limit", "120", "--memory-limit", "2G")
     with Service(tmp_path_factory.mktemp("attacked"), options=options) as service:
         yield service
 
@@ -84,7 +84,8 @@ def test_clients_that_vanish(service: Service, caller: Caller) -> None:
     time.sleep(0.3)
     for line in lines:
         hang_up(line)
-    assert caller.over(slow)["state"] == "done", "a job goes on without the one who asked"
+    job = caller.over(slow)
+    assert job["state"] == "done", f"a job goes on without the one who asked: {job}"
     eventually(lambda: descriptors(service) <= before + 2, "the connections of vanished clients to be closed", 30)
     assert not list(service.store_folder.glob("**/*.tmp*"))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shardc.compiler.lower.buffers.linearise import ComputationSteps
 from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.lower.schedule.overlap import Overlap
-from shardc.compiler.lower.schedule.step_traffic import work_of
+from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.trips import trip_count
 from shardc.costs.network.placement import Placement

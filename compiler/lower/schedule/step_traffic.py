@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.lowered import Buffer, BufferCopy, BufferPlan, Collective, KernelStep, Step
-from shardc.costs.kernels.kernel_model import KernelWork
 from shardc.costs.kernels.traffic import Traffic, instruction_traffic
-from shardc.costs.kernels.work import instruction_work
 from shardc.costs.ops.table import instruction_flops
 
-__all__ = ["Traffic", "step_traffic", "work_of"]
+__all__ = ["Traffic", "moved_by", "step_traffic"]
 
 
 def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
@@ -20,7 +18,7 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
 
     Example: a kernel that adds two ``f32[1000]`` reads 8000 bytes, writes 4000 and makes 1000 operations.
     """
-    moved = _moved(step, plan)
+    moved = moved_by(step, plan)
     if not isinstance(step, KernelStep | Collective):
         return moved
     i = step.instruction
@@ -28,15 +26,8 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
     return replace(moved, flops=sum(map(instruction_flops, inside)))
 
 
-def work_of(step: Step, plan: BufferPlan | None = None) -> KernelWork:
-    """The work of a leaf step that computes or copies, as `shardc.costs.kernels.kernel_model` takes it."""
-    moved = _moved(step, plan)
-    if isinstance(step, KernelStep):
-        return instruction_work(step.instruction, moved)
-    return KernelWork(read=moved.read, written=moved.written)
-
-
-def _moved(step: Step, plan: BufferPlan | None) -> Traffic:
+def moved_by(step: Step, plan: BufferPlan | None) -> Traffic:
+    """The bytes of `step_traffic` alone."""
     if isinstance(step, BufferCopy):
         moved = 0 if _same_place(plan, step.source, step.target) else step.target.nbytes
         return Traffic(moved, moved)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shardc.service.client.compile_remotely import _service_state
 from tests.service.client.remote_service import FakeService, serving
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +21,8 @@ def service() -> Iterator[FakeService]:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of its own, and no service in the environment."""
+    """A cache of its own, no service in the environment, and nothing known of one that was at the same port before."""
+    _service_state.cache_clear()
     for name in ("SHARDC_SERVER", "SHARDC_TOKEN", "SHARDC_TOKEN_FILE", "SHARDC_SERVER_KEY"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "cache"
