@@ -26,6 +26,7 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     is_stack,
     is_uniform,
     moved_operands,
+    needs_no_memory,
     new_part,
     reads_in_place,
     repetition,
@@ -42,6 +43,8 @@ Space = Instruction | None
 
 #: Most arithmetic members of a kernel that other kernels compute as well.
 _MAX_COPIED = 8
+#: How many operations deep a mask of positions is looked into.
+_MASK_DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +265,8 @@ def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:
 
 def _reads_no_more(producer: Instruction, needed: Set[Instruction]) -> bool:
     """Are the operands of ``producer`` in memory anyway, or is there one only? Else it had better be there itself."""
-    arrays = {o for o in producer.operands if o.shape.size == producer.shape.size and not is_uniform(o)}
+    same = {o for o in producer.operands if o.shape.size == producer.shape.size}
+    arrays = [o for o in same if not is_uniform(o) and not needs_no_memory(o, _MASK_DEPTH)]
     return len(arrays) < 2 or all(_is_stored(o, needed) for o in arrays)
 
 

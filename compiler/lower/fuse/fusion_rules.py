@@ -24,6 +24,7 @@ __all__ = [
     "is_stack",
     "is_uniform",
     "moved_operands",
+    "needs_no_memory",
     "new_part",
     "reads_in_place",
     "repetition",
@@ -170,7 +171,7 @@ def is_duplicable(i: Instruction) -> bool:
         return True
     if i.opcode == "convert":
         return i.shape.dtype.nbytes > i.operands[0].shape.dtype.nbytes
-    return _needs_no_memory(i, 6) or _is_cheap_function_of_one(i)
+    return needs_no_memory(i, 6) or _is_cheap_function_of_one(i)
 
 
 def _is_cheap_function_of_one(i: Instruction) -> bool:
@@ -206,13 +207,13 @@ def is_sample(i: Instruction) -> bool:
     return i.opcode == "slice" and i.shape.size * 8 <= i.operands[0].shape.size
 
 
-def _needs_no_memory(i: Instruction, depth: int) -> bool:
+def needs_no_memory(i: Instruction, depth: int) -> bool:
     """A cheap function of indices and constants, such as a causal mask."""
     if i.opcode in ("iota", "constant"):
         return i.opcode == "iota" or not i.shape.dims
     if depth == 0 or not is_fusable(i) or not is_cheap(i) or i.opcode == "dynamic-slice":
         return False
-    return all(_needs_no_memory(o, depth - 1) for o in i.operands)
+    return all(needs_no_memory(o, depth - 1) for o in i.operands)
 
 
 def moved_operands(i: Instruction) -> tuple[Instruction, ...]:
