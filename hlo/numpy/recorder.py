@@ -130,11 +130,7 @@ class Trace:
     ) -> Instruction:
         """Append an instruction; its shape is inferred unless given. Metadata is the user's line."""
         if not self.open:
-            raise InputError(
-                f"a value traced in {self.name} is used after the function returned",
-                where=str(self.place()),
-                fix="return it from the function; nothing traced may be kept in a global or an attribute",
-            )
+            raise self.returned()
         scope = self.scope
         own = scope.own
         given = tuple([o if o in own else self._here(o) for o in operands])
@@ -143,6 +139,14 @@ class Trace:
             name = self.unique_name(opcode)
             made = make_instruction(opcode, *given, shape=shape, name=name, metadata=self.metadata(), **attrs)
         return scope.add(made)
+
+    def returned(self) -> InputError:
+        """What a value means that is used too late: it may stand for an instruction of a later run, which shares it."""
+        return InputError(
+            f"a value traced in {self.name} is used after the function returned",
+            where=str(self.place()),
+            fix="return it from the function; nothing traced may be kept in a global or an attribute",
+        )
 
     def _here(self, value: Instruction) -> Instruction:
         found = self.scope.here(value)

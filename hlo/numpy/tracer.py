@@ -79,6 +79,8 @@ class Tracer:
 
     @property
     def instruction(self) -> Instruction:
+        if not self.recorder.open:
+            raise self.recorder.returned()
         view = self._view
         if view is not None and self._version != view.base.version:
             now = view.read(view.base).instruction

@@ -181,6 +181,19 @@ def test_casting_in_place_is_refused_as_in_numpy() -> None:
         traced(function, [np.arange(3)])
 
 
+def test_values_of_the_first_run_are_of_no_use_in_the_second() -> None:
+    """Both runs share instructions, so that a value kept from the first could pass for one of the second."""
+    for use in (lambda x, old: x + old, lambda x, old: old, lambda x, old: x.__setitem__(..., old) or x):
+        kept: list[Any] = []
+
+        def f(x: Any, kept: list[Any] = kept, use: Any = use) -> Any:
+            kept.append(x * 2)
+            return use(x, kept[0])
+
+        with pytest.raises(InputError, match=r"used after the function returned|another traced function"):
+            traced(f, [X])
+
+
 def test_random_numbers_inside_are_refused() -> None:
     generator = np.random.default_rng(0)
     for draw in (lambda x: x + np.random.normal(size=4), lambda x: x + generator.normal(size=4)):  # noqa: NPY002
