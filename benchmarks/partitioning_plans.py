@@ -69,14 +69,15 @@ def table(rows: Sequence[PlanRow]) -> str:
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     slower = statistics.median(r.seconds[1] / r.seconds[0] for r in rows)
     whole = sum(r.seconds[1] for r in rows) / sum(r.seconds[0] for r in rows)
-    longer = sorted(r.longer for r in rows)
-    often = sum(x > 2 for x in longer)
+    longer = sorted(rows, key=lambda r: r.longer)
+    median, often = statistics.median(r.longer for r in rows), sum(r.longer > 2 for r in rows)
+    slowest = ", ".join(f"{r.longer:.1f} times ({r.name})" for r in longer[:-4:-1])
     lines = [
         f'{len(rows)} programs, as propagated and with `plan="auto"`: {len(better)} send less, '
         + (f"worse in bytes or memory: {', '.join(worse)}" if worse else "none sends or holds more")
         + f". Bytes in geometric mean {mean:.3f}. Partitioning takes {slower:.1f} times as long in the median, "
-        f"{whole:.1f} times in all; with compiling {statistics.median(longer):.2f} times in the median, "
-        f"more than twice for {often}, {longer[-1]:.1f} times at most.",
+        f"{whole:.1f} times in all; with compiling {median:.2f} times in the median, more than twice for {often}, "
+        f"at most {slowest}.",
         "",
         "| " + " | ".join(HEAD) + " |",
         "|" + " --- |" * len(HEAD),

@@ -100,9 +100,9 @@ def partition(
         return run_pipeline(laid_out, pipeline(machine, options, chosen, memory)[len(OPENING) :], config, times=times)
 
     opened = run_pipeline(module, OPENING, config, times=times)
-    if options.plan == "auto" and options.memory is None and options.interface is None:
+    if options.plan == "auto" and options.memory is None:
         with pause_collector():
-            return choose_auto_plan(opened, machine, finish, judge=judge, tell=tell)
+            return choose_auto_plan(opened, machine, finish, judge=judge, interface=options.interface, tell=tell)
     return choose_plan(
         opened,
         machine,

@@ -237,10 +237,11 @@ class PropagatedProgram:
         are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with ``plan="auto"``
         (`DEFAULT_PLAN`) within a budget and where that pays: within ``memory`` bytes per device (default: what
         propagated ones take), and kept where ``judge`` (default: the models) says that they are better; so are those of
-        the arguments and results of an ``interface``, such as `find_free_interface(self.program.module)`. Raises
-        `InputError` for unknown machines and words.
+        the arguments and results of an ``interface``, such as `find_free_interface(self.program.module)`; default: of
+        `find_free_results`. Raises `InputError` for unknown machines and words.
         """
         from shardc.costs.machines.machine import load_machine
+        from shardc.partitioner.free_interface import find_free_results
         from shardc.partitioner.partition import partition
         from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
 
@@ -249,7 +250,10 @@ class PropagatedProgram:
         machine = machine or self.program.config.machine or None
         described = None if machine is None else load_machine(machine)
         partial = self.program.strict_interface
-        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory, interface)
+        chosen = interface
+        if chosen is None and plan != "propagated" and not given:
+            chosen = find_free_results(self.program.module, self.module)
+        options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory, chosen)
         told: list[PlanReasons] = []
         terms: dict[str, Any] = {"machine": described, "options": options, "judge": judge, "tell": told.append}
         module = adopt(self.module) if given else partition(self.module, self.program.config, **terms)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
+from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_better, judge_by_bytes, judge_by_models
@@ -55,29 +56,35 @@ def choose_auto_plan(
     *,
     budget: PlanBudget | None = None,
     judge: Judge | None = None,
+    interface: FreeInterface | None = None,
     tell: Callable[[PlanReasons], None] | None = None,
 ) -> Module:
     """The per-device program as propagated, or that of a plan that costs less and takes no more memory: on a machine,
     no more than that or the larger part of what a device has.
 
-    ``module``, ``finish``, ``judge`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the reasons of a
-    plan that is taken.
+    ``module``, ``finish``, ``judge``, ``interface`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the
+    reasons of a plan that is taken.
     """
     assert module.mesh is not None
     known = Context.over(module.mesh, module, machine).shared()
     budget, first = budget or budget_of("auto"), finish(module, known)
     if machine is None and _sent(first) <= _sent(module):
         return first
-    promise = _find_promise(module, machine, first, budget, known)
+    promise = _find_promise(module, machine, first, interface, budget, known)
     return first if promise is None else _carry_out(promise, finish, budget, judge or promise.models, tell) or first
 
 
 def _find_promise(
-    module: Module, machine: Machine | None, first: Module, budget: PlanBudget, known: ChosenSplits
+    module: Module,
+    machine: Machine | None,
+    first: Module,
+    interface: FreeInterface | None,
+    budget: PlanBudget,
+    known: ChosenSplits,
 ) -> _Promise | None:
     """The cheapest plan as models know it, where it promises something; ``first`` is the program without one."""
     try:
-        question = pose_question(module, machine, check=budget.check, hiding=False, known=known)
+        question = pose_question(module, machine, interface, check=budget.check, hiding=False, known=known)
     except OverBudgetError:
         return None
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)

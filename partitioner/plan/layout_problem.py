@@ -8,13 +8,14 @@ or what the direct way takes on a machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardc.costs.ops.table import instruction_flops
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.plan.node_options import ClusterOptions, MemberOptions
@@ -23,9 +24,13 @@ from shardc.partitioner.plan.tie_nodes import TiedNodes
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.strategy.pieces import LoopPieces
 from shardc.partitioner.strategy.solve.problem import PairCost
 
-__all__ = ["LayoutProblem", "build_problem", "is_kept", "is_still"]
+__all__ = ["LayoutProblem", "build_problem", "is_kept", "is_still", "pieces_moved"]
+
+#: What is moved in a loop is moved so many times at least, where nobody knows how often the loop runs.
+_SOME_RUNS = 2
 
 _Costs = NDArray[np.float64]
 
@@ -108,6 +113,7 @@ class _Builder:
         self.joined = joined
         self._beside: dict[Wire, tuple[float, float]] = {}
         self._tables: dict[object, _Costs] = {}
+        self._runs = _count_runs(self.place)
         price = resharder.price
         self.second_per_byte = price.second_per_byte if isinstance(price, Seconds) else 0.0
         self.launch_seconds = price.launch_seconds if isinstance(price, Seconds) else 0.0
@@ -143,7 +149,7 @@ class _Builder:
         for k, sets in asked.items():
             for wants in sets if len(asked) > 1 or fixed or not product else ():
                 self._read_and_write(wire, k, wants)
-        if len(asked) + len(fixed) <= 1 and not (asked and is_kept(wire)):
+        if len(asked) + len(fixed) <= 1 and not (asked and (is_kept(wire) or _begins_state(wire))):
             self._connect(wire, None if source is None else source[0], starts, asked, fixed)
         else:
             self._share(wire, None if source is None else source[0], starts, asked, fixed)
@@ -190,12 +196,19 @@ class _Builder:
         if source is not None and fixed:
             problem.costs[source] += self._table(wire, starts, tuple(fixed)).sum(axis=1)
         for k, sets in asked.items():
-            tables = [self._table(wire, starts, wants) for wants in sets]
+            times = self._times_moved(wire, problem.clusters[k].members[0])
+            tables = [self._table(wire, starts, wants, times) for wants in sets]
             table = tables[0] if len(tables) == 1 else np.sum(tables, axis=0)
             if source is None:
                 problem.costs[k] += table[0]
             else:
                 problem.pairs.append(PairCost(source, k, table))
+
+    def _times_moved(self, wire: Wire, reader: DecisionNode) -> float:
+        """How often it is moved for a reader. What never changes in a loop lies there as it begins, and its copies are
+        common forms, which memory counts: all else costs as if each iteration moved it."""
+        loops = [n.op for n in (wire.producer if is_kept(wire) else None, reader) if n is not None and is_still(n)]
+        return max([wire.times, *(max(_SOME_RUNS * wire.times, self._runs[op]) for op in loops)])
 
     # -- tables ----------------------------------------------------------------------------------------------
 
@@ -210,18 +223,22 @@ class _Builder:
     def _diagonal(self, wire: Wire, starts: Sequence[AxisLayout], wants: Sequence[AxisLayout]) -> _Costs:
         rows, row = _kinds(starts)
         columns, column = _kinds(wants)
-        return self._moves(wire, tuple(rows), tuple(columns))[row, column]
+        return self._moves(wire, tuple(rows), tuple(columns), wire.times)[row, column]
 
-    def _table(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
-        """The costs of all moves; the same array for equal ones."""
+    def _table(
+        self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...], times: float | None = None
+    ) -> _Costs:
+        """The costs of all moves, done so many ``times`` where they move all of it; the same array for equal ones."""
+        times = wire.times if times is None else times
         beside = self._seconds_beside(wire)
         joined = self.joined.get(wire, 1)
-        key = (wire.dims, wire.nbytes, wire.times, wire.pieces, beside, joined, self._is_cut(wire), starts, wants)
+        often = (times, wire.times, pieces_moved(wire))
+        key = (wire.dims, wire.nbytes, often, beside, joined, self._is_cut(wire), starts, wants)
         found = self._tables.get(key)
         if found is None:
             rows, row = _kinds(starts)
             columns, column = _kinds(wants)
-            found = self._tables[key] = self._moves(wire, tuple(rows), tuple(columns))[np.ix_(row, column)]
+            found = self._tables[key] = self._moves(wire, tuple(rows), tuple(columns), times)[np.ix_(row, column)]
         return found
 
     def _seconds_beside(self, wire: Wire) -> tuple[float, float]:
@@ -230,20 +247,21 @@ class _Builder:
             found = self._beside[wire] = (0.0, 0.0) if self.overlap is None else self.overlap.seconds_of(wire)
         return found
 
-    def _moves(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]) -> _Costs:
+    def _moves(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...], times: float) -> _Costs:
         """The costs of all moves of different layouts: of the wire, or of its pieces where these can be moved."""
         whole, pieces = self._seconds_beside(wire)
-        found = self._exposed(wire, wire.dims, starts, wants, whole) * wire.times
-        if wire.pieces is not None:
-            apart = self._exposed(wire, wire.pieces.dims, starts, wants, pieces)
+        found = self._exposed(wire, wire.dims, starts, wants, whole) * times
+        moved = pieces_moved(wire)
+        if moved is not None:
+            apart = self._exposed(wire, moved.dims, starts, wants, pieces)
             can = self._can_move_pieces(wire, starts, wants)
-            found = np.where(can, apart * (wire.times * wire.pieces.count), found)
+            found = np.where(can, apart * (wire.times * moved.count), found)
         return found
 
     def _can_move_pieces(
         self, wire: Wire, starts: Sequence[AxisLayout], wants: Sequence[AxisLayout]
     ) -> NDArray[np.bool_]:
-        pieces = wire.pieces
+        pieces = pieces_moved(wire)
         return np.array([[pieces is not None and pieces.moves(a, b) for b in wants] for a in starts])
 
     def _exposed(
@@ -282,7 +300,26 @@ def is_kept(wire: Wire) -> bool:
 
 def is_still(node: DecisionNode) -> bool:
     """Does a loop hand this leaf on as it is?"""
-    return len(node.operands) == 2 and node.operands[1].producer is node
+    return node.op.opcode == "while" and len(node.operands) == 2 and node.operands[1].producer is node
+
+
+def pieces_moved(wire: Wire) -> LoopPieces | None:
+    """The pieces that loops move of it one by one: not before they begin."""
+    return None if _begins_state(wire) else wire.pieces
+
+
+def _begins_state(wire: Wire) -> bool:
+    """Does a loop begin with it that hands it on as it is?"""
+    return any(r.node is not None and r.slot == 0 and is_still(r.node) for r in wire.readers)
+
+
+def _count_runs(nodes: Iterable[DecisionNode]) -> Mapping[Instruction, float]:
+    """How often the body of each loop runs: as often as what changes in it."""
+    runs: dict[Instruction, float] = {}
+    for n in nodes:
+        if n.op.opcode == "while":
+            runs[n.op] = max(runs.get(n.op, 1.0), *(w.times for w in n.results[1:2]), 1.0)
+    return runs
 
 
 def _flops(node: DecisionNode, members: MemberOptions) -> _Costs:

@@ -3,6 +3,7 @@
 Places are nodes in program order. A value takes memory from where it is made to where it is read last, a loop's state
 from before the loop to where it is read behind it; what a cluster computes for itself takes none. A common form takes
 the place of the value that it was brought from; where a reader runs, the form that it reads counts in place of both.
+What a loop hands on as it is takes the memory of what it begins with.
 What is known early and smaller than what it is made from lies in its place, as the compiler computes it early.
 """
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
-from shardc.partitioner.plan.layout_problem import LayoutProblem, is_kept, is_still
+from shardc.partitioner.plan.layout_problem import LayoutProblem, is_kept, is_still, pieces_moved
 from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 from shardc.partitioner.strategy.solve.problem import MemoryUse
 
@@ -136,19 +137,22 @@ class MemorySpans:
         if producer is not None and not free and not self._in_place(wire, producer):
             nbytes = self._bytes(wire, starts)
             if carried and not _is_updated(producer):  # what the body makes takes its place
-                self._span(self._ends[producer] + 1, producer.results[-1].last, variable, nbytes, read)
+                self._span(self._ends[producer] + 1, self._behind(producer), variable, nbytes, read)
             end = self._end_of(producer) if carried else last
             self._span(first, first if common else max(first, end), variable, nbytes, read)
         if common is not None:
             hub, forms = common
             begin = min(r.at for r in wire.readers) if free or producer is None else first + 1
+            if producer is not None and carried and wire is producer.results[-1]:
+                begin = self._ends[producer] + 1
             nbytes = self._bytes(wire, forms)
             if free:
                 nbytes[len(forms) // 2 :] = 0
             elif producer is not None and is_kept(wire):
                 copies = len(forms) // 3
-                if wire.pieces is not None:
-                    nbytes[copies : 2 * copies] = self._bytes(wire, forms[:copies], wire.pieces.dims)
+                moved = pieces_moved(wire)
+                if moved is not None:
+                    nbytes[copies : 2 * copies] = self._bytes(wire, forms[:copies], moved.dims)
                 nbytes[2 * copies :] = 0
                 begin, last, read = producer.index, self._ends[producer], frozenset()
             elif producer is None:
@@ -158,8 +162,12 @@ class MemorySpans:
     def _end_of(self, carry: DecisionNode) -> int:
         """Where the state of a loop is read last, or updated in place: else until what the body makes is there."""
         if _is_updated(carry):
-            return max(self._ends[carry], *(w.last for w in carry.results))
+            return max(self._ends[carry], self._behind(carry), *(w.last for w in carry.results[:2]))
         return max(w.last for w in carry.results[:2])
+
+    def _behind(self, carry: DecisionNode) -> int:
+        """Where the state is read last behind the loop, or takes the common form of those who read it there."""
+        return self._ends[carry] if carry.results[-1] in self.problem.common else carry.results[-1].last
 
     def _span(self, low: int, high: int, variable: int, nbytes: _Bytes, without: Set[int]) -> None:
         """From ``low`` to ``high``, less some places."""
@@ -173,10 +181,7 @@ class MemorySpans:
     def _in_place(self, wire: Wire, producer: DecisionNode) -> bool:
         """Does it take the memory of what it was made from? The second results of a carry are its first."""
         if producer in self._ends:
-            before = producer.operands[0]
-            still = is_still(producer)
-            own = still and (before in self.problem.common or before.producer is None)
-            return wire.slot > 0 or (own and _same(before, producer))
+            return wire.slot > 0 or is_still(producer)
         return producer.op.opcode == "dynamic-update-slice" and len(producer.operands[0].readers) == 1
 
     def _is_fused(self, wire: Wire) -> bool:
@@ -239,7 +244,3 @@ def _makes_less(node: DecisionNode, wire: Wire, producer: DecisionNode) -> bool:
         return False
     made = node.results[0]
     return made.dims == wire.dims and made.nbytes < wire.nbytes and all(w is wire or w.made for w in node.operands)
-
-
-def _same(before: Wire, node: DecisionNode) -> bool:
-    return before.dims == node.results[0].dims

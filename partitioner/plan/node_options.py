@@ -18,7 +18,7 @@ from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.plan.axis_blocks import assignments
 from shardc.partitioner.plan.tie_nodes import TiedNodes
-from shardc.partitioner.regions.dry_run import settle
+from shardc.partitioner.regions.decision_graph import settle
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.context import Context
@@ -97,14 +97,14 @@ class ClusterOptions:
     # -- borders ---------------------------------------------------------------------------------------------
 
     def _border(self, node: DecisionNode) -> MemberOptions:
-        """Every layout, the same on all sides."""
+        """Every layout that it may take, the same on all sides."""
         wire = node.results[0] if node.results else node.operands[0]
         sides = (len(node.option.operands), len(node.option.results))
-        key = (wire.dims, wire.nbytes, sides, node.option)
+        key = (wire.dims, wire.nbytes, sides, node.option, node.among)
         found = self._members.get(key)
         if found is None:
             present = (node.option.results or node.option.operands)[0]
-            layouts = dict.fromkeys((present, *(self._layouts(wire.dims))))
+            layouts = dict.fromkeys((present, *(node.among or self._layouts(wire.dims))))
             options = [node.option, *(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(layouts)[1:])]
             held = [wire.nbytes * math.prod(self.context.table.local_dims(x, wire.dims)) for x in layouts]
             found = self._members[key] = MemberOptions(tuple(options), np.array(held) * self._tie_per_byte)

@@ -35,7 +35,8 @@ from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.fold_joins import FoldJoins
 from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
-from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
+from shardc.partitioner.regions.decision_graph import DecisionGraph
+from shardc.partitioner.regions.dry_run import build_decision_graph
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.context import Context

@@ -26,6 +26,8 @@ _HOPEFUL = 1.25
 #: The cheapest plan is carried out first where models say that it takes no more than the memory by this factor: what it
 #: comes to tells what they are off by.
 _DOUBT = 2.0
+#: A plan that follows a pattern, is faster than the best and takes too much memory is made for less so many times.
+_LESS_MEMORY = 3
 #: So many times the rounds there are while nothing fits.
 _MORE_ROUNDS = 2
 
@@ -99,21 +101,29 @@ class PlanTrials(Generic[Made]):
         of it. Their bounds are those of the ``question``, whose ``cheapest`` answer is given."""
         most += len(self.tried)
 
+        whole = question.as_choice(math.inf)
+
         def attempt(choice: tuple[int, ...], limit: float, propagated: Module | None = None) -> Judgement | None:
             answer = replace(cheapest, choice=choice, cost=whole.cost(choice), method="pattern")
             return self.carry_out(CarriedPlan(question, answer, limit, propagated), hopeful=_HOPEFUL)
 
-        whole = question.as_choice(math.inf)
         for seed, (choice, propagated) in ((s, c) for s in seeds for c in s.choices()):
-            found = attempt(choice, math.inf, propagated)
-            hopeful = found is not None and (self.least is None or not self.fits or found.cost < self.least.cost)
-            if found is not None and found.peak > self.room and hopeful:
-                limit = question.memory.peak(choice) * self.room / found.peak
-                less = seed.within(limit)
-                if less.choice is not None and less.excess is None:
-                    attempt(less.choice, limit)
+            found, corrected = attempt(choice, math.inf, propagated), MemoryLimits(self.room)
+            for _ in range(_LESS_MEMORY):
+                if found is None or found.peak <= self.room or not self._is_faster(found):
+                    break
+                corrected.learn(question.memory.peak(choice), found.peak)
+                less = seed.within(corrected.next)
+                if less.choice is None or less.excess is not None:
+                    break
+                choice = less.choice
+                found = attempt(choice, corrected.next)
             if len(self.tried) >= most:
                 return
+
+    def _is_faster(self, found: Judgement) -> bool:
+        """Than the best program within the memory, if there is one."""
+        return self.least is None or not self.fits or found.cost < self.least.cost
 
     def carry_out(self, plan: CarriedPlan, *, hopeful: float = math.inf) -> Judgement | None:
         """What a plan comes to in the best of its ways; a next one is gone where those before take no longer than the

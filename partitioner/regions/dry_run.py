@@ -10,10 +10,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from shardc.costs.kernels.trips import count_executions
 from shardc.costs.ops.contraction import product_rate
 from shardc.costs.ops.op_cost import MOVES
-from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
+from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.loops.loop_counter import carried_element
@@ -21,128 +20,22 @@ from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.free_interface import FreeInterface
-from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Wire, WireReader
+from shardc.partitioner.regions.decision_graph import DecisionGraph
+from shardc.partitioner.regions.region_graph import DecisionNode, OpStrategy, WireReader
 from shardc.partitioner.rewrite.body import Body
 from shardc.partitioner.rewrite.context import CalleeSignature, Context
 from shardc.partitioner.rules.control import want_reduced
-from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, volume
+from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem
 from shardc.partitioner.strategy.pieces import find_pieces_read
 from shardc.partitioner.strategy.rule import Local, PartitionRow
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, GlobalValue, Tree, leaves
 
-__all__ = ["DecisionGraph", "build_decision_graph"]
+__all__ = ["build_decision_graph"]
 
 #: Operations whose work may grow when that saves moves: they read each element once and compute next to nothing.
 _LIGHT = frozenset(("elementwise", "shape", "indexing", "control", "collective"))
 #: Stands for what is not written.
 _NOTHING = Instruction("constant", array_shape("pred"))
-
-
-class DecisionGraph:
-    """What a dry run records: nodes, wires, and what they stand for. ``places`` has the operation and the leaf that a
-    wire is the value of, ``rows`` the rows that operations went by; ``borders`` borders by operation.
-    ``free_barriers``: what passes a barrier may do so in any layout. ``arguments`` and ``results`` are the borders of
-    leaves of the program's ``interface``, ``given`` and ``wanted`` its layouts at present."""
-
-    def __init__(
-        self,
-        context: Context,
-        rules: Mapping[str, PartitionRow],
-        module: Module,
-        *,
-        free_barriers: bool = False,
-        interface: FreeInterface | None = None,
-    ) -> None:
-        self.free_barriers = free_barriers
-        self.interface = interface or FreeInterface()
-        self.arguments: dict[int, DecisionNode] = {}
-        self.results: dict[int, DecisionNode] = {}
-        self.given: Sequence[AxisLayout] = ()
-        self.wanted: Sequence[AxisLayout] = ()
-        self.root = module.entry.root
-        self.context = context
-        self.rules = rules
-        self.nodes: list[DecisionNode] = []
-        self.wires: list[Wire] = []
-        self.wire_of: dict[GlobalValue, Wire] = {}
-        self.places: dict[Wire, tuple[Instruction, int]] = {}
-        self.rows: dict[DecisionNode, Local] = {}
-        self.borders: dict[Instruction, list[DecisionNode]] = {}
-        self.counts = count_executions(module).count
-        self.once = _called_once(module)
-        self.done: set[CalleeSignature] = set()
-        self.strategies: dict[object, tuple[tuple[OpStrategy, ...], int]] = {}
-        self._keys: dict[object, int] = {}
-        self._borders: dict[tuple[AxisLayout, tuple[int, int]], NodeOption] = {}
-        self._options: dict[tuple[SplitChoice, int, tuple[AxisLayout, ...], bool], NodeOption] = {}
-
-    def wire(self, value: GlobalValue, times: float) -> Wire:
-        """A new wire for a value."""
-        nbytes = value.shape.dtype.nbytes if value.shape.is_array else 0
-        w = Wire(len(self.wires), value.shape.dims, nbytes, value.layout, value.wanted)
-        w.made = value.remake is not None
-        w.times = times
-        self.wires.append(w)
-        self.wire_of[value] = w
-        return w
-
-    def give(self, node: DecisionNode, value: GlobalValue, times: float) -> None:
-        """``value`` is the next result of ``node``."""
-        w = self.wire(value, times)
-        w.producer, w.slot = node, len(node.results)
-        node.results.append(w)
-
-    def read(self, node: DecisionNode, value: GlobalValue) -> None:
-        """``node`` reads ``value`` next."""
-        node.read(self.wire_of[value])
-
-    def node(self, op: Instruction, option: NodeOption, **what: object) -> DecisionNode:
-        made = DecisionNode(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
-        self.nodes.append(made)
-        return made
-
-    def key(self, parts: object) -> int:
-        """A number for what decides about a node."""
-        return self._keys.setdefault(parts, len(self._keys))
-
-    def border(self, layout: AxisLayout, sides: tuple[int, int]) -> NodeOption:
-        """The option that a border lies in ``layout`` on both of its sides."""
-        key = (layout, sides)
-        if key not in self._borders:
-            self._borders[key] = NodeOption((layout,) * sides[0], (layout,) * sides[1])
-        return self._borders[key]
-
-    def option(
-        self, strategies: Sequence[OpStrategy], strategy: int, choice: SplitChoice, preferred: tuple[AxisLayout, ...]
-    ) -> NodeOption:
-        """The option that a choice is, the same object for the same choice."""
-        key = (choice, strategy, preferred, strategies[strategy].finished)
-        found = self._options.get(key)
-        if found is None:
-            found = self._options[key] = settle(self.context, strategies[strategy], strategy, choice, preferred)
-        return found
-
-
-def settle(
-    context: Context, strategy: OpStrategy, number: int, choice: SplitChoice, preferred: Sequence[AxisLayout]
-) -> NodeOption:
-    """What a choice comes to when results that cannot stay partial are finished at once."""
-    table, resharder, problem = context.table, context.resharder, strategy.problem
-    wire, count = (0.0, 0)
-    if problem.sends is not None:
-        wire, count = resharder.price.own(problem.sends(table, problem, choice.factors))
-    results: list[AxisLayout] = []
-    for layout, (dims, nbytes, _), aim in zip(choice.results, problem.results, preferred, strict=True):
-        end = layout
-        if layout.unreduced and strategy.finished:
-            end = table.reduced(layout)
-        elif layout.unreduced and layout.reduction not in REDUCIBLE_LATER:
-            end = aim
-        more = resharder.cost(dims, nbytes, layout, end)
-        wire, count = wire + more[0], count + more[1]
-        results.append(end)
-    work = volume(table, problem.rule, choice.factors)
-    return NodeOption(choice.operands, tuple(results), (wire, count), number, choice, work)
 
 
 def build_decision_graph(
@@ -155,7 +48,7 @@ def build_decision_graph(
     interface: FreeInterface | None = None,
 ) -> DecisionGraph:
     """The graph of a module whose entry takes ``parameters`` and gives its root in its propagated layouts, but for the
-    leaves of a free ``interface``, which may lie in any."""
+    leaves of a free ``interface``, which may lie in any, or in one of two."""
     root, given = module.entry.root, [x for p in parameters for x in p]
     interface = interface or FreeInterface()
     if root.opcode in _BORDERS:
@@ -334,7 +227,8 @@ class DryRun(Body):
         if node is None:
             sides = (1, 0)
             option, free = graph.border(layout, sides), len(layout.dims) > 0
-            node = graph.node(graph.root, option, key=graph.key(sides), free=free)
+            among = tuple(graph.given[a] for a, r in graph.interface.like if r == number)
+            node = graph.node(graph.root, option, key=graph.key((sides, among)), free=free, among=among)
         graph.read(node, value)
         graph.results[number] = node
 
@@ -495,19 +389,6 @@ _BORDERS: Mapping[str, Callable[[DryRun, Instruction], Tree]] = {
     "conditional": _conditional,
     "optimization-barrier": _barrier,
 }
-
-
-def _called_once(module: Module) -> frozenset[Computation]:
-    """Computations that run in one place only, as do those around them."""
-    callers: dict[Computation, int] = {}
-    for i in module.instructions():
-        for _, callee in called_computations(i):
-            callers[callee] = callers.get(callee, 0) + 1
-    once: set[Computation] = {module.entry}
-    for computation in reversed(module.computations):
-        if computation in once:
-            once.update(c for i in computation for _, c in called_computations(i) if callers[c] == 1)
-    return frozenset(once)
 
 
 def _still(loop: Computation) -> frozenset[int]:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.partitioner.emit.layout import AxisLayout
-from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
+from shardc.partitioner.regions.decision_graph import DecisionGraph
+from shardc.partitioner.regions.dry_run import build_decision_graph
 from shardc.partitioner.regions.region_budget import Budget
 from shardc.partitioner.regions.region_graph import DecisionNode, GraphCosts, NodeOption, Region, Wire, ends
 from shardc.partitioner.regions.region_network import RegionNetwork

@@ -58,13 +58,14 @@ class DecisionNode:
     """One decision: ``option`` is the present one. A node with neither ``strategies`` nor ``free`` never changes.
 
     ``strategies`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all
-    sides. ``key`` stands for all that decides about options, so that equal nodes have equal ones. ``times``: how often
-    it runs. ``heavy``: doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic, at
-    ``rate`` seconds a piece, or 0 where bytes count and not time.
+    sides, or only the present one and those it is ``among``. ``key`` stands for all that decides about options, so that
+    equal nodes have equal ones. ``times``: how often it runs. ``heavy``: doing more of it than ``work`` is no way to
+    send less. ``counts``: it does arithmetic, at ``rate`` seconds a piece, or 0 where bytes count and not time.
     """
 
     __slots__ = (
         "_option",
+        "among",
         "counts",
         "free",
         "heavy",
@@ -89,6 +90,7 @@ class DecisionNode:
         key: object = None,
         strategies: tuple[OpStrategy, ...] = (),
         free: bool = False,
+        among: tuple[AxisLayout, ...] = (),
         heavy: bool = False,
         counts: bool = False,
         times: float = 1,
@@ -100,6 +102,7 @@ class DecisionNode:
         self.key = key
         self.strategies = strategies
         self.free = free
+        self.among = among
         self.heavy = heavy
         self.counts = counts
         self.times = times

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from shardc.partitioner.emit.layout import Atoms, AxisLayout
-from shardc.partitioner.regions.dry_run import settle
+from shardc.partitioner.regions.decision_graph import settle
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Region, Wire
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import SplitChoice, assign, lay_out, move_away

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Union
 
@@ -31,8 +31,8 @@ class GlobalValue:
 
     ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
     with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
-    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason when it is partial,
-    ``made`` the decision that made it so, and ``moved`` that its elements were not added up
+    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason why it is partial over
+    each axis, ``made`` the decision that made it so, and ``moved`` that its elements were not added up
     (`unreduced.moved_partials`). ``common`` is the form that it is brought into before any other.
     """
 
@@ -60,7 +60,7 @@ class GlobalValue:
         *,
         wanted: AxisLayout | None = None,
         uses: int = 2,
-        why: str = "",
+        why: Mapping[int, str] | None = None,
         made: SplitDecision | None = None,
         metadata: Metadata | None = None,
         remake: Callable[[AxisLayout], Instruction] | None = None,
@@ -72,7 +72,7 @@ class GlobalValue:
         self.forms: dict[AxisLayout, Instruction] = {} if local is None else {layout: local}
         self.wanted = layout if wanted is None else wanted
         self.uses = uses
-        self.why = why
+        self.why = why or {}
         self.made = made
         self.metadata = metadata
         self.remake = remake

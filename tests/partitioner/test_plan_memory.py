@@ -22,7 +22,7 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.passes import run_pipeline
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.options import PartitionOptions
-from shardc.partitioner.partition import OPENING, partition
+from shardc.partitioner.partition import OPENING, partition, pipeline
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.sharding.propagate import propagate
 
@@ -160,6 +160,27 @@ def test_the_state_of_a_loop_takes_the_memory_that_the_compiler_gives_it(step: A
     lowered = judge_by_lowering(Config())(partition(question.answer(choice)))
     unit = 4 * 512 * 1024
     assert question.memory.peak(choice) / unit == pytest.approx(lowered.peak / unit, abs=0.1)
+
+
+@pytest.mark.parametrize("room", [math.inf, 0.6])
+def test_what_a_loop_keeps_in_another_form_takes_memory(room: float) -> None:
+    """A weight that lies in rows is gathered for the loop, or, where memory lacks, products are split as it lies."""
+    mesh, size = jax.sharding.AbstractMesh((4,), ("d",)), 1024
+
+    def rows(count: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((count, size), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("d")))
+
+    module = propagate(module_from_jax(jax.jit(changed), rows(64), rows(size)).module).module
+    question = pose_question(run_pipeline(module, OPENING, Config()), MACHINE)
+    whole = 4.0 * size * size
+    answer = question.solve(room * whole)
+    assert answer.choice is not None
+    assert answer.excess is None
+    modelled, options = question.memory.peak(answer.choice) / whole, question.splits(answer.choice)
+    pipe = pipeline(MACHINE, PartitionOptions(), options)[len(OPENING) :]
+    found = judge_by_lowering(Config())(run_pipeline(question.answer(answer.choice), pipe, Config()))
+    assert (modelled > 1) == (room == math.inf)
+    assert modelled == pytest.approx(found.peak / whole, abs=0.15)
 
 
 def test_loops_keep_less_where_plans_take_too_much_memory() -> None:

@@ -16,7 +16,8 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.partition import partition
-from shardc.partitioner.regions.dry_run import DecisionGraph, build_decision_graph
+from shardc.partitioner.regions.decision_graph import DecisionGraph
+from shardc.partitioner.regions.dry_run import build_decision_graph
 from shardc.partitioner.regions.region import Search, make_plan
 from shardc.partitioner.regions.region_graph import Region
 from shardc.partitioner.report import build_report

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from shardc.hlo.errors import InputError
 from shardc.partitioner.strategy.solve import eliminate
 from shardc.partitioner.strategy.solve.dual import DualBound
+from shardc.partitioner.strategy.solve.eliminate import can_eliminate
 from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
 from shardc.partitioner.strategy.solve.parts import improve_by_parts
@@ -162,6 +163,13 @@ def test_eliminations_of_what_is_near_never_claim_too_much(seed: int, rows: bool
             assert bound == pytest.approx(expected) == best.cost
 
 
+def test_tables_of_an_elimination_are_limited_together() -> None:
+    """A chain of 10 variables of 4 values: nine joint tables of two, and one of the last."""
+    sizes, pairs = dict.fromkeys(range(10), 4), [(v, v + 1) for v in range(9)]
+    assert can_eliminate(sizes, pairs, 9 * 16 + 4)
+    assert not can_eliminate(sizes, pairs, 9 * 16 + 3)
+
+
 def test_equal_problems_have_equal_answers() -> None:
     for seed in range(20):
         problem = random_problem(seed, 8, 6, rows=True)
@@ -233,17 +241,20 @@ def test_a_contest_file_is_read_with_its_rows(tmp_path: Path, repository: Path) 
     assert (answer.choice, answer.cost) == ((1, 1), 13.0)
 
 
-def test_parts_of_a_choice_are_made_better_within_memory() -> None:
-    """A long ring with memory rows, from the worst choice that fits: parts find what one program finds."""
+def ring_within_memory(count: int) -> ChoiceProblem:
+    """A ring of variables with memory rows that each share with some neighbours."""
     rng = np.random.default_rng(3)
-    count = 60
     costs = tuple(rng.integers(0, 20, 5).astype(float) for _ in range(count))
     pairs = tuple(PairCost(v, (v + 1) % count, rng.integers(0, 20, (5, 5)).astype(float)) for v in range(count))
     uses = tuple(MemoryUse(v, max(v - 6, 0), v + 1, np.arange(5.0) * 3) for v in range(count))
-    problem = ChoiceProblem(costs, pairs, np.full(count, 40.0), uses)
+    return ChoiceProblem(costs, pairs, np.full(count, 40.0), uses)
+
+
+def improved_by_parts(problem: ChoiceProblem, parts: float) -> tuple[float, Incumbent, list[int]]:
+    """The cost of the worst choice that fits, what at most so many ``parts`` make of it, and their sizes."""
     network = CostNetwork(problem)
     rows = MemoryRows.of(network)
-    best = Incumbent(dict.fromkeys(range(count), 0))
+    best = Incumbent(dict.fromkeys(range(len(problem.costs)), 0))
     best.excess, best.cost = measure(network, rows, best.positions)
     begun = best.cost
     asked: list[int] = []
@@ -253,10 +264,35 @@ def test_parts_of_a_choice_are_made_better_within_memory() -> None:
         assert (part.usage(present) <= part.limits).all()
         return solve_choice(part, present, SolveLimits(parts=0))
 
-    improve_by_parts(network, rows, best, 0, 20_000, 400, solve)
-    choice = [best.positions[v] for v in range(count)]
+    improve_by_parts(network, rows, best, 0, 20_000, 400, solve, lambda: len(asked) >= parts)
+    return begun, best, asked
+
+
+def test_parts_of_a_choice_are_made_better_within_memory() -> None:
+    """From the worst choice of a long ring that fits: parts find what one program finds."""
+    problem = ring_within_memory(60)
+    begun, best, asked = improved_by_parts(problem, np.inf)
+    choice = [best.positions[v] for v in range(60)]
     assert (problem.usage(choice) <= problem.limits).all()
     assert problem.cost(choice) == best.cost
     optimum = solve_choice(problem)
     assert optimum.bound <= best.cost <= 1.02 * optimum.cost < begun
-    assert 1 < max(asked) < count
+    assert 1 < max(asked) < 60
+
+
+def test_a_search_of_parts_ends_when_its_work_is_spent() -> None:
+    problem = ring_within_memory(60)
+    begun, best, asked = improved_by_parts(problem, 3)
+    assert len(asked) == 3
+    assert best.cost < begun
+    assert (problem.usage([best.positions[v] for v in range(60)]) <= problem.limits).all()
+
+
+def test_work_on_parts_is_limited() -> None:
+    """Programs of one node leave a gap, so that parts are searched: as far as their work goes."""
+    problem = ring_within_memory(40)
+    limits = SolveLimits(near=0, nodes=1, rounds=1, gap=0.0, enough=0.0, columns=400)
+    alone = solve_choice(problem, limits=replace(limits, parts=0))
+    short, long = (solve_choice(problem, limits=replace(limits, iterations=n)) for n in (300, 2_000))
+    assert alone.work + 300 <= short.work < alone.work + 2_000 <= long.work
+    assert alone.cost >= short.cost >= long.cost

@@ -19,7 +19,11 @@ __all__ = ["DualBound"]
 
 
 class DualBound:
-    """Messages and multipliers of a network; ``bound`` is the best bound so far, with ``best`` multipliers."""
+    """Messages and multipliers of a network; ``bound`` is the best bound so far, with ``best`` multipliers.
+
+    ``work`` is that of all programs that were made from it: iterations of the simplex method, and the columns of
+    integer programs, which take about as long.
+    """
 
     def __init__(self, network: CostNetwork, rows: MemoryRows) -> None:
         self.network, self.rows = network, rows
@@ -28,6 +32,7 @@ class DualBound:
         self.multipliers = np.zeros(len(rows.rows))
         self.best = self.multipliers
         self.bound = -np.inf
+        self.work = 0
         self.messages: dict[int, dict[int, Numbers]] = {
             v: {u: np.zeros(len(network.costs[v])) for u in network.tables[v]} for v in network.alive
         }
@@ -101,10 +106,13 @@ class DualBound:
             rise = step * max(upper - self.bound, abs(upper) * 1e-3) / length
             self.set_multipliers(np.maximum(self.multipliers + rise * slope, 0.0))
 
-    def sweep(self, found: dict[int, int]) -> Iterator[tuple[int, Numbers]]:
-        """What each variable's options cost at these prices, given the others of ``found`` as they are by then."""
+    def sweep(self, found: dict[int, int], waiting: set[int]) -> Iterator[tuple[int, Numbers]]:
+        """What the options of each variable that is ``waiting`` by then cost at these prices, given the others of
+        ``found`` as they are by then; it waits no longer."""
         for v in self.order:
-            total = self.own[v]
-            for u, table in self.network.tables[v].items():
-                total = total + table[:, found[u]]
-            yield v, total
+            if v in waiting:
+                waiting.discard(v)
+                total = self.own[v]
+                for u, table in self.network.tables[v].items():
+                    total = total + table[:, found[u]]
+                yield v, total

@@ -30,9 +30,9 @@ class CostTable:
     table: Numbers
 
 
-def can_eliminate(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int) -> bool:
-    """Does no joint table of tables with these variables grow beyond ``largest`` entries?"""
-    return _find_order(sizes, scopes, largest) is not None
+def can_eliminate(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], together: int) -> bool:
+    """Have all joint tables of tables with these variables at most so many entries ``together``?"""
+    return _find_order(sizes, scopes, together, together) is not None
 
 
 def eliminate_variables(
@@ -98,8 +98,11 @@ def _at(table: CostTable, variable: int, value: int) -> CostTable:
     return CostTable(tuple(v for v in table.variables if v != variable), np.asarray(table.table[there]))
 
 
-def _find_order(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int) -> list[int] | None:
-    """Variables by the size of their joint tables as they are when it is their turn; None: one is too large."""
+def _find_order(
+    sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int, together: float = math.inf
+) -> list[int] | None:
+    """Variables by the size of their joint tables as they are when it is their turn; None: one is too large, or all
+    are ``together``."""
     near: dict[int, set[int]] = {v: {v} for v in sizes}
     for scope in scopes:
         for v in scope:
@@ -112,7 +115,8 @@ def _find_order(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], large
         e, v = heapq.heappop(heap)
         if v not in near or e != extent[v]:
             continue
-        if e > largest:
+        together -= e
+        if e > largest or together < 0:
             return None
         others = near.pop(v) - {v}
         order.append(v)

@@ -19,17 +19,17 @@ from shardc.partitioner.strategy.solve.surplus import Surplus
 
 __all__ = ["eliminate_near"]
 
-#: Parts of the largest table with which elimination begins, one after the other.
+#: Parts of all entries with which elimination begins, one after the other.
 _SHARES = (1024, 32, 1)
 
 
-def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, largest: int) -> float:
-    """A bound by eliminations whose joint tables have at most ``largest`` entries; ``best`` becomes what they find.
+def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -> float:
+    """A bound by eliminations whose joint tables have so many entries ``together``; ``best`` becomes what they find.
 
     ``surplus`` is that of ``dual``. What is left out costs more than the dual's bound by its surplus.
     """
     bound = dual.bound
-    for entries in (largest // n for n in _SHARES):
+    for entries in (together // n for n in _SHARES):
         fits = best.excess <= 0 and np.isfinite(best.cost)
         most = best.cost - dual.bound if fits else np.inf
         if surplus.least > most or surplus.least == np.inf:
@@ -49,7 +49,7 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, largest: 
 
 
 def _find_spread(dual: DualBound, surplus: Surplus, most: float, entries: int) -> float | None:
-    """How far above the bound options may lie, at most ``most``, that joint tables stay within ``entries``."""
+    """How far above the bound options may lie, at most ``most``, with so many ``entries`` of joint tables together."""
     pairs = [(v, u) for v in dual.order for u in dual.network.tables[v] if v < u]
 
     def fits(spread: float) -> bool:

@@ -93,6 +93,7 @@ def _solve_relaxed(
             chosen[there] = 1.0
             h.setSolution(program.binaries, np.arange(program.binaries, dtype=np.int32), chosen)
     h.run()
+    program.dual.work += len(program.objective) + max(h.getInfo().simplex_iteration_count, 0)
     if h.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
         return IntegerResult(None, np.inf, True)
     info = h.getInfo()

@@ -51,6 +51,7 @@ def tighten(program: LinearProgram, iterations: int) -> float | None:
             h.addRow(-highspy.kHighsInf, limit, len(columns), columns.astype(np.int32), amounts)
             scales.append(scale)
         h.run()
+        dual.work += max(h.getInfo().simplex_iteration_count, 0)
         if h.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         solution = h.getSolution()

@@ -25,12 +25,19 @@ _Solve = Callable[[ChoiceProblem, Sequence[int]], ChosenOptions]
 
 
 def improve_by_parts(
-    network: CostNetwork, rows: MemoryRows, best: Incumbent, seed: int, work: int, columns: int, solve: _Solve
+    network: CostNetwork,
+    rows: MemoryRows,
+    best: Incumbent,
+    seed: int,
+    work: int,
+    columns: int,
+    solve: _Solve,
+    is_spent: Callable[[], bool] = lambda: False,
 ) -> None:
     """Make ``best``, which fits, better by parts of at most so many ``columns`` (options and pairs), ``work`` together.
 
     They are small as long as that helps; ``seed`` says where they begin. ``solve`` answers a part's problem, beginning
-    with a choice of it.
+    with a choice of it. The search ends before where its work ``is_spent``.
     """
     search = _PartSearch(network, rows, dict(best.positions))
     order, most = list(network.alive), columns // _SMALLEST
@@ -47,7 +54,7 @@ def improve_by_parts(
                 gained |= search.improve(free, solve)
                 covered.update(free)
                 whole = len(free) == len(order)
-                work -= size
+                work = 0 if is_spent() else work - size
         best.offer(search.found, *measure(network, rows, search.found))
         if whole:
             return

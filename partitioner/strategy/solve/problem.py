@@ -127,7 +127,8 @@ class ChosenOptions:
     """An option per variable, what they cost, and ``bound``, which no choice goes below.
 
     ``choice`` is None where no choice is allowed at all, rows aside: ``conflict`` then has variables that contradict
-    each other. With ``excess`` the choice is the one closest to the memory, and its cost no answer.
+    each other. With ``excess`` the choice is the one closest to the memory, and its cost no answer. ``work`` was done
+    by programs: iterations of the simplex method, and columns of integer programs.
     """
 
     choice: tuple[int, ...] | None
@@ -137,6 +138,7 @@ class ChosenOptions:
     binding: tuple[BindingRow, ...] = ()
     excess: MemoryExcess | None = None
     conflict: tuple[int, ...] = ()
+    work: int = 0
 
     @property
     def gap(self) -> float:

@@ -98,14 +98,15 @@ def _search(dual: DualBound, best: Incumbent, found: dict[int, int]) -> None:
 
 
 def _descend(dual: DualBound, found: dict[int, int]) -> None:
+    """The best option of each variable; those whose neighbours have changed are looked at again."""
+    waiting = set(dual.order)
     for _ in range(_SWEEPS):
-        changed = False
-        for v, costs in dual.sweep(found):
+        for v, costs in dual.sweep(found, waiting):
             k = int(np.argmin(costs))
             if costs[k] < costs[found[v]]:
                 found[v] = k
-                changed = True
-        if not changed:
+                waiting.update(dual.network.tables[v])
+        if not waiting:
             return
 
 
@@ -120,7 +121,7 @@ def _descend_within(dual: DualBound, best: Incumbent) -> None:
         uses.setdefault(v, []).append(at)
     for _ in range(_SWEEPS):
         changed = False
-        for v, costs in dual.sweep(found):
+        for v, costs in dual.sweep(found, set(dual.order)):
             now = found[v]
             for k in np.argsort(costs, kind="stable").tolist():
                 if costs[k] >= costs[now]:

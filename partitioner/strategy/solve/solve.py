@@ -43,11 +43,12 @@ _PRICINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """How much work is done: the largest joint table of an elimination (entries), and of one that has what is ``near``
-    only (0: none is made); the largest linear program (columns; 0: none is made) and iterations on it; the largest
-    ``integer`` program where a choice is known that fits, nodes of its search tree (fewer with more than a sixteenth of
-    the columns); rounds of message passing, and parts of a choice (each with half the columns) that a search chooses
-    anew. A search ends with a ``gap``; with ``enough`` no larger one begins."""
+    """How much work is done: the largest joint table of an elimination (entries), and all tables together of one that
+    has what is ``near`` only (0: none is made); the largest linear program (columns; 0: none is made), and iterations
+    on it, or work on the programs of all parts together; the largest ``integer`` program where a choice is known that
+    fits, nodes of its search tree (fewer with more than a sixteenth of the columns); rounds of message passing, and
+    parts of a choice (each with half the columns) that a search chooses anew. A search ends with a ``gap``; with
+    ``enough`` no larger one begins."""
 
     table: int = 1 << 20
     near: int = 1 << 30
@@ -108,10 +109,11 @@ def _approach(
         if not _is_closed(best, bound, limits.enough):
             bound, method = max(bound, _close(dual, surplus, best, limits)), "integer program"
         if bound == np.inf and not len(rows.rows):
-            return ChosenOptions(None, np.inf, np.inf, method, conflict=tuple(network.alive))
+            conflict = tuple(network.alive)
+            return ChosenOptions(None, np.inf, np.inf, method, conflict=conflict, work=dual.work)
     if not _is_closed(best, bound, limits.enough) and _improve_parts(dual, first, best, limits) and surplus is not None:
         bound = max(bound, _close(dual, surplus, best, limits))
-    answer = _answer(problem, network, best.positions, bound, method, dual)
+    answer = replace(_answer(problem, network, best.positions, bound, method, dual), work=dual.work)
     if start is None or (problem.usage(start) > problem.limits).any():
         return answer
     cost = problem.cost(start)
@@ -129,7 +131,7 @@ def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: S
 
     Where such a search ends depends on the parts that it begins with: the first choice is tried several times.
     """
-    before, columns = best.cost, limits.columns // 2
+    before, columns, begun = best.cost, limits.columns // 2, dual.work
     within = replace(
         limits,
         near=limits.near // _PART_SHARE,
@@ -141,12 +143,19 @@ def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: S
     )
 
     def solve(part: ChoiceProblem, present: Sequence[int]) -> ChosenOptions:
-        return solve_choice(part, present, within)
+        answer = solve_choice(part, present, within)
+        dual.work += answer.work
+        return answer
+
+    def is_spent() -> bool:
+        return dual.work - begun >= limits.iterations
 
     for seed in range(_SEARCHES if limits.parts * columns else 0):
+        if is_spent():
+            break
         begin = replace(best if seed == 0 else first)
         if begin.excess <= 0 and np.isfinite(begin.cost):
-            improve_by_parts(dual.network, dual.rows, begin, seed, limits.parts * columns, columns, solve)
+            improve_by_parts(dual.network, dual.rows, begin, seed, limits.parts * columns, columns, solve, is_spent)
             best.offer(begin.positions, begin.excess, begin.cost)
     return best.cost < before
 
