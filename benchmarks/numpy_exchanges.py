@@ -60,13 +60,16 @@ def radius_4_by_rolls(u: Any) -> Any:
     )
 
 
-def radius_4_by_pad(u: Any) -> Any:
-    (n, m), p = u.shape, np.pad(u, 4, mode="wrap")
-    out = -2.5 * u
-    for r, w in enumerate(_WEIGHTS, 1):
-        out = out + w * (p[4 + r : 4 + r + n, 4:-4] + p[4 - r : 4 - r + n, 4:-4])
-        out = out + w * (p[4:-4, 4 + r : 4 + r + m] + p[4:-4, 4 - r : 4 - r + m])
-    return out
+def radius_4_by_pad(mode: Any) -> Callable[[Any], Any]:
+    def laplacian(u: Any) -> Any:
+        (n, m), p = u.shape, np.pad(u, 4, mode=mode)
+        out = -2.5 * u
+        for r, w in enumerate(_WEIGHTS, 1):
+            out = out + w * (p[4 + r : 4 + r + n, 4:-4] + p[4 - r : 4 - r + n, 4:-4])
+            out = out + w * (p[4:-4, 4 + r : 4 + r + m] + p[4:-4, 4 - r : 4 - r + m])
+        return out
+
+    return laplacian
 
 
 def all_around(u: Any) -> Any:
@@ -127,7 +130,9 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...], i
     "zeros_like, then assigned": (differences, _PLANE, (2, 1), 2 * _ROW),
     "f[:, CYLINDER] = f[:, CYLINDER][OPPOSITE]": (bounced, (9, 512, 512), (1, 2, 1), 0),
     "radius 4 by rolls": (radius_4_by_rolls, _PLANE, (2, 1), _halo(_PLANE, (2, 1), 4)),
-    "radius 4 by a wrapped pad": (radius_4_by_pad, _PLANE, (2, 1), _halo(_PLANE, (2, 1), 4)),
+    "radius 4 by a wrapped pad": (radius_4_by_pad("wrap"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 4)),
+    "radius 4 by an edge pad": (radius_4_by_pad("edge"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 4)),
+    "radius 4 by a reflected pad": (radius_4_by_pad("reflect"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 4)),
     "9 points by rolls, 2x2": (all_around, _PLANE, (2, 2), _halo(_PLANE, (2, 2), 1)),
     "27 points by rolls, 2x2x2": (all_around, (64,) * 3, (2, 2, 2), _halo((64,) * 3, (2, 2, 2), 1)),
     "5 points by an edge pad": (padded("edge"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 1)),

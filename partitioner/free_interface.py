@@ -1,16 +1,16 @@
-"""Which arguments and results of a program a plan may lay out as it likes."""
+"""Which arguments and results of a program a plan may lay out, and in which ways."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["FreeInterface", "find_free_interface"]
+__all__ = ["FreeInterface", "find_free_interface", "find_free_results"]
 
 _Layout = TypeVar("_Layout")
 
@@ -20,12 +20,14 @@ class FreeInterface:
     """Leaves of a program's ``arguments`` and ``results`` whose layouts nobody said, by their numbers.
 
     ``ties`` are pairs of an argument's leaf and a result's that lie alike: the result takes the argument's memory, or
-    is the argument of the next step. A tied leaf that is not free itself gives the other one its layout.
+    is the argument of the next step. A tied leaf that is not free itself gives the other one its layout. ``like`` are
+    pairs of such leaves, too: a free result of one has the layout that was propagated, or the argument's.
     """
 
     arguments: frozenset[int] = frozenset()
     results: frozenset[int] = frozenset()
     ties: tuple[tuple[int, int], ...] = ()
+    like: tuple[tuple[int, int], ...] = ()
 
     def settle(
         self, arguments: Sequence[_Layout], results: Sequence[_Layout]
@@ -41,8 +43,11 @@ class FreeInterface:
             elif r in self.results:
                 wanted[r] = given[a]
         fixed = set(self.ties).difference(left)
-        free = FreeInterface(
-            self.arguments.difference(a for a, _ in fixed), self.results.difference(r for _, r in fixed), tuple(left)
+        free = replace(
+            self,
+            arguments=self.arguments.difference(a for a, _ in fixed),
+            results=self.results.difference(r for _, r in fixed),
+            ties=tuple(left),
         )
         return free, given, wanted
 
@@ -68,6 +73,28 @@ def find_free_interface(module: Module, ties: Iterable[tuple[int, int]] = ()) ->
         frozenset(n for n, s in enumerate(results) if not isinstance(s, Sharding)),
         tuple(sorted((a, r) for r, a in found.items())),
     )
+
+
+def find_free_results(module: Module, propagated: Module) -> FreeInterface | None:
+    """The results of ``propagated`` that are whole though nobody annotated them in ``module``, as it was before: each
+    may lie as its argument does, where that is split. None without such results.
+
+    Its argument is the one whose memory it may take, else the k-th of its shape, where it is the k-th result of that
+    shape: a step gives back its state in order, and the next step takes it as it lies.
+    """
+    free = find_free_interface(module)
+    given = [s for p in propagated.parameters for s in p.leaf_shardings()]
+    found, shared = list[tuple[int, int]](), {r: a for a, r in free.ties}
+    places: dict[Shape, list[int]] = {}
+    for n, shape in enumerate(s for p in module.parameters for s in p.shape.leaves()):
+        places.setdefault(shape.plain, []).append(n)
+    kinds = {shape: iter(numbers) for shape, numbers in places.items()}
+    for r, (shape, lies) in enumerate(zip(module.results, propagated.entry.root.leaf_shardings(), strict=True)):
+        at = next(kinds.get(shape.plain, iter(())), None)
+        a = shared.get(r, at)
+        if r in free.results and lies.is_replicated and a is not None and any(d.axes for d in given[a].dims):
+            found.append((a, r))
+    return FreeInterface(results=frozenset(r for _, r in found), like=tuple(found)) if found else None
 
 
 def _annotations(shape: Shape, sharding: object) -> list[object]:

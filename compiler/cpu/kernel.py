@@ -17,7 +17,7 @@ from shardc.compiler.lower.fuse.fusion_rules import new_part
 from shardc.compiler.lower.fuse.row_plan import plan_rows
 from shardc.compiler.tuning import DEFAULT, Tuning
 from shardc.hlo.errors import UnsupportedError
-from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.native.llvm.target import Target, host_target
 from shardc.native.math.vector import I32, I64, PTR
 
@@ -58,13 +58,16 @@ def define_kernel(
 
 
 def _fusion(kernel: CpuKernel) -> None:
-    """A product and what is made from it; an update in place; row by row where there are rows; else per element."""
+    """A product and what is made from it; an update in place; places of sorted rows; row by row where there are rows;
+    else per element."""
     computation = kernel.instruction.attrs["calls"]
     if kernel.instruction.attrs["kind"] == "kOutput":
         _fused_dot(kernel)
         return
     if new_part(kernel.instruction) is not None:
         emit_update(kernel, computation)
+        return
+    if any(i.opcode == "sort" for i in computation) and _places(kernel, computation):
         return
     plan = plan_rows(computation)
     if plan is None:
@@ -127,6 +130,17 @@ def _sort(kernel: CpuKernel) -> None:
     from shardc.compiler.cpu.reductions.sorting import emit_sort
 
     emit_sort(kernel)
+
+
+def _places(kernel: CpuKernel, computation: Computation) -> bool:
+    """Emits places of sorted rows; False where it is another computation."""
+    from shardc.compiler.cpu.reductions.places import emit_places
+    from shardc.compiler.lower.fuse.place_plan import plan_places
+
+    plan = plan_places(computation)
+    if plan is not None:
+        emit_places(kernel, plan)
+    return plan is not None
 
 
 def _topk(kernel: CpuKernel) -> None:

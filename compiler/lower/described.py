@@ -30,7 +30,7 @@ from shardc.hlo.passes import Pass
 __all__ = ["accelerator_passes", "device_passes", "lower_for", "overlap_on"]
 
 #: Passes that only our kernels for processors need: products in the order and the parts that caches and cores like,
-#: reductions cut for threads, kernels cut where caches and arenas are small.
+#: reductions cut for threads, walks in place of sorts, kernels cut where caches and arenas are small.
 _FOR_PROCESSORS = frozenset(
     {
         "swap-products",
@@ -39,6 +39,7 @@ _FOR_PROCESSORS = frozenset(
         "split-components",
         "split-products",
         "split-reductions",
+        "fuse-places",
         "compute-early",
     }
 )

@@ -27,6 +27,7 @@ from shardc.compiler.lower.expand.select_scatters import SelectScatters
 from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.compute_once import compute_once
 from shardc.compiler.lower.fuse.fuse import Fuse
+from shardc.compiler.lower.fuse.fuse_places import FusePlaces
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
@@ -99,6 +100,7 @@ PASSES: tuple[Pass, ...] = (
     SplitProducts(),
     SplitComponents(),
     SplitReductions(),
+    FusePlaces(),
     FuseProducts(),
     Fuse(),
     MergeKernels(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DType
 
-__all__ = ["KEY_TYPES", "SortKey", "sort_keys"]
+__all__ = ["KEY_TYPES", "SortKey", "leading_places", "sort_keys"]
 
 #: Types whose numbers are in order as unsigned integers, once signs are turned.
 KEY_TYPES = frozenset(("pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"))
@@ -108,3 +108,12 @@ def _without(value: Instruction, direction: str, wanted: Callable[[Any], Any]) -
     else:
         fits = limit.opcode == "constant" and limit.attrs["literal"].splat == 0 and other is x
     return (other, True) if fits else (value, False)
+
+
+def leading_places(places: Sequence[int]) -> tuple[int, ...]:
+    """Those of ascending places of a sort that are searched: each of the others is the next one after such a place."""
+    found: list[int] = []
+    for place in places:
+        if not found or place > found[-1] + 1:
+            found.append(place)
+    return tuple(found)

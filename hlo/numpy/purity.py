@@ -28,6 +28,7 @@ _PASS_IN = (
 _ISeedSequence: Any = bit_generator.ISeedSequence
 #: What an abstract class was asked: only CPython tells. Elsewhere generators with a seed of their own go unnoticed.
 _asked: Any = getattr(importlib.import_module("_abc"), "_get_dump", lambda cls: (None, (), ()))
+_NAMESPACES = re.compile(r"\bArrayNamespace\b")
 _OURS = re.compile(r"\b(Tracer|Masked)\b|traced value")
 
 
@@ -135,6 +136,12 @@ def translate_errors() -> Iterator[None]:
             raise e.__cause__ from None
         frames = [f for f in traceback.extract_tb(e.__traceback__) if is_users(f.filename)]
         place = Location(frames[-1].filename, frames[-1].lineno or 0) if frames else Location("<traced>")
+        if _NAMESPACES.search(str(e)):
+            raise UnsupportedError(
+                "a library's function was called with traced and with plain arrays",
+                where=place,
+                fix="give it traced ones only: np.asarray(plain, like=x), np.ones(5, like=x) for a traced x",
+            ) from e
         if _OURS.search(str(e)):
             raise UnsupportedError(
                 f"a traced value, which has no elements yet, went where only elements will do: {e}",

@@ -21,7 +21,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Protocols", "Scope", "Trace", "current_trace", "is_users", "user_line"]
+__all__ = ["SCIPY_FOLDER", "Protocols", "Scope", "Trace", "current_trace", "is_users", "user_line"]
 
 #: The function that is being traced: for what makes arrays without being given one.
 _CURRENT: ContextVar[Trace | None] = ContextVar("shardc_trace", default=None)
@@ -29,7 +29,7 @@ _CURRENT: ContextVar[Trace | None] = ContextVar("shardc_trace", default=None)
 #: Frames of these folders are not the user's: this package, NumPy's and SciPy's, and Python's own library.
 _PACKAGE = str(Path(__file__).parents[2])
 _OURS = (_PACKAGE + "/", str(Path(np.__file__).parent) + "/", "<frozen", "<__array_function__")
-_SCIPY = "-packages/scipy/"
+SCIPY_FOLDER = "-packages/scipy/"
 _LIBRARY = sysconfig.get_path("stdlib") + "/"
 
 
@@ -247,7 +247,7 @@ def current_trace() -> Trace | None:
 def is_users(file: str) -> bool:
     """Is this the file of a frame of the user's?"""
     in_library = file.startswith(_LIBRARY) and "-packages" not in file
-    return not (file.startswith(_OURS) or in_library or _SCIPY in file)
+    return not (file.startswith(_OURS) or in_library or SCIPY_FOLDER in file)
 
 
 def user_line(frame: Any = None) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.numpy.known import known_elements
 from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.scipy_calls import called_scipy, way_out_of
 from shardc.hlo.numpy.strides import Strides
 
 __all__ = ["NP", "TracedView", "Tracer"]
@@ -244,13 +245,15 @@ class Tracer:
         raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
             "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, array[i] with a traced i is "
-            "np.take(array, i), buffers are made with np.zeros(shape, like=x); SciPy functions that take any kind of "
-            "array trace where SCIPY_ARRAY_API=1 is set; others, and loops over elements, belong outside",
+            "np.take(array, i), buffers are made with np.zeros(shape, like=x); loops over elements belong outside",
         )
 
     # What would need values.
 
     def refusal(self, what: str, fix: str) -> UnsupportedError:
+        called = called_scipy()
+        if called:
+            what, fix = f"in SciPy's {called}: {what}", way_out_of(called)
         return UnsupportedError(what, where=str(self.recorder.place()), fix=fix)
 
     def __bool__(self) -> bool:

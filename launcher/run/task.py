@@ -198,9 +198,11 @@ def start_ranks(
 
     require_devices(executable.num_devices, ranks, task.devices_per_rank or -(-executable.num_devices // ranks))
     if ranks > executable.num_devices:
+        devices = executable.num_devices
         raise InputError(
-            f"the program runs on {executable.num_devices} devices, --ranks asks for {ranks}",
-            fix=f"--ranks {executable.num_devices} or fewer, or a larger --mesh",
+            f"the program runs on {devices} device{'s' * (devices > 1)}, --ranks asks for {ranks}",
+            fix=f"give a mesh of {ranks} devices, such as --mesh x={ranks} with an --annotate NAME=x that splits an "
+            f"argument over it, or use --ranks {'1' if devices == 1 else f'1 to {devices}'}",
         )
     with tempfile.TemporaryDirectory(prefix="shardc-", dir=_shared_folder(config)) as folder:
         path = Path(folder) / "program.shardc"

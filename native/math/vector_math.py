@@ -16,7 +16,7 @@ from shardc.native.llvm.symbols import MATH_SYMBOLS
 from shardc.native.math import double, exact, single
 from shardc.native.math.common import by_lane
 from shardc.native.math.gpu_exponential import GPU_FUNCTIONS
-from shardc.native.math.inverse_root import inverse_root
+from shardc.native.math.inverse_root import inverse_root, inverse_root_cubed, inverse_root_cubed_of_positive
 from shardc.native.math.vector import F32, scalar_of, suffix
 
 __all__ = ["F32_FUNCTIONS", "F64_FUNCTIONS", "call"]
@@ -46,6 +46,8 @@ F32_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "cbrt": single.in_double(double.cbrt),
         "pow": single.power,
         "rsqrt": inverse_root,
+        "inverse_root_cubed": inverse_root_cubed,
+        "inverse_root_cubed_of_positive": inverse_root_cubed_of_positive,
     }
 )
 
@@ -72,6 +74,8 @@ F64_FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "cbrt": exact.cbrt,
         "pow": exact.power,
         "rsqrt": inverse_root,
+        "inverse_root_cubed": inverse_root_cubed,
+        "inverse_root_cubed_of_positive": inverse_root_cubed_of_positive,
     }
 )
 

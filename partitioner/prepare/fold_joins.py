@@ -1,7 +1,8 @@
 """A slice of joined arrays is made of the parts that it takes: slices of a wrapped array are rolls.
 
 ``p = concatenate(u[-4:], u, u[:4])`` has other chunks than ``u``, so that every element would move to a neighbour and
-back; ``p[1:1+n]`` is ``concatenate(u[-3:], u[:-3])``, which fetches three rows.
+back; ``p[1:1+n]`` is ``concatenate(u[-3:], u[:-3])``, which fetches three rows. A few rows that repeat an edge, or
+reflect what is behind it, are rows of ``u`` too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computati
 from shardc.hlo.ir.sharding import Sharding
 
 __all__ = ["FoldJoins"]
+
+#: Most rows at an end that are read one by one: kernels have a part for each.
+_MOST_ROWS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,7 @@ def _fold_all(computation: Computation, called: Mapping[Computation, Computation
     #: Slices that take something of one of them, directly or by way of others.
     through: set[Instruction] = set()
     for i in computation if split else ():
-        if (_is_slice(i) and (i.operands[0] in split or i.operands[0] in through)) or (
-            i in cut and not through.isdisjoint(i.operands)
-        ):
+        if (_is_slice(i) or i in cut) and any(o in split or o in through for o in i.operands):
             through.add(i)
     cutter = _IntervalMaker()
 
@@ -102,15 +104,31 @@ class _IntervalMaker:
                 made = made if d == dim else self.cut(made, d, start, limit)
             return made
         (along,) = x.attrs["dimensions"]
+        joined = [row for o in x.operands for row in self._opened(o, along)]
         if along != dim:
-            return self._join(x, along, [self.cut(o, dim, low, high) for o in x.operands])
+            return self._join(x, along, [self.cut(o, dim, low, high) for o in joined])
         parts, at = [], 0
-        for o in x.operands:
+        for o in joined:
             n = o.shape.dims[dim]
             if max(low - at, 0) < min(high - at, n):
                 parts.append(self.cut(o, dim, max(low - at, 0), min(high - at, n)))
             at += n
         return self._join(x, dim, parts)
+
+    def _opened(self, x: Instruction, dim: int) -> list[Instruction]:
+        """A few rows that are one row repeated, or an array's rows from last to first, one by one."""
+        n = x.shape.dims[dim]
+        if not 1 < n <= _MOST_ROWS:
+            return [x]
+        if x.opcode == "reverse" and x.attrs["dimensions"] == (dim,):
+            return [self.cut(x.operands[0], dim, k, k + 1) for k in reversed(range(n))]
+        kept = x.attrs["dimensions"] if x.opcode == "broadcast" else (dim,)
+        if dim not in kept and list(kept) == sorted(kept):
+            (row,) = x.operands
+            source = row.operands[0] if row.opcode == "reshape" else row
+            if source.shape.dims == tuple(1 if d == dim else size for d, size in enumerate(x.shape.dims)):
+                return [source] * n
+        return [x]
 
     def _joins_along(self, x: Instruction, dim: int) -> bool:
         """Is ``x`` a concatenation along ``dim``, or made of one?"""

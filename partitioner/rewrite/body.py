@@ -209,7 +209,8 @@ class Body(ComputationScope):
         table, move = self.context.table, step.move
         match move:
             case AllReduce(atoms) | ReduceScatter(_, atoms):
-                reason = value.why or "partial values are summed up"
+                reason = "; ".join(dict.fromkeys(value.why[a] for a in sorted(atoms) if a in value.why))
+                reason = reason or "partial values are summed up"
                 if isinstance(move, ReduceScatter):
                     reason += f"; {need} dimension {move.dim} split"
             case Gather(dim, atoms):
@@ -372,15 +373,15 @@ class Body(ComputationScope):
         value.forms.pop(value.layout)
         value.layout = value.wanted
 
-    def _why_partial(self, op: Instruction, site: LocalSite, operands: Sequence[GlobalValue]) -> str:
-        """The reason of a partial result, told when it is reduced."""
+    def _why_partial(self, op: Instruction, site: LocalSite, operands: Sequence[GlobalValue]) -> dict[int, str]:
+        """The reason of a partial result over each axis, told when it is reduced over that."""
+        carried = {a: text for v in operands for a, text in v.why.items()} if site.choice.carried else {}
         factors = site.rule.of_kind(FactorKind.REDUCTION)
         atoms = tuple(a for f in factors for a in site.choice.factors[f])
-        if atoms:
-            word = {"dot": "contracted", "convolution": "contracted", "gather": "looked-up", "scatter": "update"}
-            names = _text(self.context.table.axis_names(atoms))
-            return f"the {word.get(op.opcode, 'reduced')} dimension of {op.opcode} %{op.name} is split over {names}"
-        return next((v.why for v in operands if v.why), "") if site.choice.carried else ""
+        word = {"dot": "contracted", "convolution": "contracted", "gather": "looked-up", "scatter": "update"}
+        names = _text(self.context.table.axis_names(atoms))
+        own = f"the {word.get(op.opcode, 'reduced')} dimension of {op.opcode} %{op.name} is split over {names}"
+        return carried | dict.fromkeys(atoms, own)
 
 
 def _differing(computation: Computation) -> frozenset[Instruction]:

@@ -143,7 +143,8 @@ def want_reduced(body: Body, op: Instruction, tree: Tree, layouts: Sequence[Axis
                 uses[i.attrs["index"]] = uses.get(i.attrs["index"], 0) + body.readers(i)
     for k, (value, wanted) in enumerate(zip(leaves(tree), body.wanted(op), strict=True)):
         if value.layout.unreduced:
-            value.wanted, value.why = wanted, f"{what} partial values, reduced once behind it"
+            value.wanted = wanted
+            value.why = dict.fromkeys(value.layout.unreduced, f"{what} partial values, reduced once behind it")
             value.uses = uses.get(k, value.uses)
             value.moved = is_result_moved(body.rules, body.values, op, k if op.shape.is_tuple else None)
 

@@ -27,6 +27,7 @@ from shardc.compiler.lower.fuse.compute_early import ComputeEarly
 from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
+from shardc.compiler.lower.fuse.fuse_places import FusePlaces
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
 from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
@@ -185,6 +186,7 @@ _LISTED: tuple[Pass, ...] = (
     SplitProducts(),
     SplitComponents(),
     SplitReductions(),
+    FusePlaces(),
     FuseProducts(),
     Fuse(),
     MergeKernels(),

@@ -27,8 +27,13 @@ def before_and_after(module: Module) -> tuple[Module, Module]:
 
 
 def layers(count: int) -> Module:
-    """Products with ReLU, and backwards through them: each step back asks which activations were positive."""
-    lines = [f"v0 = {SIDE} parameter(0)", f"w = {SIDE} parameter(1)", "zero = f32[] constant(0)"]
+    """Products with ReLU, and backwards through them: each step back asks which activations were positive.
+
+    Weights are small, so that values do not grow: the last tanh would give the sign of what differs by rounding.
+    """
+    lines = [f"v0 = {SIDE} parameter(0)", f"u = {SIDE} parameter(1)", "zero = f32[] constant(0)"]
+    lines += ["tenth = f32[] constant(0.1)", f"tenths = {SIDE} broadcast(tenth), dimensions={{}}"]
+    lines += [f"w = {SIDE} multiply(u, tenths)"]
     lines += [f"z = {SIDE} broadcast(zero), dimensions={{}}"]
     for n in range(count):
         lines += [f"d{n} = {SIDE} dot(v{n}, w), {CONTRACT}", f"v{n + 1} = {SIDE} maximum(d{n}, z)"]

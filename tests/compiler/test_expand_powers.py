@@ -28,7 +28,7 @@ def power(exponent: float, kind: str, size: int, *, squared: bool = False) -> Mo
 def test_special_values(exponent: float, kind: str, squared: bool) -> None:
     x = np.array(SPECIAL, {"f32": np.float32, "f64": np.float64}[kind])
     module = power(exponent, kind, x.size, squared=squared)
-    assert all(i.opcode != "power" for i in ExpandPowers().run(module).entry)
+    assert (exponent == -1.5) == any(i.opcode == "power" for i in ExpandPowers().run(module).entry)
     (got,) = compiled_results(module, [x])
     with np.errstate(all="ignore"):
         wanted = np.power(x * x if squared else x, np.full_like(x, exponent))

@@ -53,6 +53,20 @@ def test_several_orders_are_tried() -> None:
     assert pack([], blocks)[1] == 320
 
 
+def test_large_blocks_start_at_different_places_of_a_page() -> None:
+    """Nor where arguments do, at its beginning: else what a kernel reads and writes would share few cache sets."""
+    places, arena = pack([], [LiveBlock(0b111, 1 << 19) for _ in range(5)], 64)
+    starts = {0, *(place.offset % 4096 for place in places)}
+    apart = min((a - b) % 4096 for a in starts for b in starts if a != b)
+    assert len(starts) == 6 and apart >= 256
+    assert arena <= 64 + 5 * ((1 << 19) + 1024)
+
+
+def test_large_blocks_still_lie_in_results() -> None:
+    places, arena = pack([LiveBlock(0b10, 1 << 19)], [LiveBlock(0b01, 1 << 19)], 64)
+    assert places == [PackedBlock(0, 0)] and arena == 64
+
+
 def test_temporaries_lie_in_results_that_are_not_written_yet() -> None:
     module = program(
         "x = f32[64,64] parameter(0)\ny = f32[64,64] sine(x)\nz = f32[64,64] dot(y, x), lhs_contracting_dims={1}, "

@@ -25,6 +25,17 @@ def stack_of(b: Builder, parts: list[Instruction], d: int) -> Instruction:
     return b.add("concatenate", *wide, shape=f("f32", *dims[:d], len(parts), *dims[d:]), dimensions=(d,))
 
 
+def written_in_turn(b: Builder, parts: list[Instruction]) -> Instruction:
+    """``y = np.zeros(...); y[k] = part`` for each part."""
+    shape, zero = f("f32", len(parts), *parts[0].shape.dims), b.constant(np.int32(0))
+    made = b.add("broadcast", b.constant(np.float32(0)), shape=shape, dimensions=())
+    for k, part in enumerate(parts):
+        row = b.add("reshape", part, shape=f("f32", 1, *part.shape.dims))
+        starts = (b.constant(np.int32(k)), *(zero for _ in part.shape.dims))
+        made = b.add("dynamic-update-slice", made, row, *starts, shape=shape)
+    return made
+
+
 def part_of(b: Builder, x: Instruction, k: int) -> Instruction:
     """``x[k]``."""
     spans = ((k, k + 1, 1), *((0, n, 1) for n in x.shape.dims[1:]))
@@ -32,8 +43,9 @@ def part_of(b: Builder, x: Instruction, k: int) -> Instruction:
     return b.add("reshape", cut, shape=f("f32", *x.shape.dims[1:]))
 
 
-def streamed(parts: int, dims: tuple[int, ...], d: int, seed: int) -> Computation:
-    """Parts of an array rolled, what all of them need, and parts made of both, stacked: a lattice's collisions."""
+def streamed(parts: int, dims: tuple[int, ...], d: int | None, seed: int) -> Computation:
+    """Parts of an array rolled, what all of them need, and parts made of both, stacked, or written in turn (None): a
+    lattice's collisions."""
     rng = draws.Random(seed)
     b = Builder("main")
     x = b.parameter(f("f32", parts, *dims))
@@ -48,7 +60,7 @@ def streamed(parts: int, dims: tuple[int, ...], d: int, seed: int) -> Computatio
         total = b.add("add", total, part, shape=total.shape)
     root = b.add("sine", total, shape=total.shape)
     made = [b.add("multiply", root, part, shape=part.shape) for part in rolled]
-    return b.build(stack_of(b, made, d))
+    return b.build(written_in_turn(b, made) if d is None else stack_of(b, made, d))
 
 
 def kernels(module: Module) -> list[Instruction]:
@@ -57,10 +69,20 @@ def kernels(module: Module) -> list[Instruction]:
 
 @pytest.mark.parametrize(
     ("parts", "dims", "d"),
-    [(2, (40, 64), 0), (9, (64, 48), 0), (9, (33, 130), 1), (12, (20, 24, 17), 0), (3, (9, 8, 40), 2), (5, (3000,), 0)],
+    [
+        *(
+            (2, (40, 64), 0),
+            (9, (64, 48), 0),
+            (9, (33, 130), 1),
+            (12, (20, 24, 17), 0),
+            (3, (9, 8, 40), 2),
+            (5, (3000,), 0),
+        ),
+        *((9, (33, 130), None), (5, (3000,), None)),
+    ],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_one_kernel_writes_all_parts(parts: int, dims: tuple[int, ...], d: int, seed: int) -> None:
+def test_one_kernel_writes_all_parts(parts: int, dims: tuple[int, ...], d: int | None, seed: int) -> None:
     module = make_module("stacked", streamed(parts, dims, d, seed))
     (kernel,) = kernels(module)
     assert is_stack(kernel.attrs["calls"].root)

@@ -186,6 +186,16 @@ CASES: dict[str, tuple[str, str]] = {
     "write what was read": (X + "i = s32[] parameter(1)\nj = s32[] parameter(2)\n"
                             "d = f32[2,3] dynamic-slice(x, i, j), dynamic_slice_sizes={2,3}\n"
                             "ROOT r = f32[4,6] dynamic-update-slice(x, d, i, j)", ""),
+    "write all parts": (
+        X + "u = f32[2,6] parameter(1)\nv = f32[1,6] parameter(2)\nw = f32[1,6] parameter(3)\nj = s32[] parameter(4)\n"
+        "a = s32[] constant(2)\nb = s32[] constant(9)\nc = s32[] constant(0)\n"
+        "p = f32[4,6] dynamic-update-slice(x, w, a, j)\nq = f32[4,6] dynamic-update-slice(p, v, a, j)\n"
+        "s = f32[4,6] dynamic-update-slice(q, u, c, j)\nROOT r = f32[4,6] dynamic-update-slice(s, w, b, j)",
+        "concatenate"),
+    "write some parts": (
+        X + "u = f32[2,6] parameter(1)\nj = s32[] parameter(2)\na = s32[] constant(0)\nb = s32[] constant(1)\n"
+        "p = f32[4,6] dynamic-update-slice(x, u, a, j)\nROOT r = f32[4,6] dynamic-update-slice(p, u, b, j)",
+        "constant dynamic-update-slice constant dynamic-update-slice"),
     "gather at one place": (X + f"i = s32[2] parameter(1)\nROOT r = f32[3] gather(x, i), {GATHER}",
                             "dynamic-slice reshape reshape reshape slice slice"),
     "gather of equal values": ("z = f32[] parameter(0)\nx = f32[4,6] broadcast(z), dimensions={}\n"

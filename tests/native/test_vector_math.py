@@ -17,10 +17,12 @@ from shardc.native.math import vector_math
 from shardc.native.math.vector import F32, F64, I64, PTR, constant, with_lanes
 
 UNARY = [n for n in vector_math.F32_FUNCTIONS if n not in ("pow", "atan2")]
+CUBES = ("inverse_root_cubed", "inverse_root_cubed_of_positive")
 REFERENCE: dict[str, Callable[..., object]] = {
     "logistic": lambda x: 1 / (1 + mpmath.exp(-x)),
     "pow": mpmath.power,
     "rsqrt": lambda x: 1 / mpmath.sqrt(x) if x else mpmath.inf,
+    **dict.fromkeys(CUBES, lambda x: mpmath.power(x, -1.5) if x else mpmath.inf),
     "cbrt": lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)),
 }
 OTHERS = [c for c in ("x86-64", "x86-64-v3") if host_target().triple.startswith("x86_64")]
@@ -110,7 +112,7 @@ def samples(name: str, dtype: type = np.float32) -> np.ndarray:
     everywhere = rng.integers(0, 2**32, 600, dtype=np.uint32).view(np.float32)
     near = rng.standard_normal(900) * rng.choice([0.01, 0.3, 1.0, 3.0, 30.0, 60.0], 900)
     x = np.concatenate([everywhere[np.isfinite(everywhere)], near])
-    if name in ("log", "acosh"):
+    if name in ("log", "acosh", *CUBES):
         x = np.abs(x) + (name == "acosh")
     if name in ("asin", "acos", "atanh"):
         x = np.where(np.abs(x) > 1, np.tanh(x), x)
@@ -143,6 +145,19 @@ def test_inverse_roots_are_rounded_once(dtype: type, cpu: str) -> None:
     assert worst_ulp(native("rsqrt", x, cpu=cpu), reference("rsqrt", x)) <= (0.9 if cpu == "x86-64" else 0.65)
 
 
+@pytest.mark.parametrize("cpu", ["", *OTHERS])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cubes_of_inverse_roots(dtype: type, cpu: str) -> None:
+    """Over two octaves, which are all that mantissas know of; with and without an estimate or a fused sum."""
+    x = np.random.default_rng(13).uniform(1, 4, 1 << 16 if dtype == np.float32 else 2000).astype(dtype)
+    got = native(CUBES[1], x, cpu=cpu)
+    if dtype == np.float64:
+        assert worst_ulp(got, reference(CUBES[1], x)) <= 4
+        return
+    wanted = 1 / (x.astype(np.float64) * np.sqrt(x.astype(np.float64)))
+    assert (np.abs(got - wanted) <= 4 * np.spacing(wanted.astype(np.float32))).all()
+
+
 @pytest.mark.parametrize("name", ["pow", "atan2"])
 def test_error_of_f32_functions_of_two(name: str) -> None:
     rng = np.random.default_rng(3)
@@ -167,7 +182,7 @@ def in_domain(name: str, x: np.ndarray) -> np.ndarray:
     most = {"sin": 1e15, "cos": 1e15, "tan": 1e15}.get(name, np.inf)
     if name in ("exp", "expm1", "logistic", "sinh", "cosh"):
         most = 744.0 if x.dtype == np.float64 else 103.0
-    least = {"log": 0.0, "acosh": 1.0, "log1p": -1.0}.get(name, -np.inf)
+    least = {"log": 0.0, "acosh": 1.0, "log1p": -1.0, **dict.fromkeys(CUBES, 0.0)}.get(name, -np.inf)
     if name in ("asin", "acos", "atanh"):
         most = 1 - 1e-9
     return x[(np.abs(x) < most) & (x > least)]
@@ -224,13 +239,14 @@ def test_error_over_many_numbers(name: str, cpu: str) -> None:
 NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "logistic": lambda x: 1 / (1 + np.exp(-x)), "erf": np.vectorize(__import__("math").erf), "asin": np.arcsin,
     "acos": np.arccos, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "atan2": np.arctan2,
-    "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "pow": np.power, "rsqrt": lambda x: 1 / np.sqrt(x), **dict.fromkeys(CUBES, lambda x: np.power(x, -1.5)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(vector_math.F32_FUNCTIONS))
 def test_special_values(name: str) -> None:
     x = np.array(SPECIAL, np.float32)
+    x = np.abs(x) if name == CUBES[1] else x
     operands = [x] if name in UNARY else [g.reshape(-1) for g in np.meshgrid(x, x)]
     with np.errstate(all="ignore"):
         f = NUMPY.get(name) or getattr(np, name)
@@ -247,6 +263,7 @@ def test_special_values_of_f64_functions(name: str) -> None:
     """Against NumPy in a wider type, within 3 ulp; signs of zeros too."""
     more = [5e-324, -1e-310, 1e300, -1e22, 709.7, 710.2, -745.1, -745.2, 0.25, 2.0**53, -(2.0**53) - 1]
     x = np.array([v for v in SPECIAL if not 0 < abs(v) < 1e-37] + more)
+    x = np.abs(x) if name == CUBES[1] else x
     operands = [x] if name in UNARY else [g.reshape(-1) for g in np.meshgrid(x, x)]
     f = NUMPY.get(name) or getattr(np, name)
     with np.errstate(all="ignore"):
@@ -260,7 +277,7 @@ def test_special_values_of_f64_functions(name: str) -> None:
     np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(wanted[~np.isnan(wanted)]))
 
 
-@pytest.mark.parametrize("name", ["exp", "sin", "pow", "fmod", "rsqrt"])
+@pytest.mark.parametrize("name", ["exp", "sin", "pow", "fmod", "rsqrt", *CUBES])
 def test_every_width_gives_the_same(name: str) -> None:
     rng = np.random.default_rng(5)
     operands = [

@@ -18,12 +18,15 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results
-from shardc.partitioner.free_interface import FreeInterface, find_free_interface
-from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.free_interface import FreeInterface, find_free_interface, find_free_results
+from shardc.partitioner.options import PartitionOptions, Plan
 from shardc.partitioner.partition import partition
+from shardc.partitioner.program import SourceProgram
 from shardc.sharding.propagate import propagate
 
 MESH = Mesh({"d": 2, "m": 4})
+ROWS = layout(MESH, "m", None)
+WHOLE = Sharding(MESH, (DimSharding(()),) * 2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -120,3 +123,57 @@ def test_unread_arguments_and_results_that_are_arguments() -> None:
         args = [np.arange(64, dtype=np.float32), np.zeros(64, np.float32)]
         for g in gather_results(local, evaluate_spmd(local, scatter_poisoned(local, args))):
             np.testing.assert_array_equal(g, args[0])
+
+
+def product(split: Sharding | None, result: Sharding | None = None, *, first: str = "x") -> Module:
+    """(x, w) -> w @ x, or (w, x): ``w`` is whole, and ``x`` is ``split`` along what is added up."""
+    b, shape = Builder("main"), array_shape("f32", 64, 64)
+    made = {name: b.parameter(shape, name=name) for name in sorted("xw", key=lambda name: name != first)}
+    root = b.add("dot", made["w"], made["x"], lhs_contracting_dims=(1,), rhs_contracting_dims=(0,))
+    layouts = {made["x"]: split, made["w"]: WHOLE, root: result}
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        said = layouts.get(old)
+        return old.replace(operands=operands, sharding=said) if said else None
+
+    entry = rebuild_computation(b.build(root), change, Rebuilt())
+    return Module("m", (entry,), entry, mesh=MESH, num_partitions=MESH.size)
+
+
+@pytest.mark.parametrize("plan", ["auto", "global"])
+@pytest.mark.parametrize(
+    ("module", "lies"),
+    [
+        pytest.param(product(ROWS), ROWS, id="as its argument"),
+        pytest.param(product(ROWS, WHOLE), WHOLE, id="annotated as whole"),
+        pytest.param(product(ROWS, first="w"), WHOLE, id="its argument is whole"),
+    ],
+)
+def test_a_whole_result_that_nobody_annotated_lies_as_its_argument_where_that_costs_less(
+    module: Module, lies: Sharding, plan: Plan
+) -> None:
+    propagated = SourceProgram(module).propagate()
+    made, before = propagated.partition(plan=plan), propagated.partition(plan="propagated")
+    assert made.module.entry.root.axis_sharding == lies
+    assert made.report()["wire_bytes"] <= before.report()["wire_bytes"] * (1 / 2 if lies == ROWS else 1)
+    args = [integers(np.random.default_rng(0), p.shape) for p in module.parameters]
+    (found,) = gather_results(made.module, evaluate_spmd(made.module, scatter_poisoned(made.module, args)))
+    np.testing.assert_array_equal(found, evaluate(module, args)[0])
+
+
+def test_results_lie_as_propagated_where_nobody_asks_for_a_plan_or_it_costs_no_less() -> None:
+    propagated = SourceProgram(product(ROWS)).propagate()
+    assert find_free_results(product(ROWS), propagated.module) == FreeInterface(results=frozenset((0,)), like=((0, 0),))
+    assert propagated.partition(plan="propagated").module.entry.root.axis_sharding == WHOLE
+    b, shape = Builder("main"), array_shape("f32", 64, 64)
+    x, w = b.parameter(shape, name="x"), b.parameter(shape, name="w")
+    x.sharding, w.sharding = ROWS, WHOLE
+    kept = b.build(b.add("tuple", x, b.add("negate", w)))
+    module = Module("m", (kept,), kept, mesh=MESH, num_partitions=MESH.size)
+    assert find_free_results(module, SourceProgram(module).propagate().module) is None
+
+
+def test_donated_results_lie_as_what_they_take_the_memory_of() -> None:
+    module = product(ROWS, first="w").with_(aliases=(Alias((), 1),))
+    found = find_free_results(module, SourceProgram(module).propagate().module)
+    assert found == FreeInterface(results=frozenset((0,)), like=((1, 0),))

@@ -28,9 +28,9 @@ def box_by_rolls(u: Any) -> Any:
     return sum((n * np.roll(u, o, axes) for n, o in enumerate(offsets, 1)), 0.5 * u)
 
 
-def eighth_order_by_pad(u: Any) -> Any:
+def eighth_order_by_pad(u: Any, mode: Any = "wrap") -> Any:
     n, m = u.shape
-    p = np.pad(u, 4, mode="wrap")
+    p = np.pad(u, 4, mode=mode)
     out = -2.5 * u
     for r, w in enumerate(_WEIGHTS, 1):
         out = out + w * (p[4 + r : 4 + r + n, 4:-4] + p[4 - r : 4 - r + n, 4:-4])
@@ -64,6 +64,15 @@ CASES = {
     "eighth order, 2 rows of devices": (eighth_order_by_rolls, (64, 24), (2, 1), 4),
     "eighth order, 4 rows of devices": (eighth_order_by_rolls, (64, 24), (4, 1), 4),
     "eighth order by pad, 4 rows of devices": (eighth_order_by_pad, (64, 24), (4, 1), 4),
+    **{
+        f"eighth order by a pad of mode {mode}, 4 rows of devices": (
+            lambda u, mode=mode: eighth_order_by_pad(u, mode),
+            (64, 24),
+            (4, 1),
+            4,
+        )
+        for mode in ("edge", "reflect", "symmetric")
+    },
     "9 points by pad, 2x2": (box_by_pad, (24, 16), (2, 2), 1),
     "27 points by pad, 2x2x2": (box_by_pad, (8, 12, 10), (2, 2, 2), 1),
     "9 points of windows, 2x2": (box_of_windows, (24, 16), (2, 2), 1),

@@ -192,6 +192,10 @@ class _NetworkSort:
         b, grows = self.e.entry.builder, scalar_of(kind).width > scalar_of(value.type).width
         return b.zext(value, kind) if grows else b.trunc(value, kind)
 
+    def _turned(self, keys: ir.Value) -> ir.Value:
+        """Unsigned integers as signed ones in the same order, and back: more processors have minima of these."""
+        return self.e.entry.builder.xor(keys, constant(self.vector, 1 << (self.kind.width - 1)))
+
     def _read(self, row: ir.Value, count: ir.Value) -> ir.Value:
         """Columns of keys, and of places; whether the key of an element is made of other bits than it has."""
         b, rows, key = self.e.entry.builder, self.rows, self.key
@@ -200,14 +204,14 @@ class _NetworkSort:
         b.store(zero(flags.type.pointee), flags)
         with for_range(b, 0, rows.length) as k:
             found, changed = key_of(b, self._as(self._load(0, k), with_lanes(self.narrow, self.lanes)), key)
-            self._store(self._as(found, self.vector), 0, k)
+            self._store(self._turned(self._as(found, self.vector)), 0, k)
             if not key.is_exact:
                 b.store(b.or_(b.load(flags), changed), flags)
             if len(self.columns) > 1:
                 self._store(splat(b, self._as(k, self.kind), self.lanes), 1, k)
         with for_range(b, rows.length, self._padded()) as k:
             for which in range(len(self.columns)):
-                self._store(constant(self.vector, -1), which, k)
+                self._store(constant(self.vector, (1 << (self.kind.width - 1)) - 1), which, k)
         there = b.icmp_signed("<", vector_constant(range(self.lanes), I64), splat(b, count, self.lanes))
         some = b.bitcast(b.and_(b.load(flags), there), ir.IntType(self.lanes))
         return b.icmp_unsigned("!=", some, constant(some.type, 0))
@@ -215,7 +219,7 @@ class _NetworkSort:
     def _write_values(self, row: ir.Value, count: ir.Value) -> None:
         """Elements made of keys."""
         with for_range(self.e.entry.builder, 0, self.rows.length) as k:
-            value = value_of(self.e.entry.builder, self._load(0, k), self.key)
+            value = value_of(self.e.entry.builder, self._turned(self._load(0, k)), self.key)
             self._store(self._as(value, self.vector), 0, k)
         self._transfer(row, count, read=False)
 
@@ -285,10 +289,10 @@ class _NetworkSort:
     def _ordered(self, first: Sequence[ir.Value], second: Sequence[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
         """Two columns of keys, and places, the lesser elements first."""
         b = self.e.entry.builder
-        less = b.icmp_unsigned("<", second[0], first[0])
+        less = b.icmp_signed("<", second[0], first[0])
         if len(first) > 1:
             equal = b.icmp_unsigned("==", second[0], first[0])
-            less = b.or_(less, b.and_(equal, b.icmp_unsigned("<", second[1], first[1])))
+            less = b.or_(less, b.and_(equal, b.icmp_signed("<", second[1], first[1])))
         pairs = list(zip(first, second, strict=True))
         return [b.select(less, y, x) for x, y in pairs], [b.select(less, x, y) for x, y in pairs]
 

@@ -195,8 +195,21 @@ class _RowWalk:
         along = [i for i, spot in self.plan.spots.items() if spot == self.plan.frame.full]
         bits = element_bits(i.shape.dtype for i in along)
         heavy = any(not is_cheap(i) for i in along) or len(self.plan.loops[number]) > 2
-        widest = min((2 if heavy else 4) * self.e.vector_bits // bits, power_above(self.plan.frame.columns))
-        return min(widest, self._together())
+        registers = 32 if self.e.vector_bits == 512 else 16
+        vectors = 4 if not heavy else 2 if self._registers(number, along, 2) <= registers else 1
+        return min(vectors * self.e.vector_bits // bits, power_above(self.plan.frame.columns), self._together())
+
+    def _registers(self, number: int, along: list[Instruction], vectors: int) -> int:
+        """What a loop should have in registers, roughly: sums, what is read again, and what a row has one of."""
+        read = [o for i in along for o in dict.fromkeys(i.operands)]
+        again = sum(read.count(i) > 1 for i in along)
+        fixed = {o for o in read if o.shape.rank and not self._varies(o)}
+        return vectors * (len(self.plan.loops[number]) + again) + len(fixed)
+
+    def _varies(self, i: Instruction) -> bool:
+        """Does a value differ along the row?"""
+        spot = self.plan.spots.get(i)
+        return spot is None or not set(spot).isdisjoint(self.plan.frame.reduced)
 
     def _together(self) -> int:
         """Most lanes that stay within one index of the outer dimensions of a row, where something is read by those; at

@@ -10,6 +10,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
+from shardc.compiler.cpu.reductions.byte_sorting import emit_byte_sort, takes_byte
 from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
 from shardc.compiler.cpu.reductions.network_sorting import emit_network_sort, takes_network
 from shardc.compiler.cpu.scratch import allocate, release
@@ -118,6 +119,9 @@ def emit_sort(kernel: CpuKernel) -> None:
     keys = sort_keys(kernel.instruction.attrs["to_apply"])
     if keys is not None and len(keys) == 1 and takes_network(rows, len(kernel.operands) == 1):
         emit_network_sort(kernel, keys[0], rows)
+        return
+    if keys is not None and takes_byte(keys, rows):
+        emit_byte_sort(kernel, keys[0], rows)
         return
     if keys is not None and takes_keys(rows):
         emit_key_sort(kernel, keys, rows)

@@ -14,12 +14,14 @@ from llvmlite import ir
 
 from shardc.compiler.elements.arithmetic.complex_numbers import COMPLEX
 from shardc.compiler.elements.arithmetic.convert import bitcast_convert, convert
-from shardc.compiler.elements.arithmetic.floats import FLOAT
+from shardc.compiler.elements.arithmetic.floats import FLOAT, INVERSE_ROOT_CUBED
 from shardc.compiler.elements.arithmetic.integers import INTEGER
 from shardc.compiler.elements.arithmetic.registers import ElementOp, is_small_float
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.make import scalar_value
 from shardc.hlo.ir.types import DTYPES, DType
+from shardc.hlo.simplify.signs import is_positive
 from shardc.native.math.small_floats import mark_exact, round_mantissa
 from shardc.native.math.vector import F64, constant, intrinsic, with_scalar, zero
 
@@ -135,7 +137,10 @@ def combine(
     dtypes = tuple(o.shape.dtype for o in instruction.operands)
     result = instruction.shape.dtype
     op = ElementOp(instruction.opcode, dtypes, result, instruction.attrs, wide)
-    rule = ANY.get(op.opcode) or _table(dtypes[0] if dtypes else result).get(op.opcode)
+    table = _table(dtypes[0] if dtypes else result)
+    rule = ANY.get(op.opcode) or table.get(op.opcode)
+    if op.opcode == "power" and table is FLOAT and scalar_value(instruction.operands[1]) == -1.5:
+        rule = INVERSE_ROOT_CUBED[is_positive(instruction.operands[0])]
     if rule is None:
         raise UnsupportedError(
             f"{op.opcode} of {dtypes[0] if dtypes else result} has no CPU code",

@@ -15,7 +15,7 @@ from shardc.native.math import vector_math
 from shardc.native.math.small_floats import decode_float, encode_float
 from shardc.native.math.vector import F32, constant, intrinsic, scalar_of, with_scalar
 
-__all__ = ["COMPARISON", "FLOAT"]
+__all__ = ["COMPARISON", "FLOAT", "INVERSE_ROOT_CUBED"]
 
 #: What a product and a sum need to become a fused multiply-add. Nothing else may be rearranged.
 CONTRACT = ("contract",)
@@ -192,5 +192,21 @@ FLOAT: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "cbrt": _math("cbrt"),
         "power": _math("pow"),
         "remainder": _math("fmod"),
+    }
+)
+
+
+def _inverse_root_cubed(name: str) -> Callable[..., ir.Value]:
+    def rule(b: ir.IRBuilder, op: ElementOp, x: ir.Value, exponent: ir.Value) -> ir.Value:
+        return vector_math.call(b, name, x)
+
+    return rule
+
+
+#: x ** -1.5, by whether x is known to be at least +0.
+INVERSE_ROOT_CUBED: Mapping[bool, Callable[..., ir.Value]] = MappingProxyType(
+    {
+        False: _inverse_root_cubed("inverse_root_cubed"),
+        True: _inverse_root_cubed("inverse_root_cubed_of_positive"),
     }
 )

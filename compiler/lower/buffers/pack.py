@@ -24,6 +24,10 @@ __all__ = ["ALIGNMENT", "LiveBlock", "PackedBlock", "pack"]
 
 #: Bytes; blocks start at multiples of it.
 ALIGNMENT = 64
+#: From so many bytes on, blocks in the arena lie so many bytes behind what comes before them. Else all of them would
+#: start at one place in a page, as arguments do: a kernel's streams would share few cache sets, and loads would wait
+#: for stores whose addresses end in the same 12 bits.
+_LARGE, _STAGGER = 1 << 18, 640
 
 #: With more blocks than this only the first order is tried.
 _MANY = 4000
@@ -73,8 +77,8 @@ def _least(regions: Sequence[LiveBlock], blocks: Sequence[LiveBlock]) -> int:
     changes: dict[int, int] = {}
     for block in (*regions, *blocks):
         for first, end in runs_of(block.mask):
-            changes[first] = changes.get(first, 0) + _aligned(block.nbytes)
-            changes[end] = changes.get(end, 0) - _aligned(block.nbytes)
+            changes[first] = changes.get(first, 0) + _aligned(block.nbytes) + _lead(block)
+            changes[end] = changes.get(end, 0) - _aligned(block.nbytes) - _lead(block)
     most = max(accumulate(changes[bit] for bit in sorted(changes)), default=0)
     return max(0, most - sum(_aligned(r.nbytes) for r in regions))
 
@@ -110,6 +114,8 @@ def _packed(
     for n in order:
         block = blocks[n]
         low = taken.tightest_gap(block.mask, block.nbytes, arena + header)
+        if low >= arena and _lead(block):
+            low = taken.tightest_gap(block.mask, block.nbytes + _lead(block), arena + header) + _lead(block)
         taken.add(block.mask, low, low + block.nbytes)
         if low >= arena:
             places[n] = PackedBlock(None, low - arena)
@@ -118,6 +124,11 @@ def _packed(
             number = bisect_right(starts, low) - 1
             places[n] = PackedBlock(number, low - starts[number])
     return [places[n] for n in range(len(blocks))], end
+
+
+def _lead(block: LiveBlock) -> int:
+    """Bytes that stay free in front of a block in the arena."""
+    return _STAGGER if block.nbytes >= _LARGE else 0
 
 
 def _aligned(offset: int) -> int:

@@ -1,6 +1,6 @@
 """Expand powers: of a constant exponent that is a small multiple of a half, products, roots and their reciprocals.
 
-A power is an exponential of a logarithm, in twice the precision; ``x ** -1.5`` is ``r * r * r`` with ``r = rsqrt(x)``.
+A power is an exponential of a logarithm, in twice the precision. ``x ** -1.5`` stays one: elements have a short way.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ import numpy as np
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
-from shardc.hlo.ir.reducers import reducer_opcode
+from shardc.hlo.simplify.signs import is_positive
 
 __all__ = ["ExpandPowers"]
 
 #: Exponents, times two, whose roundings stay within four units in the last place.
-_HALVES = frozenset({-4, -3, -2, -1, 1, 2, 3, 4, 6, 8})
-#: How far back a value is followed to see that it is not negative.
-_DEEPEST = 8
+_HALVES = frozenset({-4, -2, -1, 1, 2, 3, 4, 6, 8})
 
 
 @dataclass(frozen=True, slots=True)
 class ExpandPowers:
-    """``power`` with exponents such as 3, -1, 0.5 and -1.5, of f32 and f64; special values as before."""
+    """``power`` with exponents such as 3, -1, 0.5 and -0.5, of f32 and f64; special values as before."""
 
     name: str = "expand-powers"
     why: str = "a few products and a root take a tenth of a power's time"
@@ -44,9 +42,9 @@ def _expanded(old: Instruction, operands: tuple[Instruction, ...]) -> Instructio
     count, odd = divmod(halves, 2)
     if not odd:
         return _product(_inverse(x, old) if value < 0 else x, count, old)
-    positive = x if _is_positive(x, _DEEPEST) else _with_magnitude(x, old)
+    positive = x if is_positive(x) else _with_magnitude(x, old)
     if value < 0:
-        return _product(make("rsqrt", old.shape, (positive,), old), halves, old)
+        return make("rsqrt", old.shape, (positive,), old)
     root = make("sqrt", old.shape, (positive,), old)
     return make("multiply", old.shape, (root, _product(positive, count, old)), old) if count else root
 
@@ -77,31 +75,3 @@ def _with_magnitude(x: Instruction, like: Instruction) -> Instruction:
     endless = make("compare", mask, (size, _number(np.inf, like)), like, direction="EQ")
     none = make("compare", mask, (size, _number(0, like)), like, direction="EQ")
     return make("select", like.shape, (make("or", mask, (endless, none), like), size, x), like)
-
-
-def _is_positive(i: Instruction, depth: int) -> bool:
-    """Is every element at least +0, or NaN?"""
-    if not depth:
-        return False
-    value = scalar_value(i)
-    if value is not None:
-        return bool(value >= 0) and not np.signbit(value)
-
-    def back(o: Instruction) -> bool:
-        return _is_positive(o, depth - 1)
-
-    match i.opcode:
-        case "abs" | "exponential" | "logistic":
-            return True
-        case "multiply":
-            return i.operands[0] is i.operands[1] or all(map(back, i.operands))
-        case "add" | "maximum" | "minimum" | "divide" | "concatenate":
-            return all(map(back, i.operands))
-        case "broadcast" | "reshape" | "slice" | "transpose" | "sqrt" | "dynamic-slice" | "reverse":
-            return back(i.operands[0])
-        case "select":
-            return all(map(back, i.operands[1:]))
-        case "reduce":
-            kind = reducer_opcode(i.attrs["to_apply"]) if i.shape.is_array else None
-            return kind in ("add", "maximum", "minimum", "multiply") and all(map(back, i.operands))
-    return False

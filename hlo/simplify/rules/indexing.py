@@ -13,6 +13,9 @@ from shardc.hlo.ir.opset import OPS
 
 __all__ = ["RULES"]
 
+#: Updates that are joined, at most: one kernel writes all of them.
+_MOST_PARTS = 64
+
 
 def dynamic_slice_of_all(i: Instruction) -> Instruction | None:
     operand = i.operands[0]
@@ -88,6 +91,35 @@ def update_by_itself(i: Instruction) -> Instruction | None:
     operand, update, *starts = i.operands
     read = update.opcode == "dynamic-slice" and update.operands == (operand, *starts)
     return operand if read else None
+
+
+def update_of_all_parts(i: Instruction) -> Instruction | None:
+    """Updates one after the other that write an array part by part along a dimension join these parts."""
+    found = _known_part(i)
+    if found is None or i.shape.dims[found[0]] > _MOST_PARTS * i.operands[1].shape.dims[found[0]]:
+        return None
+    along, parts, at = found[0], dict[int, Instruction](), i
+    while found is not None and found[0] == along and len(parts) < _MOST_PARTS:
+        parts.setdefault(found[1], at.operands[1])  # What is written last stays.
+        at = at.operands[0]
+        found = _known_part(at)
+    end, pieces = 0, list[Instruction]()
+    for start in sorted(parts):
+        if start != end:
+            return None
+        pieces.append(parts[start])
+        end += parts[start].shape.dims[along]
+    return make("concatenate", i.shape, pieces, i, dimensions=(along,)) if end == i.shape.dims[along] else None
+
+
+def _known_part(i: Instruction) -> tuple[int, int] | None:
+    """The only dimension that an update writes a part of, and where that part starts, if that is known."""
+    if i.opcode != "dynamic-update-slice" or len(i.operands) != 2 + i.shape.rank:
+        return None
+    part = i.operands[1].shape.dims
+    along = [d for d, n in enumerate(i.shape.dims) if part[d] != n]
+    start = scalar_value(i.operands[2 + along[0]]) if len(along) == 1 else None
+    return None if start is None else (along[0], min(max(int(start), 0), i.shape.dims[along[0]] - part[along[0]]))
 
 
 def gather_at_one_place(i: Instruction) -> Instruction | None:
@@ -218,7 +250,7 @@ RULES: Mapping[str, tuple[Callable[[Instruction], Instruction | None], ...]] = {
         dynamic_slice_of_broadcast,
         dynamic_slice_of_iota,
     ),
-    "dynamic-update-slice": (update_of_all, update_of_nothing, update_by_itself),
+    "dynamic-update-slice": (update_of_all, update_of_nothing, update_by_itself, update_of_all_parts),
     "gather": (gather_of_splat, gather_at_one_place, gather_of_neighbours),
     "scatter": (scatter_of_nothing, scatter_at_one_place),
 }

@@ -1,9 +1,11 @@
-"""Of a sort of which a few known places are read (a median, quantiles), those are found by counting digits of keys.
+"""Of a split sort of which a few known places are read (a median, quantiles), those are found by counting digits.
 
 Digit by digit, the highest first, elements are counted by the digit behind those that are known of the wanted one: a
-scatter of ones. The counts say what its next digit is. Devices add up counts and send nothing else; on one device all
-is read once for a digit, which costs less than sorting. Of two neighbouring places the second is the least element
-that is more than the first, or its equal. Zeros that the comparator takes as equal come out as +0, NaNs as one NaN.
+scatter of ones. The counts say what its next digit is. Devices add up counts and send nothing else. Of two neighbouring
+places the second is the least element that is more than the first, or its equal. Zeros that the comparator takes as
+equal come out as +0, NaNs as one NaN.
+
+A sort that is not split stays. What reads it at known numbers becomes slices, which tell compilers what those are.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import keep_reachable, make
 from shardc.hlo.ir.opset import Window, WindowDim
 from shardc.hlo.ir.sharding import DimSharding, Sharding
-from shardc.hlo.ir.sort_keys import SortKey, sort_keys
+from shardc.hlo.ir.sort_keys import SortKey, leading_places, sort_keys
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.hlo.transforms.key_arrays import element_array, key_array
 from shardc.partitioner.prepare.known_places import edges_of_read, known_vectors
@@ -41,7 +43,7 @@ class SelectPlaces:
     """Sorts of one array by numbers, of which slices of a few places are read, where counts are fewer than elements."""
 
     name: str = "select-places"
-    why: str = "to find a few places of a sorted array the others need no order, and devices send counts only"
+    why: str = "to find a few places of a split array the others need no order, and devices send counts only"
 
     def run(self, module: Module) -> Module:
         found = {s.sort: s for c in module.computations for s in _searches(c)}
@@ -68,12 +70,15 @@ class _PlaceSearch:
         return int(dim)
 
     @property
+    def shards(self) -> int:
+        """Of the sorted dimension."""
+        sharding = self.sort.operands[0].sharding
+        assert isinstance(sharding, Sharding)
+        return sharding.dims[self.dim].extent(sharding.mesh)
+
+    @property
     def leading(self) -> tuple[int, ...]:
-        found: list[int] = []
-        for place in self.places:
-            if not found or place > found[-1] + 1:
-                found.append(place)
-        return tuple(found)
+        return leading_places(self.places)
 
 
 def _searches(c: Computation) -> Iterator[_PlaceSearch]:
@@ -88,7 +93,7 @@ def _searches(c: Computation) -> Iterator[_PlaceSearch]:
         if keys is None or not read or None in read or sum(len(r or ()) for r in read) > 4 * _MOST_SEARCHES:
             continue
         search = _PlaceSearch(sort, keys[0], tuple(sorted({p for r in read for p in r or ()})))
-        if _is_worth_it(search):
+        if _is_worth_it(search) and (search.shards > 1 or any(r.opcode != "slice" for r in readers[sort])):
             yield search
 
 
@@ -114,12 +119,15 @@ def _places(reader: Instruction, sort: Instruction) -> Sequence[int] | None:
 def _is_worth_it(search: _PlaceSearch) -> bool:
     """Are the counts, sent there and back, no more bytes than the keys of a shard, and than the end that is read?"""
     x, searches = search.sort.operands[0], len(search.leading)
-    if not isinstance(x.sharding, Sharding) or not 0 < searches <= _MOST_SEARCHES or x.sharding.unreduced:
+    if not isinstance(x.sharding, Sharding) or not searches or x.sharding.unreduced:
         return False
-    n, shards = x.shape.dims[search.dim], x.sharding.dims[search.dim].extent(x.sharding.mesh)
+    if search.shards == 1:
+        return True
+    n = x.shape.dims[search.dim]
     counts = 2 * _VALUES * _COUNT.nbytes * searches
-    end = n if shards == 1 else min(search.places[-1] + 1, n - search.places[0])
-    return n < np.iinfo(np.int32).max and counts <= min(n // shards, end)
+    end = min(search.places[-1] + 1, n - search.places[0])
+    small = searches <= _MOST_SEARCHES and n < np.iinfo(np.int32).max
+    return small and counts <= min(n // search.shards, end)
 
 
 # -- doing it ------------------------------------------------------------------------------------------------------
@@ -133,10 +141,27 @@ class _Selecting:
 
     def change(self, old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
         if old in self.found:
-            return _Selection(self.found[old], operands[0]).selected()
+            search = self.found[old]
+            if search.shards == 1:
+                return _cut_out(old.replace(operands=operands), search)
+            return _Selection(search, operands[0]).selected()
         if old.opcode in _READERS and old.operands[0] in self.found:
             return _read(old, operands, self.found[old.operands[0]])
         return None
+
+
+def _cut_out(sort: Instruction, search: _PlaceSearch) -> Instruction:
+    """The places of a sort, along the dimension that it sorted."""
+    dims = sort.shape.dims
+    parts = []
+    for place in search.places:
+        bounds = tuple((place, place + 1, 1) if d == search.dim else (0, n, 1) for d, n in enumerate(dims))
+        one = sort.shape.with_dims(tuple(1 if d == search.dim else n for d, n in enumerate(dims))).plain
+        parts.append(make("slice", one, (sort,), sort, slice=bounds).replace(sharding=sort.sharding))
+    if len(parts) == 1:
+        return parts[0]
+    whole = sort.shape.with_dims(tuple(len(parts) if d == search.dim else n for d, n in enumerate(dims))).plain
+    return make("concatenate", whole, parts, sort, dimensions=(search.dim,)).replace(sharding=sort.sharding)
 
 
 def _read(old: Instruction, operands: Sequence[Instruction], search: _PlaceSearch) -> Instruction:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.signal
 import scipy.special
 
 import shardc
@@ -47,6 +48,59 @@ def test_functions_that_ask_for_a_namespace() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split()[-2:] == ["24", "agree"]
+
+
+MIXED = """
+import numpy as np, shardc
+from scipy import signal
+from shardc.hlo.errors import UnsupportedError
+
+x = np.ones(64)
+try:
+    shardc.trace(lambda x: signal.oaconvolve(x, np.ones(5)), x)
+except UnsupportedError as error:
+    print(error)
+"""
+
+
+def test_traced_and_plain_arrays_together_are_refused_at_the_users_line() -> None:
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", MIXED], env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "<string>:8" in done.stdout and "np.asarray(plain, like=x)" in done.stdout
+
+
+def _filtered(x: Any) -> Any:
+    y = np.zeros_like(x)
+    y[0] = 0.5 * x[0]
+    for n in range(1, len(x)):
+        y[n] = 0.5 * x[n] - 0.3 * y[n - 1]
+    return y
+
+
+WAYS_OUT: dict[str, tuple[Any, Any, str]] = {
+    "convolve": (lambda x: scipy.signal.convolve(x, x[:5]), lambda x: np.convolve(x, x[:5]), "np.convolve"),
+    "correlate": (
+        lambda x: scipy.signal.correlate(x, x[:5], "same"),
+        lambda x: np.correlate(x, x[:5], "same"),
+        "np.correlate",
+    ),
+    "lfilter": (lambda x: scipy.signal.lfilter([0.5], [1, 0.3], x), _filtered, "the loop"),
+    "medfilt": (lambda x: scipy.signal.medfilt(x, 3), None, "outside of the function"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_OUT)
+def test_functions_that_ask_for_elements_tell_what_does_the_same(name: str) -> None:
+    function, instead, told = WAYS_OUT[name]
+    x = np.random.default_rng(0).standard_normal(40)
+    with pytest.raises(UnsupportedError, match=told) as error:
+        shardc.trace(function, x)
+    assert f"in SciPy's {name}: " in str(error.value) and "test_array_api.py" in str(error.value)
+    if instead is not None:
+        made = shardc.trace(instead, x).partition().compile("cpu")(x)
+        np.testing.assert_allclose(np.asarray(made), function(x), rtol=1e-9, atol=1e-12)
 
 
 SPECIAL: dict[str, Any] = {
