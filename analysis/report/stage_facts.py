@@ -29,8 +29,14 @@ class Reported(ABC):
         return dict(self._report)
 
     def explain(self) -> list[str]:
-        """One entry per collective: what it moves, for which value and source line, and why."""
-        return [_explained(c) for c in self._report["collectives"]]
+        """One entry per collective: what it moves, for which value and source line, and why.
+
+        Without any collective the one entry says so, and on one device how to ask for more.
+        """
+        told = [_explained(c) for c in self._report["collectives"]]
+        if not told and self._report["devices"] == 1:
+            return [_ONE_DEVICE]
+        return told or ["no collectives: no data moves between devices"]
 
     def memory_analysis(self) -> dict[str, int]:
         """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
@@ -43,6 +49,12 @@ class Reported(ABC):
     def memory_picture(self, path: str | Path) -> None:
         """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
         self.compile().memory_picture(path)
+
+
+_ONE_DEVICE = (
+    "no collectives: the program runs on one device\n"
+    "  for more give a mesh and a sharding: program.annotate({NAME: P('x')}, mesh=Mesh({'x': 4}))"
+)
 
 
 def _explained(c: Mapping[str, Any]) -> str:

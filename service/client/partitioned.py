@@ -199,7 +199,7 @@ class RemotePartitioned(Reported):
 
     def _check_use(self) -> None:
         if reason := need_none_of(self.program.config):
-            raise UnsupportedError(f"a compile service is of no use: {reason}", fix="compile here")
+            raise UnsupportedError(f"a compile service cannot do this: {reason}", fix="compile here")
 
     def compile_order(self, target: str, machine: Target, **fields: Any) -> CompileOrder:
         """The order for an executable for ``target`` (a GPU of this computer is its kind) and a processor."""

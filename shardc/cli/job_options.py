@@ -14,16 +14,17 @@ __all__ = ["BindOption", "HostfileOption", "HostsOption", "LauncherOption", "Pre
 
 HostsOption = Annotated[str, typer.Option("--hosts", metavar="A:2,B:2", help="Hosts, with ranks on each.")]
 HostfileOption = Annotated[
-    Path | None, typer.Option("--hostfile", metavar="FILE", help="Hosts, a line each: a, a:2 or a slots=2.")
+    Path | None, typer.Option("--hostfile", metavar="FILE", help="File of hosts, one per line: a, a:2 or a slots=2.")
 ]
 BindOption = Annotated[
     str, typer.Option("--bind", metavar="HOW", help="auto (equal shares of the cores), core, numa or none.")
 ]
 PrefixOption = Annotated[
-    bool, typer.Option("--prefix", "--tag-output", help="Whole lines of output, each behind its rank.")
+    bool, typer.Option("--prefix", "--tag-output", help="Print whole lines of output, each after its rank.")
 ]
 LauncherOption = Annotated[
-    list[str] | None, typer.Option("--option", metavar="WORD", help="Passed to the launcher as it is. Repeatable.")
+    list[str] | None,
+    typer.Option("--option", metavar="WORD", help="Argument passed to the launcher unchanged. Repeatable."),
 ]
 
 

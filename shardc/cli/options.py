@@ -32,7 +32,7 @@ FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="HLO text, MLIR text or bytecode, or a serialized jax.export.Exported.")
 ]
 MeshOption = Annotated[
-    str, typer.Option("--mesh", metavar="AXIS=N,...", help="Device mesh; resizes axes that the program has already.")
+    str, typer.Option("--mesh", metavar="AXIS=N,...", help="Device mesh; resizes axes that the program already has.")
 ]
 AnnotateOption = Annotated[
     list[str] | None,
@@ -47,8 +47,8 @@ AnnotationsOption = Annotated[
     Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables \\[mesh] and \\[annotate].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print more on stderr.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on stderr.")]
 
 
 _NO_AXIS = re.compile(r"[^\w./-]")
@@ -82,7 +82,7 @@ def parse_mesh(text: str) -> Mesh | None:
             raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix="--mesh data=2,model=4")
         if _NO_AXIS.search(name.strip()):
             raise InputError(
-                f"{name.strip()!r} is no name of an axis",
+                f"{name.strip()!r} is not a valid axis name",
                 where="--mesh",
                 fix="names are letters, digits and _ . - /; a product of axes is written in --annotate: NAME=a+b",
             )

@@ -26,14 +26,15 @@ __all__ = [
 _CHOICES = "never|auto|always"
 
 MachineOption = Annotated[
-    str, typer.Option("--machine", metavar="NAME", help="Least time on this machine (a name or TOML file), not bytes.")
+    str,
+    typer.Option("--machine", metavar="NAME", help="Minimise time on this machine (a name or TOML file), not bytes."),
 ]
 WindowedOption = Annotated[
     str,
     typer.Option(
         "--windowed-einsum",
         metavar=_CHOICES,
-        help="Products compute with parts of an operand while others travel; auto: where --machine is faster so.",
+        help="Products compute on parts of an operand while other parts travel; auto: where faster on --machine.",
     ),
 ]
 PipelinedOption = Annotated[
@@ -41,7 +42,7 @@ PipelinedOption = Annotated[
     typer.Option(
         "--pipelined-loops",
         metavar=_CHOICES,
-        help="Loops gather for the next iteration and reduce for the last; auto: where --machine is faster so.",
+        help="Loops gather for the next iteration and reduce for the previous one; auto: where faster on --machine.",
     ),
 ]
 OverlapOption = Annotated[
@@ -61,12 +62,12 @@ PlanOption = Annotated[
     typer.Option(
         "--plan",
         metavar="propagated|auto|global",
-        help="Layouts inside of the program as propagated, or chosen for all of it at once; auto: within a budget.",
+        help="Layouts inside the program: as propagated, or chosen for all values at once; auto: within a budget.",
     ),
 ]
 PlanMemoryOption = Annotated[
     str,
-    typer.Option("--memory", metavar="SIZE", help="What a plan may take on a device, such as 40GiB."),
+    typer.Option("--memory", metavar="SIZE", help="Memory of a plan per device, such as 40GiB."),
 ]
 
 
@@ -74,7 +75,7 @@ def plan_terms(plan: str, memory: str) -> dict[str, Any]:
     """What `partition` is asked for by these two options; nothing where they say nothing. Raises `InputError`."""
     if not plan:
         if memory:
-            raise InputError("memory is for a plan", where="--memory", fix="--plan global")
+            raise InputError("--memory needs a plan", where="--memory", fix="add --plan global, or leave out --memory")
         return {}
     return {"plan": plan, "memory": parse_bytes(memory, "--memory")}
 

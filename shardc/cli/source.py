@@ -23,7 +23,7 @@ __all__ = ["ProgramOpener", "ServerOption", "source"]
 
 ServerOption = Annotated[
     str,
-    typer.Option("--server", metavar="URL", help="Have a compile service do it (shardc serve; SHARDC_SERVER)."),
+    typer.Option("--server", metavar="URL", help="Use a compile service (shardc serve; SHARDC_SERVER)."),
 ]
 
 
@@ -66,9 +66,9 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
 
     if reason := watches(config):
         if server:
-            fix = "leave out the one or the other"
-            raise UnsupportedError(f"a compile service is of no use: {reason}", where="--server", fix=fix)
-        view.log(f"warning: {reason}; it is done here")
+            fix = "leave out one of them"
+            raise UnsupportedError(f"a compile service cannot do this: {reason}", where="--server", fix=fix)
+        view.log(f"warning: {reason}; running it here")
         yield ProgramOpener()
         return
     with _telling(view, status) as hear, connect(server, hear=hear) as client:
@@ -85,7 +85,7 @@ def _answers(client: Client, view: View) -> bool:
     try:
         client.info()
     except ShardcError as e:
-        view.log(f"warning: {e.what} ({client.address.url}); it is done here")
+        view.log(f"warning: {e.what} ({client.address.url}); running it here")
         return False
     return True
 

@@ -18,6 +18,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import bytes_text, flops_text
 from shardc.launcher.drawings.draw_layout import sharding_svg
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.equivalence import Agreement, agree
@@ -64,8 +65,8 @@ def run_demo(
     partitioned = Program(module).partition()
     report = partitioned.report()
     show(_collectives(report))
-    sent, done = report["wire_bytes"] / 1e6, report["flops"] / 1e9
-    show(f"Each device sends {sent:.2f} MB and computes {done:.3f} Gflop per step.")
+    sent, done = bytes_text(report["wire_bytes"]), flops_text(report["flops"])
+    show(f"Each device sends {sent} and computes {done} per step.")
     if picture is not None:
         _draw(partitioned.propagated.module, picture)
         show(f"{DRAWN} over the mesh: {picture}")
@@ -113,7 +114,7 @@ def _collectives(report: dict[str, Any]) -> ComparisonTable:
             " ".join(c["axes"]),
             str(c["group_size"]),
             str(c["count"]),
-            _kilobytes(c["payload_bytes"]),
+            bytes_text(c["payload_bytes"]),
             c["source"].rsplit("/", 1)[-1],
             _short(c["reason"]),
         )
@@ -128,10 +129,6 @@ def _short(reason: str) -> str:
     """The first of several reasons, and how many more there are."""
     first, *more = reason.split("; ")
     return first + (f" (and {len(more)} more like it)" if more else "")
-
-
-def _kilobytes(count: float) -> str:
-    return f"{count / 1024:.1f} kB" if count < 1 << 20 else f"{count / (1 << 20):.2f} MB"
 
 
 def _draw(module: Module, picture: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_ones_that_were_found(tmp_path: Path, capfd: pytest.CaptureFixture[s
     file.write_text(STEP)
     for words, what in (
         (["run", str(file), "--seed", "-1"], "--seed"),
-        (["run", str(file), "--mesh", "a+b=2"], "'a+b' is no name of an axis"),
+        (["run", str(file), "--mesh", "a+b=2"], "'a+b' is not a valid axis name"),
         (["mpiexec", "-n", "2", "nosuchprogram"], "there is no program 'nosuchprogram'"),
     ):
         assert main(words) == 2

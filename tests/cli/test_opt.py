@@ -161,7 +161,7 @@ def test_a_program_without_shardings_is_refused_by_name(program: str, capsys: py
 
 def test_a_file_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["opt", "--passes=fuse"]) == 2
-    assert "a FILE is needed" in capsys.readouterr().err
+    assert "FILE is missing" in capsys.readouterr().err
 
 
 def test_meshes_that_do_not_fit_a_partitioned_program(

@@ -164,7 +164,7 @@ def test_bench_profile(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "mlp.hlo", "--ranks", "4"), "error: --ranks 4 inside of a job"),
+        (("run", "mlp.hlo", "--ranks", "4"), "error: --ranks 4 inside a job"),
         (("run", "nothing.hlo"), "error: there is no file nothing.hlo"),
         (("run", "mlp.hlo", "--inputs", "in.npz"), "error: in.npz lacks in0 (x)"),
         (("run", "mlp.hlo", "--devices-per-rank", "1", "--mesh", "a=4,b=2"), "error: "),

@@ -16,6 +16,7 @@ from shardc.demo.run import DRAWN, ComparisonTable, run_demo
 from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.sharding import Sharding
+from shardc.stages.stages import Program
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=32, vocab=64, sequence=8, batch=4)
 
@@ -97,3 +98,15 @@ def test_the_bundle_needs_no_jax() -> None:
         "assert run_demo(lambda part: None, ranks=0)['agrees']"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_each_reduction_is_told_over_its_own_axes() -> None:
+    """A sum may be partial over two axes for two reasons, and be finished in two steps: each has its own reason."""
+    told = 0
+    for collective in Program(exporting.bundled_module()).partition().report()["collectives"]:
+        for reason in collective["reason"].split("; "):
+            _, found, axes = reason.partition(" is split over ")
+            if found:
+                told += 1
+                assert set(axes.split(" (")[0].split(" and ")) & set(collective["axes"]), collective
+    assert told > 10

@@ -24,7 +24,7 @@ from shardc.cli.view import View, bytes_text
 __all__ = ["compile_program"]
 
 OutOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write into.")]
-NameOption = Annotated[str, typer.Option("--name", help="What C calls the program (default: its own name).")]
+NameOption = Annotated[str, typer.Option("--name", help="Name of the program in C (default: its own name).")]
 CpuOption = Annotated[
     str,
     typer.Option(
@@ -39,11 +39,11 @@ TargetOption = Annotated[
 ]
 LinkOption = Annotated[bool, typer.Option("--link", help="Also build the library and the example, by $CC.")]
 BlasOption = Annotated[
-    str, typer.Option("--blas", metavar="builtin|cblas|scipy", help="With --link: where matrix products come from.")
+    str, typer.Option("--blas", metavar="builtin|cblas|scipy", help="With --link: the library for matrix products.")
 ]
 LibrariesOption = Annotated[
     list[str] | None,
-    typer.Option("--library", metavar="ARG", help="With --link: for the linker, e.g. -lopenblas."),
+    typer.Option("--library", metavar="ARG", help="With --link: passed to the linker, e.g. -lopenblas."),
 ]
 MpiOption = Annotated[bool, typer.Option("--mpi", help="With --link: collectives over MPI ranks, by $MPICC.")]
 
@@ -85,7 +85,7 @@ def compile_program(
     processors = {"--target-cpu": target_cpu != "native", "--target-os": target_os, "--link": link, "--mpi": mpi}
     beside = [option for option, is_given in processors.items() if is_given]
     if target != "cpu" and beside:
-        raise InputError(f"{beside[0]} is for processors", where=f"--target {target}", fix="leave it out")
+        raise InputError(f"{beside[0]} applies to CPU targets only", where=f"--target {target}", fix="leave it out")
     with source(view, server) as here:
         given = here.open(file, mesh, annotate, annotations)
         partitioned = (given.tuned(tune) if tune else given).partition(**planned)

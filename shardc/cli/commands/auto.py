@@ -29,17 +29,17 @@ AutoMachineOption = Annotated[
 ]
 DevicesOption = Annotated[
     int | None,
-    typer.Option("--devices", metavar="N", min=1, help="Try all meshes of so many devices; default: the mesh's."),
+    typer.Option("--devices", metavar="N", min=1, help="Try all meshes of N devices; default: the program's mesh."),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="SIZE", help="What a device may take, such as 40GiB; default: the machine's.")
+    str, typer.Option("--memory", metavar="SIZE", help="Memory per device, such as 40GiB; default: the machine's.")
 ]
 KeepOption = Annotated[
     list[str] | None,
     typer.Option(
         "--keep",
         metavar="NAME",
-        help="Of arguments and results keep the annotations of this name or glob only; default: of all. Repeatable.",
+        help="Keep only annotations of arguments and results that match this name or glob; default: all. Repeatable.",
     ),
 ]
 PlanOutOption = Annotated[
@@ -49,7 +49,7 @@ PlanOutOption = Annotated[
 
 
 PictureOption = Annotated[
-    Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw what lies otherwise, and why.")
+    Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw the values whose layout changes, and why.")
 ]
 
 
@@ -69,7 +69,7 @@ def auto(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Find annotations with which a step is shortest on a machine, as PartitionSpecs to paste. Needs no hardware.
+    """Find the annotations that make a step shortest on a machine, as PartitionSpecs to paste. Needs no hardware.
 
     Example: shardc auto step.mlir --machine h100-dgx --devices 64 -o plan.py
     """
@@ -99,7 +99,7 @@ def auto(
         if found.written.specs:
             view.table("", SPEC_COLUMNS, found.written.as_table())
         else:
-            view.text("No annotations were found that shorten the step by more than 1 %. Only even layouts are tried.")
+            view.text("No annotations shorten the step by more than 1 %. Only layouts that divide evenly were tried.")
         if verbose:
             view.text("")
             view.text("\n".join(plan_text(found.plan, verbose=True)))

@@ -47,17 +47,19 @@ def bench(
     *,
     steps: Annotated[int, typer.Option("--steps", metavar="K", min=1, max=10**9, help="Steps to time.")] = 20,
     warmup: Annotated[int, typer.Option("--warmup", min=0, max=10**9, help="Steps before the clock starts.")] = 3,
-    profile: Annotated[bool, typer.Option("--profile", help="Time every kernel, and show it by the roofline.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Time every kernel and compare it with the roofline.")
+    ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="OUT.json", help="The last step for ui.perfetto.dev; means --profile."),
+        typer.Option("--trace", metavar="OUT.json", help="Write the last step for ui.perfetto.dev; implies --profile."),
     ] = None,
     profile_out: Annotated[
         Path | None,
-        typer.Option("--profile-out", metavar="FILE", help="Write measured times for --profile-in; means --profile."),
+        typer.Option("--profile-out", metavar="FILE", help="Write measured times for --profile-in; implies --profile."),
     ] = None,
     memory_svg: Annotated[
-        Path | None, typer.Option("--memory-svg", metavar="OUT.svg", help="Draw what lies in memory at each step.")
+        Path | None, typer.Option("--memory-svg", metavar="OUT.svg", help="Draw the values in memory at each step.")
     ] = None,
     inputs: InputsOption = None,
     ranks: RanksOption = 0,

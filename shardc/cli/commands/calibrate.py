@@ -19,10 +19,15 @@ def calibrate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE.toml", help="Where to write it (-: stdout); default: for --machine this."
+            "--output",
+            "-o",
+            metavar="FILE.toml",
+            help="Output file (-: stdout); default: the file that --machine this reads.",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the time, fewer sizes, no medians.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take a quarter of the time: fewer sizes, no medians.")
+    ] = False,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,

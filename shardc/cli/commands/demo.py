@@ -20,8 +20,12 @@ def demo(
     jax: Annotated[
         bool | None, typer.Option("--jax/--no-jax", help="Export the step from JAX, or take the bundled copy.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="For weights and tokens.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the weights and tokens.")] = 0,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Draw a weight over the mesh.")] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FOLDER", help="Only write step.py and step.mlir, which the guides use."),
+    ] = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -30,10 +34,15 @@ def demo(
 
     Needs neither JAX nor a clone. Example: shardc demo --svg weight.svg
     """
+    from shardc.demo.guide import write_guide_files
     from shardc.demo.run import run_demo, show_with
     from shardc.launcher.run.output_files import check_writable
 
     view = View(json, verbose, quiet)
+    if write is not None:
+        files = [str(path) for path in write_guide_files(write)]
+        view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
+        return
     check_writable(svg)
     show = (lambda part: None) if json else show_with(view)
     start = time.perf_counter()

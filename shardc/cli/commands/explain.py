@@ -39,9 +39,9 @@ def explain(
     annotations: AnnotationsOption = None,
     server: ServerOption = "",
     machine: Annotated[
-        str, typer.Option("--machine", metavar="NAME[:N]", help="Costs in seconds on a described machine.")
+        str, typer.Option("--machine", metavar="NAME[:N]", help="Give costs in seconds on this machine.")
     ] = "",
-    top: Annotated[int, typer.Option("--top", metavar="N", help="Collectives to show, the most costly; 0: all.")] = 10,
+    top: Annotated[int, typer.Option("--top", metavar="N", help="Show the N most costly collectives; 0: all.")] = 10,
     remedies: Annotated[
         int,
         typer.Option(
@@ -51,17 +51,18 @@ def explain(
         ),
     ] = 3,
     tries: Annotated[
-        int, typer.Option("--tries", metavar="N", help="Annotations to try, by partitioning again, for each of them.")
+        int,
+        typer.Option("--tries", metavar="N", help="Annotations to try for each of them; each try partitions again."),
     ] = 12,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Start no more tries after so many seconds.")
+        float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
     ] = 30.0,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
             "--threshold",
             metavar="NAME=SHARE",
-            help="From which share on to warn: memory (0.05), wire (0.05), padding (0.1), work (0.2). Repeatable.",
+            help="Warn from this share on: memory (0.05), wire (0.05), padding (0.1), work (0.2). Repeatable.",
         ),
     ] = None,
     diff: Annotated[
@@ -71,13 +72,13 @@ def explain(
     plan: PlanOption = "",
     memory: PlanMemoryOption = "",
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw the global plan here.")
+        Path | None, typer.Option("--picture", metavar="OUT.svg", help="Draw the global plan in this file.")
     ] = None,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Why each collective is there and what would remove it; with --value, where the sharding of a value comes from;
+    """Explain why each collective exists and what would remove it; with --value, where a value's sharding comes from;
     with --plan global, what was chosen for each value and what else would cost.
 
     Example: shardc explain step.hlo --machine h100-dgx
@@ -86,11 +87,11 @@ def explain(
 
     view = View(json, verbose, quiet)
     if min(top, remedies, tries) < 0 or not seconds >= 0:
-        raise InputError("--top, --remedies, --tries and --seconds count from 0", fix="give 0 for none")
+        raise InputError("--top, --remedies, --tries and --seconds cannot be negative", fix="give 0 or more")
     check_writable(picture)
     planned = plan_terms(plan, memory)
     if picture is not None and plan in ("", "propagated"):
-        raise InputError("there is no plan to draw", where="--picture", fix="--plan global")
+        raise InputError("there is no plan to draw", where="--picture", fix="add --plan global")
     with source(view, server) as here:
         if diff is not None:
             _compare(view, here, (file, mesh, annotate, annotations), diff, machine, planned)
@@ -107,7 +108,7 @@ def explain(
         # A service is asked once, for everything.
         if remedies and tries and (here.client is not None or partitioned.report()["collectives"]):
             view.log(
-                f"looking for what would remove the {remedies} most costly collectives, for at most some {seconds:g} s"
+                f"looking for annotations that remove the {remedies} most costly collectives (limit: {seconds:g} s)"
             )
         told = partitioned.explanation(
             machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())

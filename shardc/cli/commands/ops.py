@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +15,12 @@ __all__ = ["devices", "ops"]
 
 def ops(
     *,
-    family: Annotated[str, typer.Option("--family", help="Only one family, such as contraction.")] = "",
+    family: Annotated[str, typer.Option("--family", help="Show only one family, such as contraction.")] = "",
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The op x concern matrix: what each operation has a rule for, and why not where it has none.
+    """Show which rules each operation has, and the reason where one is missing.
 
     Example: shardc ops --family reduction
     """
@@ -33,8 +34,8 @@ def ops(
     view = View(json, verbose, quiet)
     columns = ("opcode", "family", *CONCERNS)
     notes: dict[str, int] = {}
-    cells = [[_cell(r[c], notes) for c in columns] for r in rows]
-    footer = "".join(f"[{number}] {why}\n" for why, number in notes.items())
+    cells = [[r["opcode"], r["family"], *(_cell(r[c], notes) for c in CONCERNS)] for r in rows]
+    footer = "".join(fill(f"[{number}] {why}", 120, subsequent_indent="    ") + "\n" for why, number in notes.items())
 
     def render() -> None:
         view.table("", columns, cells)
@@ -43,19 +44,25 @@ def ops(
     view.result(rows, render)
 
 
+#: Longer cells become notes, so that a line fits into 120 columns.
+_WIDEST_CELL = 17
+
+
 def _cell(text: str, notes: dict[str, int]) -> str:
-    """A cell, with its reason moved to a numbered note."""
+    """A cell, with a reason or a long text moved to a numbered note."""
     if text.startswith("- "):
         word, why = "no", text[2:]
     elif text.startswith("whole ("):
         word, why = "whole", text[len("whole (") : -1]
+    elif len(text) > _WIDEST_CELL:
+        word, why = "yes", text
     else:
         return text
     return f"{word} [{notes.setdefault(why, len(notes) + 1)}]"
 
 
 def devices(*, json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
-    """What programs can run on here: processor, MPI library and launcher, GPUs and why one is not usable.
+    """Show what programs can run on here: processor, MPI library, launcher and GPUs, and why a GPU is unusable.
 
     Example: shardc devices
     """

@@ -27,7 +27,9 @@ PassesOption = Annotated[
     str, typer.Option("--passes", metavar="A,B{OPTION=1},...", help="Passes and pipelines, run in this order.")
 ]
 ListOption = Annotated[bool, typer.Option("--list-passes", help="Show all passes and pipelines with their options.")]
-OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write here, not to stdout.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write to this file instead of stdout.")
+]
 
 
 def opt(
@@ -57,7 +59,7 @@ def opt(
         view.result(found, lambda: _show(view, found))
         return
     if file is None or not passes:
-        what = "a FILE is needed" if passes else "it takes the passes to run"
+        what = "FILE is missing" if passes else "it takes the passes to run"
         raise InputError(what, where="shardc opt", fix="shardc opt FILE --passes=a,b, or --list-passes")
     _run(view, file, passes, output, given_annotations(mesh, annotate, annotations))
 

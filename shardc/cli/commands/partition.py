@@ -29,10 +29,12 @@ from shardc.cli.view import View, bytes_text
 
 __all__ = ["collectives_table", "partition"]
 
-OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text here.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text to this file.")
+]
 ReportOption = Annotated[Path | None, typer.Option("--report", metavar="R.json", help="Write the report as JSON.")]
 RingsOption = Annotated[
-    bool, typer.Option("--decompose-rings", help="Permutes that lead in circles become two that do not.")
+    bool, typer.Option("--decompose-rings", help="Replace each cyclic permute by two that are acyclic.")
 ]
 
 
@@ -55,7 +57,7 @@ def partition(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a program into the one that every device runs, with its collectives, as HLO text that XLA runs too.
+    """Rewrite a program into the one that every device runs, with its collectives, as HLO text that XLA also runs.
 
     Example: shardc partition step.mlir -o step.per-device.hlo --report report.json
     """

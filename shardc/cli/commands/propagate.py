@@ -22,16 +22,20 @@ from shardc.cli.view import View
 
 __all__ = ["propagate"]
 
-OutOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write here, not to stdout.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="OUT", help="Write to this file instead of stdout.")
+]
 
 ProvenanceOption = Annotated[
     Path | None,
-    typer.Option("--provenance", metavar="OUT.json", help="Write where each axis came from, and what it won against."),
+    typer.Option(
+        "--provenance", metavar="OUT.json", help="Write the origin of each axis, and the alternatives it beat."
+    ),
 ]
 
 ConservativeOption = Annotated[
     bool,
-    typer.Option("--conservative", help="Split no axis, and spread nothing through dimensions whose elements move."),
+    typer.Option("--conservative", help="Split no axis, and do not propagate through dimensions whose elements move."),
 ]
 
 

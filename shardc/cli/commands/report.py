@@ -34,18 +34,18 @@ __all__ = ["report"]
 def report(
     file: FileArgument,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.html", help="Write the page here.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.html", help="Write the page to this file.")],
     machine: Annotated[
         str, typer.Option("--machine", metavar="NAME[:N]", help="Simulate a step on this machine: seconds, timeline.")
     ] = "",
     map_axes: Annotated[
-        str, typer.Option("--map", metavar="MAP", help="Where mesh axes lie on the machine, as for simulate.")
+        str, typer.Option("--map", metavar="MAP", help="Placement of mesh axes on the machine, as for simulate.")
     ] = "",
     remedies: Annotated[
         int, typer.Option("--remedies", metavar="N", help="Look for ways to remove the N most costly collectives.")
     ] = 3,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Look no further after so many seconds.")
+        float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
     ] = 30.0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
@@ -61,7 +61,7 @@ def report(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """One page that works from disk: structure, collectives and why, plan, timeline, memory, traffic, tensors.
+    """Write one HTML page: structure, collectives and their causes, plan, timeline, memory, traffic, tensors.
 
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
@@ -71,13 +71,13 @@ def report(
     view = View(json, verbose, quiet)
     check_writable(output)
     if remedies < 0 or not seconds >= 0:
-        raise InputError("--remedies and --seconds count from 0", fix="give 0 for none")
+        raise InputError("--remedies and --seconds cannot be negative", fix="give 0 or more")
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     with source(view, server) as here:
         partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))
         if remedies:
             view.log(
-                f"looking for what would remove the {remedies} most costly collectives, at most for some {seconds:g} s"
+                f"looking for annotations that remove the {remedies} most costly collectives (limit: {seconds:g} s)"
             )
         partitioned.write_report(
             output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds

@@ -46,14 +46,14 @@ __all__ = [
 InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz", help="Arguments in0, in1, ...")]
 OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.npz", help="Write out0, out1, ... here.")]
 RanksOption = Annotated[int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks.")]
-PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices a rank may own.")]
+PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices per rank.")]
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="cpu, cuda (its GPUs, a rank each), cuda-emulated.")
+    str, typer.Option("--device", metavar="NAME", help="cpu, cuda (one rank per GPU) or cuda-emulated.")
 ]
 TuneOption = Annotated[
-    float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try other tile sizes, chunks, fusions so long.")
+    float, typer.Option("--tune", metavar="SECONDS", min=0, help="Try tile sizes, chunks and fusions for this long.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="For random arguments, without --inputs.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of random arguments, without --inputs.")]
 
 
 def run(
@@ -83,7 +83,7 @@ def run(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Partition, compile and run a program: on virtual devices, on --ranks N, or in the MPI job it is started in.
+    """Partition, compile and run a program: on virtual devices, on --ranks N, or in the MPI job that started it.
 
     Example: shardc run step.hlo --inputs in.npz --outputs out.npz --ranks 4
     """
@@ -126,7 +126,7 @@ def execute(
     launcher = detect_launcher()
     if launcher is not None and ranks:
         raise InputError(
-            f"--ranks {ranks} inside of a job, started by {launcher.title}",
+            f"--ranks {ranks} inside a job started by {launcher.title}",
             fix="leave out --ranks: the program runs on the ranks of this job",
         )
     seconds: dict[str, float] = {}
@@ -175,7 +175,7 @@ def _check_request(task: Any, ranks: int) -> None:
     from shardc.launcher.run.output_files import check_writable
 
     if ranks < 0 or task.devices_per_rank < 0:
-        raise InputError("--ranks and --devices-per-rank are at least 1")
+        raise InputError("--ranks and --devices-per-rank must be at least 1")
     if ranks > 1:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():
@@ -226,7 +226,7 @@ def _choices(tuning: dict[str, Any]) -> list[str]:
     """What was chosen instead of the defaults, for the program and by kernel."""
     parts = {"the program": tuning["program"], **tuning["kernels"]}
     words = [f"{k} with {', '.join(f'{n} {v}' for n, v in c.items())}" for k, c in parts.items() if c]
-    return words or ["nothing is faster than the defaults"]
+    return words or ["no variant is faster than the defaults"]
 
 
 def _times(seconds: dict[str, float]) -> str:

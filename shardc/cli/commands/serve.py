@@ -25,40 +25,48 @@ _YEAR = 31_536_000.0
 
 def serve(
     *,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; others than this computer need tokens.")] = (
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; any but this computer's needs tokens.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes one that is free.")] = 8377,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8377,
     store: Annotated[
-        str, typer.Option("--store", metavar="DIR|URL", help="Where results are kept: a folder, or s3://BUCKET/PREFIX.")
+        str, typer.Option("--store", metavar="DIR|URL", help="Store of results: a folder, or s3://BUCKET/PREFIX.")
     ] = "",
     state: Annotated[
         Path | None, typer.Option("--state", metavar="DIR", help="Jobs, index and key; default: in the store's folder.")
     ] = None,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, help="Jobs at a time; 0: one per core. Under mpirun: the other ranks.")
+        int,
+        typer.Option("--workers", min=0, help="Jobs at a time; 0: one per core. Under mpirun, the other ranks work."),
     ] = 0,
     token_file: Annotated[
         Path | None,
-        typer.Option("--token-file", metavar="F", help="Who may ask; made with a first token if there is none."),
+        typer.Option("--token-file", metavar="F", help="File of tokens; made with a first token if missing."),
     ] = None,
     dask: Annotated[
-        str, typer.Option("--dask", metavar="ADDRESS", help="The workers of this Dask scheduler do the jobs.")
+        str, typer.Option("--dask", metavar="ADDRESS", help="Run jobs on the workers of this Dask scheduler.")
     ] = "",
     store_size: Annotated[
-        str, typer.Option("--store-size", metavar="SIZE", help="What is longest unused goes beyond this; 0: no bound.")
+        str,
+        typer.Option("--store-size", metavar="SIZE", help="Size limit: the least recently used results go; 0: none."),
     ] = "10G",
     max_upload: Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="The largest program.")] = "64M",
     time_limit: Annotated[
         float, typer.Option("--time-limit", min=1.0, max=_YEAR, metavar="S", help="Of a job.")
     ] = 600.0,
     memory_limit: Annotated[
-        str, typer.Option("--memory-limit", metavar="SIZE", help="Of a job; 0: as much as there is.")
+        str, typer.Option("--memory-limit", metavar="SIZE", help="Memory limit of a job; 0: no limit.")
     ] = "8G",
-    queue: Annotated[int, typer.Option("--queue", min=1, help="Jobs that may wait.")] = 1000,
+    queue: Annotated[int, typer.Option("--queue", min=1, help="Largest number of waiting jobs.")] = 1000,
     grace: Annotated[
         float,
-        typer.Option("--grace", min=0.0, max=_YEAR, metavar="S", help="What running jobs have when the server ends."),
+        typer.Option(
+            "--grace",
+            min=0.0,
+            max=_YEAR,
+            metavar="S",
+            help="Time that running jobs get to finish when the server stops.",
+        ),
     ] = 30.0,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -78,7 +86,7 @@ def serve(
     view = View(json=False, verbose=verbose, quiet=quiet)
     if quiet and token_file is not None and not token_file.exists():
         fix = "start it once without, or write a token into the file"
-        raise InputError("nobody would see the token that is made", where="--quiet", fix=fix)
+        raise InputError("the new token would not be shown", where="--quiet", fix=fix)
     place = store or str(default_store())
     settings = ServeSettings(
         store=place,

@@ -44,7 +44,9 @@ MachineOption = Annotated[
 MapOption = Annotated[
     str,
     typer.Option(
-        "--map", metavar="MAP", help='Where mesh axes lie: "data=infiniband,model=nvlink", an order of axes, or search.'
+        "--map",
+        metavar="MAP",
+        help='Placement of mesh axes: "data=infiniband,model=nvlink", an order of axes, or search.',
     ),
 ]
 TraceOption = Annotated[
@@ -54,7 +56,7 @@ PicturesOption = Annotated[
     Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw timeline, memory, traffic (needs matplotlib).")
 ]
 IgnoreOption = Annotated[
-    bool, typer.Option("--ignore-memory", help="Simulate a program that is larger than a device's memory, too.")
+    bool, typer.Option("--ignore-memory", help="Simulate even if the program exceeds a device's memory.")
 ]
 
 
@@ -80,7 +82,7 @@ def simulate(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Predict a step on a machine: time and what it goes to, links, memory, critical path. Needs no hardware.
+    """Predict a step on a machine: its time and parts, links, memory, critical path. Needs no hardware.
 
     An HLO text that XLA has scheduled is simulated as it is.
 

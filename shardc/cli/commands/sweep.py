@@ -28,7 +28,7 @@ __all__ = ["sweep"]
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help="The program; or for weak scaling one file per number of devices, in their order."
+        metavar="FILE...", help="The program. For weak scaling: one file per number of devices, in the same order."
     ),
 ]
 DevicesOption = Annotated[
@@ -57,17 +57,21 @@ def sweep(
     machine: SweepMachineOption,
     devices: DevicesOption = "",
     over: OverOption = "mesh",
-    top: Annotated[int, typer.Option("--top", min=1, help="Candidates to show per number of devices.")] = 5,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes side by side; 0: one per core.")] = 0,
+    top: Annotated[int, typer.Option("--top", min=1, help="Candidates to show for each number of devices.")] = 5,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes at a time; 0: one per core.")] = 0,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Meshes to try per set and number of devices.")] = 64,
-    refine: Annotated[
-        int, typer.Option("--refine", min=0, help="So many of the best are partitioned for the machine, too.")
-    ] = 2,
-    auto: Annotated[bool, typer.Option("--auto", help="Also find annotations for every mesh, as shardc auto.")] = False,
-    uneven: Annotated[bool, typer.Option("--uneven", help="Also try what does not divide evenly (padded).")] = False,
-    ignore_memory: Annotated[bool, typer.Option("--ignore-memory", help="Rank what is larger than memory.")] = False,
+    refine: Annotated[int, typer.Option("--refine", min=0, help="Partition the N best for the machine, too.")] = 2,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Also find annotations for every mesh, as shardc auto does.")
+    ] = False,
+    uneven: Annotated[
+        bool, typer.Option("--uneven", help="Also try shardings that do not divide evenly (padded).")
+    ] = False,
+    ignore_memory: Annotated[
+        bool, typer.Option("--ignore-memory", help="Also rank programs that exceed memory.")
+    ] = False,
     dask: DaskOption = "",
-    map_axes: Annotated[str, typer.Option("--map", metavar="MAP", help="Where mesh axes lie on the machine.")] = "",
+    map_axes: Annotated[str, typer.Option("--map", metavar="MAP", help="Placement of mesh axes on the machine.")] = "",
     pictures: PicturesOption = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
@@ -76,7 +80,7 @@ def sweep(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rank meshes and annotations of a program by the step time that is predicted for a machine. Needs no hardware.
+    """Rank meshes and annotations of a program by the predicted step time on a machine. Needs no hardware.
 
     Under mpirun rank 0 has the others assess candidates; there, and with --dask, SHARDC_SERVER does not count.
 

@@ -24,8 +24,10 @@ __all__ = ["verify"]
 def verify(
     file: FileArgument,
     *,
-    trials: Annotated[int, typer.Option("--trials", metavar="K", min=1, help="Random inputs to try.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the first trial.")] = 0,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="K", min=1, help="Number of trials with random inputs.")
+    ] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first trial.")] = 0,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,

@@ -39,7 +39,7 @@ def visualize(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """How a tensor lies over the mesh: which device holds which part, as a table or an SVG picture.
+    """Show how a tensor is split over the mesh: each device's part, as a table or an SVG picture.
 
     Example: shardc visualize step.mlir --value w1 --svg w1.svg
     """

@@ -341,7 +341,7 @@ def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
     [
         (["--host", "0.0.0.0"], "without tokens everybody who reaches 0.0.0.0 could ask"),
         (["--store-size", "much"], "'much' is not a size"),
-        (["-q", "--token-file", "/nowhere/tokens"], "nobody would see the token"),
+        (["-q", "--token-file", "/nowhere/tokens"], "the new token would not be shown"),
     ],
 )
 def test_what_serve_refuses(tmp_path, capsys, words, said):

@@ -208,7 +208,7 @@ def test_settings_that_watch_the_compiler_keep_the_work_here(
     assert (code, out) == (2, "") and "SHARDC_DUMP_TO" in err
     monkeypatch.setenv("SHARDC_SERVER", service.url)
     code, out, err = run(capsys, ["partition", plain, *MESH])
-    assert code == 0 and out and err.startswith("warning: ") and "it is done here" in err
+    assert code == 0 and out and err.startswith("warning: ") and "running it here" in err
     assert list((tmp_path / "dumps").iterdir()) and not service.made
     monkeypatch.delenv("SHARDC_DUMP_TO")
     monkeypatch.setenv("SHARDC_TUNE", "1")
@@ -234,7 +234,7 @@ def test_proxies_and_certificates_of_the_environment_that_are_of_no_use(
     assert (code, out) == (2, "") and "error: the compile service cannot be asked" in err and name in err
     monkeypatch.setenv("SHARDC_SERVER", url)
     code, out, err = run(capsys, ["partition", plain])
-    assert code == 0 and out and "it is done here" in err
+    assert code == 0 and out and "running it here" in err
 
 
 def test_a_program_that_xla_scheduled(service: FakeService, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

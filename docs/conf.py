@@ -1,0 +1,23 @@
+"""How Sphinx makes the site: ``make site`` writes it to ``build/site``, without a network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import shardc
+
+sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+
+project = "shardc"
+author = "the developers of shardc"
+release = shardc.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_reference"]
+html_theme = "furo"
+html_title = "shardc"
+exclude_patterns = ["gpu_results.json"]
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["deflist", "attrs_inline"]
+# Notebooks are run by the tests; the site shows their kept output.
+nb_execution_mode = "off"

@@ -1,0 +1,35 @@
+"""The pages do what they say: every block runs, in order, in an empty folder, and prints what the page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from page_runner import PageRun, read_blocks
+
+ROOT = Path(__file__).resolve().parent.parent
+CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in ("mesh", "sharding", "propagation", "partial", "resharding"))
+#: Pages that are followed from top to bottom.
+PAGES = (
+    "README.md",
+    "docs/start.md",
+    "docs/guide-plans.md",
+    "docs/quickstart-jax.md",
+    "docs/quickstart-numpy.md",
+    "docs/quickstart-mpi.md",
+    "docs/guide-mpi.md",
+    "docs/checkpoints.md",
+    "docs/gpu.md",
+    *CONCEPTS,
+)
+
+
+@pytest.mark.mpi
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    blocks = read_blocks(page, (ROOT / page).read_text(encoding="utf-8"))
+    assert blocks, page
+    with PageRun(tmp_path) as run:
+        for block in blocks:
+            run.run(block)
