@@ -248,7 +248,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["compile", str(source), "-o", str(out), "--target", "cuda:sm_80", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["target"] == "nvptx64-nvidia-cuda sm_80" and {p.name for p in out.iterdir()} == set(facts["files"])
-    refused = (["--target", "tpu"], "there is no target 'tpu'"), (["--target", "cuda:sm_80", "--link"], "--link applies to CPU targets only")
+    refused = (
+        (["--target", "tpu"], "there is no target 'tpu'"),
+        (["--target", "cuda:sm_80", "--link"], "--link applies to CPU targets only"),
+    )
     for options, message in refused:
         assert main(["compile", str(source), "-o", str(tmp_path / "no"), *options]) == 2
         assert message in capsys.readouterr().err and not (tmp_path / "no").exists()
