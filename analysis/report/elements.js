@@ -72,6 +72,11 @@ function lastScope(opName) {
   return opName.slice(opName.lastIndexOf('/') + 1);
 }
 
+// A collective's operation, in the colour that it has everywhere.
+function operationBadge(opcode) {
+  return el('span', { class: `badge operation ${colourOf('collective', opcode, '')}` }, opcode);
+}
+
 // What a style variable is now, for canvases.
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

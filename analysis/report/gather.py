@@ -35,7 +35,7 @@ def report_data(
 
     Numbers of time are seconds, of the timeline whole nanoseconds; everything is of one device and one step.
     """
-    facts = partitioned.report()
+    facts, mesh = partitioned.report(), partitioned.module.mesh
     strings = _Strings()
     timeline = simulation.memory if simulation is not None else memory
     tensors, drawings, left_out = tensor_rows(partitioned.propagated.module)
@@ -46,6 +46,7 @@ def report_data(
         "source": partitioned.program.module.source_file,
         "devices": facts["devices"],
         "mesh": [[axis, size] for axis, size in facts["mesh"].items()],
+        "device_order": None if mesh is None or mesh.device_ids is None else list(mesh.device_ids),
         "totals": _totals(facts, simulation, timeline),
         "notes": _notes(facts, simulation, timeline),
         "warnings": [] if explanation is None else [w.to_dict() for w in explanation.warnings],

@@ -4,7 +4,8 @@ const MEMORY_HEIGHT = 190;
 
 function memoryView(data, axis) {
   const times = data.curve.map((point) => point[0]);
-  const top = Math.max(data.needed, data.peak_bytes, ...(data.capacity && data.capacity < 4 * data.needed ? [data.capacity] : [])) || 1;
+  const near = Boolean(data.capacity) && data.capacity < 4 * data.needed;
+  const top = Math.max(data.needed, data.peak_bytes, near ? data.capacity : 0) || 1;
   const peak = data.curve.reduce((best, point) => (point[1] > best[1] ? point : best), data.curve[0] || [0, 0]);
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at the curve for a value');
   const text = `memory in use over the step; at most ${bytesText(peak[1])}`;
@@ -27,7 +28,7 @@ function memoryView(data, axis) {
     context.clip();
     drawCurve(context, width);
     drawLevel(context, width, data.needed, colour('quiet'), `needed ${bytesText(data.needed)}`, [2, 4]);
-    if (data.capacity && data.capacity <= top) drawLevel(context, width, data.capacity, colour('alarm'), `capacity ${bytesText(data.capacity)}`, [7, 4]);
+    if (near) drawLevel(context, width, data.capacity, colour('alarm'), `capacity ${bytesText(data.capacity)}`, [7, 4]);
     context.fillStyle = colour('alarm');
     dot(context, axis.x(peak[0], width), y(peak[1]));
     context.fillStyle = colour('ink');
@@ -97,7 +98,16 @@ function memoryView(data, axis) {
 
   steer(chart, axis, point, null);
   const along = data.unit === 'step' ? el('p', { class: 'quiet' }, 'over the steps of the lowered program, loops once') : null;
-  return el('div', {}, along, chart.box, info, peakTable(data));
+  return el('div', {}, along, data.capacity ? capacityView(data) : null, chart.box, info, peakTable(data));
+}
+
+// The share of a device's memory that the step needs, also where the curve is far below the capacity.
+function capacityView(data) {
+  const share = data.needed / data.capacity;
+  const fill = el('span', { class: share > 1 ? 'full' : false });
+  fill.style.setProperty('--share', Math.min(1, share));
+  return [el('p', {}, `${bytesText(data.needed)} needed of the device's ${bytesText(data.capacity)}: `, el('b', {}, percent(share))),
+    el('div', { class: 'gauge', role: 'img', 'aria-label': `${percent(share)} of the memory of a device` }, fill)];
 }
 
 function dot(context, x, y) {

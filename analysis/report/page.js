@@ -63,22 +63,22 @@ function warnings() {
 
 function collectivesSection() {
   const columns = [
-    { title: 'collective', text: (r) => r.op, value: (r) => r.op, choice: true, show: (r) => el('span', { class: 'badge moves' }, r.op) },
+    { title: 'collective', text: (r) => r.op, value: (r) => r.op, choice: true, show: (r) => operationBadge(r.op) },
     { title: 'value', text: (r) => `${strings[r.value]} ${strings[r.op_name]} ${r.name}`, value: (r) => strings[r.value] || strings[r.op_name], show: (r) => tensorTitle(r), wide: true },
-    { title: 'axes', text: (r) => r.axes.join('+'), value: (r) => r.axes.join('+'), choice: true, show: (r) => r.axes.join('+') || 'all' },
+    { title: 'axes', text: (r) => r.axes.join('+'), value: (r) => r.axes.join('+'), choice: true, show: (r) => axesBadge(r.axes, data.mesh) },
     { title: 'group', numeric: true, text: (r) => String(r.group_size), value: (r) => r.group_size },
     { title: 'times', numeric: true, text: (r) => `${r.count.toLocaleString('en')}${r.unknown_trip_count ? '?' : ''}`, value: (r) => r.count },
     { title: 'sent', numeric: true, text: (r) => bytesText(r.wire_bytes), value: (r) => r.wire_bytes, hint: 'by one device, all executions of a step' },
     { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds, hint: 'all executions, alone on the links' },
     { title: 'exposed', numeric: true, timed: true, text: (r) => secondsText(r.exposed), value: (r) => r.exposed, hint: 'what compute waits for it' },
     { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
-    { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], show: (r) => el('span', { class: 'clip', title: strings[r.reason] }, strings[r.reason]), wide: true },
+    { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], words: true },
   ].filter((column) => timed || !column.timed);
   collectives = dataTable(data.collectives, columns, {
     label: 'collectives', key: (r) => r.name, sort: columns.findIndex((c) => c.title === (timed ? 'exposed' : 'sent')),
     detail: (r) => collectiveDetail(r, data.reasons[r.why], strings), empty: 'no device sends anything',
   });
-  return collectives.element;
+  return [groupsLegend(data.collectives, data.mesh, data.device_order), collectives.element];
 }
 
 function tensorTitle(row) {

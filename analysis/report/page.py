@@ -19,6 +19,7 @@ SCRIPTS = (
     "table.js",
     "tree.js",
     "drawing.js",
+    "mesh_drawing.js",
     "axis.js",
     "timeline.js",
     "memory.js",

@@ -2,7 +2,7 @@
 
 const ROWS_AT_A_TIME = 25;
 
-// columns: { title, value(row) (sorts), show(row) (text or nodes), text(row) (filters), numeric, choice }
+// columns: { title, value(row) (sorts), show(row) (text or nodes), text(row) (filters), numeric, choice, wide, words (sentences) }
 // options: { label, detail(row) -> nodes under the row when it is opened, key(row), empty }
 function dataTable(rows, columns, options) {
   const state = { words: [], chosen: new Map(), column: -1, down: false, shown: ROWS_AT_A_TIME, open: new Set() };
@@ -81,7 +81,7 @@ function dataTable(rows, columns, options) {
   }
 
   function rowsOf(row) {
-    const cells = columns.map((c) => el('td', { class: c.numeric ? 'number' : c.wide ? 'wide' : false }, c.show ? c.show(row) : c.text(row)));
+    const cells = columns.map((c) => el('td', { class: c.numeric ? 'number' : c.words ? 'words' : c.wide ? 'wide' : false, 'data-title': c.title }, c.show ? c.show(row) : c.text(row)));
     if (!options.detail) return [el('tr', {}, cells)];
     const open = state.open.has(row);
     const button = el('button', { type: 'button', class: 'opener', 'aria-expanded': String(open), 'aria-label': `details of ${options.key(row)}` }, open ? '▾' : '▸');

@@ -7,6 +7,10 @@ function laneHeight(row) {
   return LANES[row.lanes.length - 1];
 }
 
+function bandHeight(row) {
+  return Math.max(row.lanes.length * laneHeight(row) + 10, 34);
+}
+
 function timelineView(data, axis, strings, openCollective) {
   const work = data.work.map((row) => {
     const [kind, name, opcode, opName, source, limit] = row.map((n) => strings[n]);
@@ -14,7 +18,7 @@ function timelineView(data, axis, strings, openCollective) {
     return { kind, name, opcode, source, limit, title };
   });
   const rows = engineRows(data);
-  const high = rows.reduce((sum, row) => sum + row.lanes.length * laneHeight(row) + 10, 0);
+  const high = rows.reduce((sum, row) => sum + bandHeight(row), 0);
   const blocks = data.skipped.map((s) => ({ time: s[3], until: s[4], lines: [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)] }));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
@@ -24,20 +28,37 @@ function timelineView(data, axis, strings, openCollective) {
   function draw(context, width) {
     drawTicks(context, axis, width, 0, high);
     let y = 5;
-    for (const row of rows) {
-      context.fillStyle = colour('ink');
-      context.textAlign = 'right';
-      context.textBaseline = 'middle';
-      context.fillText(fitted(context, row.engine, GUTTER - 14), GUTTER - 10, y + (row.lanes.length * laneHeight(row)) / 2);
+    rows.forEach((row, n) => {
+      drawBand(context, row, n, y - 5, width);
       context.save();
       context.beginPath();
       context.rect(GUTTER, 0, width - GUTTER, high);
       context.clip();
       row.lanes.forEach((lane, n) => drawLane(context, lane, y + n * laneHeight(row), laneHeight(row), width));
       context.restore();
-      y += row.lanes.length * laneHeight(row) + 10;
-    }
+      y += bandHeight(row);
+    });
     drawBlocks(context, axis, width, 0, high, blocks);
+  }
+
+  // The ground of a row, and beside it what does the work.
+  function drawBand(context, row, n, y, width) {
+    const middle = y + bandHeight(row) / 2;
+    if (n % 2 === 0) {
+      context.globalAlpha = 0.6;
+      context.fillStyle = colour('fold');
+      context.fillRect(0, y, width, bandHeight(row));
+      context.globalAlpha = 1;
+    }
+    context.textAlign = 'right';
+    context.textBaseline = 'middle';
+    context.fillStyle = colour('ink');
+    context.font = '600 12px system-ui, sans-serif';
+    context.fillText(fitted(context, row.engine, GUTTER - 14), GUTTER - 10, middle - 7);
+    context.font = '11px system-ui, sans-serif';
+    context.fillStyle = colour('quiet');
+    context.fillText(row.engine === 'compute' ? 'kernels, waits' : 'transfers', GUTTER - 10, middle + 8);
+    context.font = '12px system-ui, sans-serif';
   }
 
   function drawLane(context, lane, y, height, width) {
@@ -81,7 +102,7 @@ function timelineView(data, axis, strings, openCollective) {
         const event = row.lanes[n][firstEnding(row.lanes[n], time)];
         return event && axis.x(event[3], width) <= x + 2 ? event : null;
       }
-      top += row.lanes.length * laneHeight(row) + 10;
+      top += bandHeight(row);
     }
     return null;
   }

@@ -92,7 +92,7 @@ function treeView(root, timed, openCollective) {
   function rowOf(node, level) {
     const inner = node.children.length > 0;
     const mark = el('span', { class: 'mark', 'aria-hidden': 'true' }, inner ? '▸' : '');
-    const figures = columns.map(([key, , show]) => el('td', { role: 'gridcell', class: 'number' }, node[key] ? show(node[key]) : ''));
+    const figures = columns.map(([key, title, show]) => el('td', { role: 'gridcell', class: 'number', 'data-title': title }, node[key] ? show(node[key]) : ''));
     const share = root[bar] ? node[bar] / root[bar] : 0;
     const fill = el('span', { class: 'share', title: `${percent(share)} of the step's ${timed ? 'time' : bar === 'flops' ? 'operations' : 'memory traffic'}` });
     fill.style.setProperty('--share', share);
@@ -125,7 +125,7 @@ function treeView(root, timed, openCollective) {
     }
     if (node.kind === 'scope') return [el('b', {}, node.label), el('span', { class: 'quiet' }, ` ${countText(node.leaves, 'piece')}`)];
     const times = node.count === 1 ? '' : ` ${node.count.toLocaleString('en')}×`;
-    const what = node.what === 'collective' ? el('span', { class: 'badge moves' }, node.opcode) : null;
+    const what = node.what === 'collective' ? operationBadge(node.opcode) : null;
     return [what, node.label || node.opcode, el('span', { class: 'quiet' }, ` ${node.name}${times} `), sourceText(node.source),
       el('span', { class: 'holds', title: node.holds }, ` ${node.holds}`)];
   }

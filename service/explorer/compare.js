@@ -110,7 +110,7 @@ function collectivesTable(a, b) {
   const measured = timed ? 'seconds' : 'sent';
   const text = timed ? secondsText : bytesText;
   const columns = [
-    { title: 'collective', choice: true, text: (r) => r.op, value: (r) => r.op, show: (r) => el('span', { class: 'badge moves' }, r.op) },
+    { title: 'collective', choice: true, text: (r) => r.op, value: (r) => r.op, show: (r) => operationBadge(r.op) },
     { title: 'value', text: (r) => r.value, value: (r) => r.value, show: (r) => el('span', { class: 'clip', title: r.value }, r.value), wide: true },
     ...[0, 1].map((side) => ({ title: `${timed ? 'time' : 'sent'} ${'AB'[side]}`, numeric: true, text: (r) => (r.count[side] ? both(r[measured], text)[side] : ''), value: (r) => r[measured][side] })),
     { title: 'change', numeric: true, hint: 'sorts by the size of the change', text: (r) => text(Math.abs(r[measured][1] - r[measured][0])), value: (r) => Math.abs(r[measured][1] - r[measured][0]), show: (r) => changeView(...r[measured]) },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.collectives.call.call import BufferRef
@@ -29,7 +29,7 @@ class MemoryBlock:
     memory that the step writes: results (those in an argument's place too), then the arena.
 
     ``kind`` is ``argument``, ``result``, ``temporary`` or ``communication``; ``name`` the instruction that wrote it,
-    ``op_name`` and ``source`` what the program calls that.
+    ``op_name`` and ``source`` what the program calls that; of an argument ``op_name`` is the argument's name.
     """
 
     name: str
@@ -80,7 +80,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
     for step, position in liveness.positions.items():
         steps[position] = _step_name(step)
     places = _BufferPlaces(lowered)
-    writers = _writers(lowered)
+    known = _BufferNames(lowered)
     communication = {
         b for s in leaf_steps(lowered.steps) if isinstance(s, Collective) for b in (*s.operands, *s.results)
     }
@@ -93,7 +93,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
         kind = buffer.space if buffer.space != "arena" else "temporary"
         kind = "communication" if kind == "temporary" and buffer in communication else kind
         for low, high in runs_of(mask):
-            blocks.append(_block(buffer, kind, offset, low // 2, min((high - 1) // 2, len(steps) - 1), writers))
+            blocks.append(_block(buffer, kind, offset, low // 2, min((high - 1) // 2, len(steps) - 1), known))
     blocks.sort(key=lambda b: (b.first, b.offset, b.last, b.name))
     in_use = tuple(places.fixed + n for n in _bytes_in_use(blocks, len(steps)))
     return MemoryTimeline(lowered.module.name, tuple(steps), tuple(blocks), in_use, places.fixed, places.height)
@@ -124,22 +124,45 @@ class _BufferPlaces:
         return None
 
 
-def _writers(lowered: Lowered) -> Mapping[Buffer, Step]:
-    found: dict[Buffer, Step] = {}
-    for step in leaf_steps(lowered.steps):
-        for buffer in writes_of(step):
-            if not isinstance(step, BufferCopy) or buffer not in found:
-                found.setdefault(buffer, step)
-    return found
+class _BufferNames:
+    """What the program calls the values in buffers."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self._arguments = dict(zip(lowered.parameters, lowered.module.argument_names, strict=True))
+        self._writers: dict[Buffer, KernelStep | Collective] = {}
+        self._sources: dict[Buffer, list[Buffer]] = {}
+        for step in leaf_steps(lowered.steps):
+            if isinstance(step, BufferCopy):
+                self._sources.setdefault(step.target, []).append(step.source)
+            elif isinstance(step, KernelStep | Collective):
+                for buffer in writes_of(step):
+                    self._writers.setdefault(buffer, step)
+
+    def of(self, buffer: Buffer) -> tuple[str, str, str]:
+        """Instruction, name in the program and source line; a buffer that only copies fill is called as what they copy.
+
+        The state of a loop is such a buffer: its body's value is asked before the one at the start.
+        """
+        name, waiting, seen = buffer.name, [buffer], {buffer}
+        while waiting:
+            asked = waiting.pop()
+            if asked in self._arguments:
+                return name, self._arguments[asked], ""
+            writer = self._writers.get(asked)
+            if writer is not None:
+                i = writer.instruction
+                op_name = i.metadata.op_name if i.metadata is not None else ""
+                name = i.name if asked is buffer else name
+                if op_name or not self._sources.get(asked):
+                    return name, op_name, i.source
+            fresh = [b for b in self._sources.get(asked, ()) if b not in seen]
+            seen.update(fresh)
+            waiting += fresh
+        return name, "", ""
 
 
-def _block(
-    buffer: Buffer, kind: str, offset: int, first: int, last: int, writers: Mapping[Buffer, Step]
-) -> MemoryBlock:
-    writer = writers.get(buffer)
-    i = writer.instruction if isinstance(writer, KernelStep | Collective) else None
-    op_name = i.metadata.op_name if i is not None and i.metadata is not None else ""
-    name, source = (i.name, i.source) if i is not None else (buffer.name, "")
+def _block(buffer: Buffer, kind: str, offset: int, first: int, last: int, known: _BufferNames) -> MemoryBlock:
+    name, op_name, source = known.of(buffer)
     return MemoryBlock(name, op_name, source, str(buffer.shape.plain), kind, offset, buffer.nbytes, first, last)
 
 

@@ -201,6 +201,41 @@ def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
     tab.resize()
 
 
+def test_everything_can_be_read_on_a_phone(tab: Tab) -> None:
+    """At 400 pixels no text of tables, tree and lists is cut, and none lies beside the window."""
+    tab.resize(width=400, height=800)
+    for section in ("structure", "collectives", "memory", "tensors"):
+        show(tab, section, "tbody tr")
+    tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    cut = """[...document.querySelectorAll('td, th, li, p, dd, .badge')].filter((e) => e.offsetParent && (
+        e.getBoundingClientRect().right > 400 || e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0))
+        .map((e) => `${e.tagName}.${e.className}: ${e.innerText}`)"""
+    assert tab.eval(cut) == []
+    titles = "getComputedStyle(document.querySelector('#collectives td[data-title=reason]'), '::before').content"
+    assert "data-title" in tab.eval(titles) or "reason" in tab.eval(titles)
+    tab.resize()
+
+
+def test_reasons_are_shown_whole(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    longest = """[...document.querySelectorAll('#collectives td.words')]
+        .map((e) => [e.innerText.trim(), e.scrollHeight, e.clientHeight])
+        .sort((a, b) => b[0].length - a[0].length)[0]"""
+    text, high, shown = tab.eval(longest)
+    rows = tab.eval("JSON.parse(document.getElementById('data').textContent)")
+    assert text in rows["strings"] and high == shown
+
+
+def test_a_kind_of_collective_and_a_group_have_a_colour(tab: Tab) -> None:
+    show(tab, "collectives", "tbody tr")
+    look = """Object.fromEntries([...document.querySelectorAll('#collectives tbody .badge')].map((e) =>
+        [e.innerText, getComputedStyle(e).backgroundColor]))"""
+    colours = tab.eval(look)
+    assert {"all-reduce", "axis_0", "axis_1"} <= set(colours) and len(set(colours.values())) == len(colours)
+    legend = tab.eval("document.querySelector('#collectives .legend').innerText")
+    assert "2 groups of 2 devices: {0, 1}, {2, 3}" in legend and "{0, 2}, {1, 3}" in legend
+
+
 def test_contrast_of_text_is_enough(tab: Tab) -> None:
     """4.5 to 1 as in WCAG 2.1, 1.4.3, for every pair of colours that text has."""
     pairs = [(text, back) for text in ("ink", "quiet", "accent", "alarm") for back in ("paper", "panel")]

@@ -184,6 +184,29 @@ def test_figures_of_a_simulation_are_the_simulations(looped: Partitioned) -> Non
     assert "needs 5.0 GiB" in report_data(looped, simulation=tight)["notes"][0]
 
 
+def test_arguments_at_the_peak_have_their_names() -> None:
+    donated = shardc.load(Path(shardc.__file__).parent / "demo" / "step.hlo").propagate().partition()
+    shown = report_data(donated, simulation=donated.simulate("h100-dgx"))["memory"]["largest"]
+    arguments = [row["op_name"] for row in shown if row["kind"] == "argument"]
+    assert arguments and set(arguments) <= set(donated.program.module.argument_names)
+
+
+def test_states_of_a_loop_are_called_as_what_writes_them(looped: Partitioned) -> None:
+    states = [block for block in looped.memory_timeline().blocks if block.name == "loop"]
+    assert {(b.op_name, b.shape) for b in states} == {
+        ("f/while/body/add", "s32[]"),
+        ("f/while/body/l/dot", "f32[16,64]"),
+    }
+
+
+def test_devices_of_a_permuted_mesh_are_told(tmp_path: Path) -> None:
+    order = (3, 1, 2, 0)
+    program = shardc.trace(np.tanh, np.zeros(4, np.float32)).annotate({"x": P("a")}, mesh=Mesh({"a": 4}, order))
+    assert report_data(program.propagate().partition())["device_order"] == list(order)
+    plain = shardc.trace(np.tanh, np.zeros(4, np.float32)).annotate({"x": P("a")}, mesh=Mesh({"a": 4}))
+    assert report_data(plain.propagate().partition())["device_order"] is None
+
+
 def test_programs_at_the_edge_have_pages(tmp_path: Path) -> None:
     """Without a mesh, without elements, and larger than memory."""
     one = shardc.trace(np.tanh, np.zeros(4, np.float32)).propagate().partition()
