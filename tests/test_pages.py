@@ -20,6 +20,7 @@ PAGES = (
     "docs/guide-mpi.md",
     "docs/checkpoints.md",
     "docs/gpu.md",
+    "docs/coming-from.md",
     *CONCEPTS,
 )
 
