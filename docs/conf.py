@@ -17,6 +17,12 @@ html_theme = "furo"
 html_title = "shardc"
 exclude_patterns = ["gpu_results.json"]
 
+# Backticks in docstrings are names of the reference; others stay words. Annotations name types that have no page.
+default_role = "py:obj"
+nitpick_ignore_regex = [("py:.*", r"(?s).*")]
+autodoc_member_order = "bysource"
+add_module_names = False
+
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist", "attrs_inline"]
 # Notebooks are run by the tests; the site shows their kept output.

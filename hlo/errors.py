@@ -40,11 +40,16 @@ class Location:
 
 
 class ShardcError(Exception):
-    """Base of all errors that shardc raises on purpose.
+    """The base class of all errors that shardc raises on purpose.
 
-    ``what`` is one sentence. ``where`` is a `Location` or free text such as ``"%dot.3, dimension 1"``.
-    ``fix`` says what the user can do. Example: ``ShardcError("unknown axis 'modle'", where="w1, dimension 1",
-    fix="the mesh has axes data, model")`` prints as three lines.
+    ``what`` is one sentence. ``where`` is a `Location`, or text such as ``"%dot.3, dimension 1"``. ``fix`` says what to
+    do. ``exit_code`` is that of the command line: 1 for runs that failed, 2 for input and environment.
+
+    >>> try:
+    ...     program.annotate({"weights['up']": P("modle")})
+    ... except shardc.ShardcError as error:
+    ...     print(error.what)
+    mesh has no axis 'modle'
     """
 
     exit_code = 2

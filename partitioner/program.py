@@ -98,7 +98,13 @@ class SourceProgram:
         return replace(self, module=module, content="")
 
     def tuned(self, seconds: float) -> Self:
-        """The program, to be compiled with so many seconds of tuning."""
+        """The program with a budget of tuning: `compile` tries other tiles, chunks and fusions for so many seconds.
+
+        Raises `InputError` for a negative number.
+
+        >>> program.tuned(2.0).config.tune
+        2.0
+        """
         if not seconds >= 0:
             raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
         return replace(self, config=replace(self.config, tune=float(seconds)))
@@ -110,11 +116,15 @@ class SourceProgram:
         machine: str | Path | None = None,
         measured: str | Path | None = None,
     ) -> Self:
-        """The program, to be compiled so that collectives ``overlap`` with computing: ``never``, ``always`` where they
-        can, or ``auto``: where the ``machine`` (a name or a file; default: this computer) can do both and it pays.
+        """The program with other settings for its schedule: how its collectives overlap with computing.
 
-        ``measured`` is a file of times that were measured (`Profile.write_measured`), which count instead of the
-        model's. What is None stays as it is. Example: ``program.scheduled(overlap="always").compile()``.
+        ``overlap`` is ``never``, ``always`` where possible, or ``auto``: where the ``machine`` (a name or a file;
+        default: this computer) can do both and it takes less time. ``measured`` is a file of measured times
+        (`Profile.write_measured`), which replace the model's. None leaves a setting as it is. Raises `InputError` for
+        other words.
+
+        >>> program.scheduled(overlap="always").config.overlap
+        'always'
         """
         return replace(self, config=schedule_config(self.config, overlap, machine, measured))
 
@@ -166,18 +176,33 @@ class SourceProgram:
         )
 
     def as_text(self) -> str:
-        """The program as HLO text."""
+        """The program as HLO text.
+
+        >>> print(program.as_text().splitlines()[0][:18])
+        HloModule jit_step
+        """
         from shardc.hlo.text.printer import print_module
 
         return print_module(self.module)
 
     def as_stablehlo(self) -> str:
-        """The MLIR that the program was read from, with ``sdy`` shardings where it has annotations."""
+        """The MLIR that the program was read from, with ``sdy`` shardings for its annotations.
+
+        Raises `UnsupportedError` for a program that did not come from MLIR or JAX.
+
+        >>> "sdy.mesh" in program.as_stablehlo()
+        True
+        """
         return self.write_back(self.module)
 
     def write_back(self, module: Module, versions: Sequence[FunctionVersion] = ()) -> str:
-        """The MLIR that the program was read from, with the shardings of ``module``, a later form of it; ``versions``
-        are its functions as their callers see them."""
+        """The MLIR that the program was read from, with the shardings of ``module``, a later form of the program.
+
+        ``versions`` are its functions as their callers see them. Raises `UnsupportedError` as `as_stablehlo`.
+
+        >>> "sdy.sharding" in program.write_back(propagated.module)
+        True
+        """
         original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
         if not original:
             raise UnsupportedError(
@@ -268,9 +293,13 @@ class PropagatedProgram:
         return PartitionedProgram(source, module, seconds, MappingProxyType(asked), told[0] if told else None)
 
     def provenance_dict(self) -> dict[str, Any]:
-        """Where every axis came from, as plain data (docs/cli.md has the schema).
+        """Where every axis of every sharding came from, as plain data for JSON.
 
-        Raises `InputError` for a program that was partitioned already.
+        The page about the command line lists its fields. Raises `InputError` for a program that was partitioned
+        already.
+
+        >>> sorted(propagated.provenance_dict())
+        ['mesh', 'steps', 'values', 'version']
         """
         from shardc.sharding.provenance.history_json import provenance_dict
 
@@ -280,7 +309,13 @@ class PropagatedProgram:
         return provenance_dict(history)
 
     def explain(self, value: str) -> list[str]:
-        """Where the sharding of the value called ``value`` comes from."""
+        """Where the sharding of the value called ``value`` came from, as lines of text.
+
+        Raises `InputError` for a name that the program lacks.
+
+        >>> propagated.explain("x")[0]
+        'x: [{data}, {}]'
+        """
         if self.provenance is None:
             return [f"{value}: the program was given partitioned, so nothing was propagated"]
         from shardc.sharding.provenance.explain_value import explain_value
@@ -288,17 +323,31 @@ class PropagatedProgram:
         return explain_value(self.provenance, value)
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
-        """`explain` of several, by value."""
+        """`explain` of several values, by name.
+
+        >>> list(propagated.stories(["x", "target"]))
+        ['x', 'target']
+        """
         return {value: self.explain(value) for value in values}
 
     def as_text(self) -> str:
-        """HLO text with a sharding on every instruction."""
+        """HLO text with a sharding on every instruction.
+
+        >>> "sharding={" in propagated.as_text()
+        True
+        """
         from shardc.hlo.text.printer import print_module
 
         return print_module(self.module)
 
     def as_stablehlo(self) -> str:
-        """The MLIR that the program was read from, with ``sdy`` shardings on its values."""
+        """The MLIR that the program was read from, with ``sdy`` shardings on its values.
+
+        Raises `UnsupportedError` for a program that did not come from MLIR or JAX.
+
+        >>> "sdy.sharding" in propagated.as_stablehlo()
+        True
+        """
         versions = [] if self.outcome is None else self.outcome.versions()
         if self.outcome is None or len(versions) == len({v.source for v in versions}):
             return self.program.write_back(self.module)
@@ -331,7 +380,11 @@ class PartitionedProgram:
         return self.program.module if self.program.for_one_device else self.module
 
     def as_text(self) -> str:
-        """HLO text that XLA compiles and runs as it is."""
+        """The per-device program as HLO text, which XLA compiles and runs as it is.
+
+        >>> "all-reduce(" in partitioned.as_text()
+        True
+        """
         from shardc.hlo.text.printer import print_module
 
         return print_module(self.module)
@@ -343,7 +396,14 @@ class PartitionedProgram:
         return build_report(self.module, seconds=dict(self.seconds), plan=self.plan)
 
     def report(self) -> dict[str, Any]:
-        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
+        """Devices, mesh, parameters, results, collectives, bytes sent, operations: plain data for JSON.
+
+        The page about the report lists its fields and units.
+
+        >>> report = partitioned.report()
+        >>> report["devices"], report["wire_bytes"]
+        (4, 5242884)
+        """
         return dict(self._report)
 
 

@@ -41,19 +41,21 @@ def auto(
     memory: float | None = None,
     keep: str | Iterable[str] | None = None,
 ) -> FoundPlan:
-    """Find annotations for ``program`` (a `Program`, or the path of a file) with which its step is shortest.
+    """Find annotations for ``program`` (a `Program`, or the path of a file) that make its step short on a machine.
 
-    What the program says of its arguments, results and values stays; with ``keep`` of arguments and results only what
-    has one of these names (globs as everywhere). ``machine`` is a name such as ``"h100-dgx"`` or a description's path.
-    The mesh is given, or all meshes of so many ``devices`` over the program's axes (``data`` and ``model`` where it
-    has none) are weighed by models, and the best are carried out; default: the program's own mesh. ``memory`` are the
-    bytes per device that the step may take, default: the machine's.
+    ``machine`` is a name such as ``"h100-dgx"``, or the path of a description. ``mesh`` is the mesh; with ``devices``
+    instead, all meshes of so many devices over the program's axes are compared by models (``data`` and ``model`` where
+    it has none), and the best are partitioned and simulated; default: the program's own mesh. ``memory`` is the number
+    of bytes per device that a step may take; default: the machine's.
 
-    What is told is what the annotations come to: the annotated program was partitioned for the machine and simulated.
-    Raises `InputError` for unknown machines, meshes and names, and where no plan is within the memory. Example::
+    The program's own annotations stay. With ``keep``, only those of arguments and results with one of these names or
+    globs stay. Returns a `FoundPlan`, whose step is that of the annotated program, partitioned and simulated.
 
-        plan = shardc.auto(program, machine="h100-dgx", devices=64)
-        print(plan, plan.as_jax())
+    Raises `InputError` for unknown machines, meshes and names, and where no plan fits the memory.
+
+    >>> plan = shardc.auto(program, machine="h100-dgx", keep=("x", "target"))
+    >>> plan.simulation.step_seconds <= plan.given.step_seconds
+    True
     """
     name, described = str(machine), load_machine(str(machine))
     room = described.device.memory_bytes if memory is None else memory

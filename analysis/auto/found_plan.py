@@ -57,10 +57,16 @@ class TriedMesh:
 
 @dataclass(frozen=True, repr=False)
 class FoundPlan:
-    """``program`` has the ``written`` annotations, ``partitioned`` is made of it, ``simulation`` a step of that.
+    """What `auto` found: annotations, the step with them, and the meshes that were compared.
 
-    ``given`` is a step with the program's own annotations only, on the same mesh. ``meshes`` are those that were tried,
-    the best first. ``memory`` is what a device has. ``tell`` works out the `plan`.
+    ``program`` has the ``written`` annotations, ``partitioned`` is made of it, ``simulation`` is its step. ``given`` is
+    a step with the program's own annotations, on the same mesh. ``meshes`` are those that were compared, the best
+    first. ``memory`` is the number of bytes of a device. ``tell`` computes the `plan`.
+
+    >>> small = shardc.trace(lambda x, w: (x @ w).sum(), np.ones((64, 16)), np.ones((16, 8)), mesh=mesh)
+    >>> plan = shardc.auto(small, machine="h100-dgx")
+    >>> plan.mesh
+    {'data': 2, 'model': 2}
     """
 
     program: SourceProgram
@@ -79,11 +85,15 @@ class FoundPlan:
         return self.tell()
 
     def draw_plan(self, path: str | Path) -> None:
-        """Write a picture (SVG) of the `plan`, as `Partitioned.draw_plan`."""
+        """Write a picture (SVG) of the `plan`, see `Partitioned.draw_plan`.
+
+        >>> plan.draw_plan("found.svg")
+        """
         write_plan_svg(self.simulation.program, self.plan, path)
 
     @property
     def mesh(self) -> Mapping[str, int]:
+        """Sizes of the mesh by axis."""
         return self.written.mesh.shape
 
     @property
@@ -92,16 +102,28 @@ class FoundPlan:
         return self.written.annotations()
 
     def as_jax(self) -> str:
-        """Python code to paste into the JAX program."""
+        """The annotations as Python code for the JAX program.
+
+        >>> "SPECS = {" in plan.as_jax()
+        True
+        """
         return self.written.as_jax()
 
     def as_toml(self) -> str:
-        """A file for ``--annotations``."""
+        """The annotations as a file for ``--annotations``.
+
+        >>> plan.as_toml().splitlines()[0]
+        '[mesh]'
+        """
         return self.written.as_toml()
 
     def save(self, path: str | Path) -> None:
-        """Write `as_jax` to a ``.py`` file, `as_toml` to a ``.toml`` file. Raises `InputError` for other suffixes and
-        for files that cannot be written."""
+        """Write `as_jax` to a ``.py`` file, or `as_toml` to a ``.toml`` file.
+
+        Raises `InputError` for other suffixes and for files that cannot be written.
+
+        >>> plan.save("plan.toml")
+        """
         check_plan_file(path)
         write_text(Path(path), self.as_jax() if Path(path).suffix == ".py" else self.as_toml())
 
@@ -117,7 +139,11 @@ class FoundPlan:
         )
 
     def as_text(self) -> str:
-        """What the command line shows."""
+        """What ``print`` and the command line show: step time and memory, then every annotation with its reason.
+
+        >>> "h100-dgx" in plan.as_text()
+        True
+        """
         rows = [SPEC_COLUMNS, *self.written.as_table()]
         widths = [max(len(r[k]) for r in rows) for k in range(len(SPEC_COLUMNS))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
@@ -127,7 +153,11 @@ class FoundPlan:
         return self.as_text()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON."""
+        """Everything as plain data for JSON.
+
+        >>> plan.to_dict()["devices"]
+        4
+        """
         found = self.simulation
         return {
             "program": found.program,

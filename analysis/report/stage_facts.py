@@ -25,13 +25,25 @@ class Reported(ABC):
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled: ...
 
     def report(self) -> dict[str, Any]:
-        """Devices, mesh, parameters, results, collectives with sizes and reasons, flops: plain data for JSON."""
+        """Devices, mesh, parameters, results, collectives, bytes sent, operations: plain data for JSON.
+
+        The page about the report lists its fields and units.
+
+        >>> report = partitioned.report()
+        >>> report["devices"], len(report["collectives"])
+        (4, 3)
+        """
         return dict(self._report)
 
     def explain(self) -> list[str]:
-        """One entry per collective: what it moves, for which value and source line, and why.
+        """One text per collective: what it sends, for which source line, and why. `explanation` says more.
 
-        Without any collective the one entry says so, and on one device how to ask for more.
+        A program without collectives has one text that says so.
+
+        >>> print(partitioned.explain()[0])
+        all-reduce %all-reduce over model (2 devices), 1048576 bytes on the wire per device
+          at step.py:17
+          because the contracted dimension of dot %dot.2 is split over model
         """
         told = [_explained(c) for c in self._report["collectives"]]
         if not told and self._report["devices"] == 1:
@@ -39,15 +51,31 @@ class Reported(ABC):
         return told or ["no collectives: no data moves between devices"]
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes that one device needs, by what for; ``peak`` is their sum less what results share with arguments."""
+        """Bytes that one device needs, by use; the program is compiled for this.
+
+        ``peak_bytes`` is the sum of the others less ``aliased_bytes``, which results share with donated arguments.
+
+        >>> partitioned.memory_analysis()["argument_bytes"]
+        6291456
+        """
         return self.compile().memory_analysis()
 
     def memory_timeline(self) -> MemoryTimeline:
-        """Which values lie where while each step of the program runs, and the bytes in use."""
+        """Which values are in memory during each step of the program, and how many bytes; the program is compiled for
+        this.
+
+        >>> partitioned.memory_timeline().peak >= 0
+        True
+        """
         return self.compile().memory_timeline()
 
     def memory_picture(self, path: str | Path) -> None:
-        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name."""
+        """Write `memory_timeline` as a picture (SVG), with the names of the largest values at the peak.
+
+        Raises `InputError` for a file that cannot be written.
+
+        >>> partitioned.memory_picture("memory.svg")
+        """
         self.compile().memory_picture(path)
 
 

@@ -169,7 +169,11 @@ class SimulatedStep:
         return self.peak_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON; of memory the curve and the largest values at the peak."""
+        """Everything as plain data for JSON; of memory the curve, and the largest values at the peak.
+
+        >>> "step_seconds" in partitioned.simulate("h100-dgx").to_dict()
+        True
+        """
         out = {
             name: getattr(self, name)
             for name in self.__dataclass_fields__

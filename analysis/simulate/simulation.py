@@ -20,19 +20,34 @@ __all__ = ["Simulation"]
 
 @dataclass(frozen=True)
 class Simulation(SimulatedStep):
-    """What `Program.simulate` gives: a `SimulatedStep` that people look at and save."""
+    """A simulated step of a program on a machine: what `Partitioned.simulate` returns.
+
+    Times are seconds, memory and traffic are bytes. ``print`` shows tables, and a notebook shows a summary.
+
+    >>> step = partitioned.simulate("h100-dgx")
+    >>> 0 < step.mfu < 1 and step.peak_bytes < step.capacity_bytes
+    True
+    """
 
     def traffic_matrix(self, blocks: int = 64) -> NDArray[np.float64]:
-        """Bytes from block of devices (row) to block of devices (column) in a step; (blocks, blocks) or fewer.
+        """Bytes that blocks of devices (rows) send to blocks of devices (columns) in a step, as float64.
 
-        Blocks are consecutive devices. Rings go around each group in order, exchanges go between all members.
+        Blocks are consecutive devices, at most ``blocks`` of them. Rings go around each group in order, exchanges go
+        between all members.
+
+        >>> partitioned.simulate("h100-dgx").traffic_matrix().shape
+        (4, 4)
         """
         from shardc.analysis.simulate.traffic_matrix import traffic_matrix
 
         return traffic_matrix(self, blocks)
 
     def as_text(self) -> str:
-        """The figures that people look at first, as a few tables."""
+        """The tables that ``print`` shows: step time, memory, the largest kernels and collectives, the critical path.
+
+        >>> print(partitioned.simulate("h100-dgx").as_text().splitlines()[0])
+        machine                   h100-dgx:4, 4 devices: data=2 (nvlink (2 of 4)), model=2 (nvlink (2 of 4))
+        """
         from shardc.analysis.simulate.table import table
 
         return table(self)
@@ -68,10 +83,12 @@ class Simulation(SimulatedStep):
         return block("Simulation", self.program, facts, bar + line(legend) + sent)
 
     def save(self, path: str | Path) -> None:
-        """Write it as a trace for ui.perfetto.dev (``.trace.json``), as data (``.json``) or as a picture (``.png``,
-        ``.svg``; needs matplotlib).
+        """Write the step as a trace for ui.perfetto.dev (``.trace.json``), as data (``.json``), or as a picture.
 
-        Raises `InputError` for other suffixes and files that cannot be written.
+        Pictures are ``.png`` or ``.svg``, and need matplotlib. Raises `InputError` for other suffixes and files that
+        cannot be written.
+
+        >>> partitioned.simulate("h100-dgx").save("step.trace.json")
         """
         target = Path(path)
         if target.name.endswith(".trace.json"):

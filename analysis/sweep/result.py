@@ -37,9 +37,14 @@ class Scaling:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """``outcomes`` of all candidates: by number of devices, the fastest first, then those that cannot run.
+    """What `sweep` found: ``outcomes`` of all candidates, by number of devices, the fastest first.
 
-    ``weak`` says that every number of devices had a program of its own, whose work grows with it.
+    Candidates that cannot run come last. ``weak`` says that every number of devices had a program of its own, whose
+    work grows with it.
+
+    >>> result = shardc.sweep(program, devices=[4], machine="h100-dgx", jobs=1, refine=0)
+    >>> len(result.ranked), len(result.failed)
+    (3, 0)
     """
 
     program: str
@@ -89,7 +94,11 @@ class SweepResult:
         return tuple(out)
 
     def top(self, count: int) -> list[Outcome]:
-        """The ``count`` fastest for each number of devices."""
+        """The ``count`` fastest candidates for each number of devices.
+
+        >>> [outcome.mesh_text for outcome in result.top(1)]
+        ['data=1,model=4']
+        """
         seen: dict[int, int] = {}
         out = []
         for o in self.ranked:
@@ -99,7 +108,11 @@ class SweepResult:
         return out
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data for JSON."""
+        """Everything as plain data for JSON.
+
+        >>> sorted(result.to_dict())
+        ['best', 'candidates', 'failed', 'machine', 'program', 'scaling', 'weak']
+        """
         return {
             "program": self.program,
             "machine": self.machine,
@@ -111,11 +124,20 @@ class SweepResult:
         }
 
     def save(self, path: str | Path) -> None:
-        """`to_dict` as a JSON file."""
+        """Write `to_dict` as a JSON file; raises `InputError` for a file that cannot be written.
+
+        >>> result.save("sweep.json")
+        """
         write_text(Path(path), json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     def draw(self, folder: str | Path, suffix: str = ".png") -> list[Path]:
-        """Pictures of scaling and of the candidates; see `shardc.analysis.sweep.pictures.draw_sweep`."""
+        """Write pictures of scaling and of the candidates into ``folder``, and return their paths (needs matplotlib).
+
+        ``suffix`` is ``.png`` or ``.svg``. Raises `InputError` for others, and for files that cannot be written.
+
+        >>> len(result.draw("pictures", ".svg")) > 0
+        True
+        """
         from shardc.analysis.sweep.pictures import draw_sweep
 
         return draw_sweep(self, folder, suffix)
@@ -127,7 +149,11 @@ class SweepResult:
         return f"{self.program} on {self.machine}: {len(self.outcomes)} candidates{cannot}"
 
     def as_text(self, top: int = 10) -> str:
-        """Tables of the fastest candidates, of scaling, and of what cannot run."""
+        """What ``print`` shows: the ``top`` fastest candidates per number of devices, scaling, and what cannot run.
+
+        >>> print(result.as_text().splitlines()[0])
+        jit_step on h100-dgx: 3 candidates
+        """
         parts = [self.title, _aligned(CANDIDATE_COLUMNS, self.candidate_rows(top))]
         if len(self.scaling) > 1:
             parts += [self.scaling_title, _aligned(SCALING_COLUMNS, self.scaling_rows())]

@@ -44,35 +44,29 @@ def sweep(
 ) -> SweepResult:
     """Rank meshes and annotations of ``program`` by the step time that is predicted for ``machine``.
 
-    ``program`` is a `Program` (or the path of a file): its strong scaling over ``devices`` (``[8, 64]``, ``"8..4096"``
-    for powers of two). Shapes are part of a program, so weak scaling needs one per number of devices: a function from
-    the number of devices to a `Program`, or as many programs as ``devices``.
+    - ``program``: a `Program` or the path of a file, for strong scaling over ``devices``. Weak scaling needs one
+      program per number of devices: a function from that number to a `Program`, or as many programs as ``devices``.
+    - ``devices``: numbers such as ``[8, 64]``, or ``"8..4096"`` for powers of two.
+    - ``mesh``: the mesh to begin with, as `Program.annotate` takes it, for programs without one, and for more axes.
+    - ``axes``: names of the axes of meshes; default: the program's. A mapping limits their sizes: ``{"data": "8..",
+      "model": [1, 2, 4, 8]}``. With ``meshes=False`` only the program's own mesh is tried.
+    - ``limit``: meshes per set of annotations and number of devices. Where there are more, some of all kinds are tried,
+      then neighbours of the best.
+    - ``sets``: annotations by the name of the set (``{"fsdp": {"w*": P("data")}}``), or the path of a TOML file.
+    - ``auto``: one more set, with annotations that `auto` finds for each mesh.
+    - ``mapping``: where axes are on the machine, as `Partitioned.simulate`.
+    - ``refine``: so many of the best per number of devices are also partitioned for the machine, which takes longer.
+    - ``jobs``: processes that work side by side (0: one per core). ``dask``: the address of a Dask scheduler, whose
+      workers do the work. ``mpi``: the ranks of this job but 0 do; all call this together and get the result. The
+      result does not depend on these.
+    - ``progress``: called with the number of candidates that are done, and of all.
 
-    ``sets`` are annotations by name of the set (``{"fsdp": {"w*": P("data")}, ...}``) or the path of a TOML file
-    (`shardc.analysis.sweep.sets`). ``mesh`` is the one to begin with, as `Program.annotate` takes it: for programs
-    without a mesh, and more axes. ``axes`` names the axes of meshes, default: the program's; with limits of their sizes
-    where it is a mapping (``{"data": "8..", "model": [1, 2, 4, 8]}``). Without ``meshes`` only the program's own
-    mesh is tried. Per set and number of devices at most ``limit`` meshes are: when there are more, some all over and
-    then neighbours of the best. ``mapping`` says where axes lie on the machine.
+    Outcomes are kept in the cache folder. Returns a `SweepResult`; candidates that cannot run are in its ``failed``,
+    with the reason. Raises `InputError` for unknown machines, axes and impossible numbers of devices.
 
-    With ``auto`` one more set, of this name, has annotations that are found for each mesh (`shardc.auto`), in
-    `Outcome.annotations`; such candidates are partitioned for the machine.
-
-    All others are partitioned for the fewest bytes; the ``refine`` best ones per number of devices are then partitioned
-    for the machine too, which takes longer, and keep what is faster. ``progress`` hears how many candidates are done,
-    and of how many.
-
-    ``jobs`` processes work side by side (0: one per core); or with ``dask`` the workers of the cluster whose scheduler
-    has that address; or with ``mpi`` the ranks of this job but 0, all of which call this together and get the result.
-    The result does not depend on it; a candidate whose worker crashed is in `SweepResult.failed`, and the others go on.
-    Programs with custom calls of their own, and specs that text has no words for, stay in this process; outcomes of
-    others are kept in the cache folder.
-
-    Raises `InputError` for unknown machines, axes and impossible numbers of devices; candidates that cannot run are in
-    `SweepResult.failed`, with the reason. Example::
-
-        result = shardc.sweep(program, devices="8..512", machine="h100-dgx", sets="annotations.toml")
-        print(result, result.best.mesh)
+    >>> result = shardc.sweep(program, devices=[4, 8], machine="h100-dgx", jobs=1, refine=0)
+    >>> result.best.mesh
+    {'data': 1, 'model': 4}
     """
     from shardc.costs.machines.machine import load_machine
 

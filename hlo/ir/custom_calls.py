@@ -41,27 +41,26 @@ Expand = Callable[..., Instruction]
 
 @dataclass(frozen=True, slots=True)
 class CustomCall:
-    """A user's own custom-call target; at least one way to compute it.
+    """A user's own custom-call target, with at least one way to compute it.
 
-    ``evaluate(call, *operands)`` is its meaning in NumPy, for the evaluator: arrays in, an array (or a tuple of
-    arrays) of exactly the call's shape out; ``call.attrs`` has its attributes. ``expand(builder, call, *operands)``
-    writes it as other HLO instructions, which everything understands, sharding and compiled code included.
-    ``address`` is a C function for compiled code, called with row-major arrays by the call's ``api_version``:
+    - ``evaluate(call, *operands)`` is its meaning in NumPy, for the evaluator: arrays in, an array (or a tuple of
+      arrays) of exactly the call's shape out. ``call.attrs`` has its attributes.
+    - ``expand(builder, call, *operands)`` writes it as other HLO instructions, for sharding and compiled code.
+    - ``address`` is a C function for compiled code, called with row-major arrays by the call's ``api_version``.
+      Original (and typed FFI, whose interface is not spoken): ``void f(void* out, const void** in)``. Status returning:
+      ``void f(void* out, const void** in, void* status)``. Unified: ``void f(void* out, const void** in, const char*
+      opaque, size_t n, void* status)`` with the backend_config as ``opaque``. ``out`` is the result, or an array of
+      addresses if the call returns a tuple. ``status`` is 64 zero bytes that nobody reads. The function must be safe to
+      call from several threads.
+    - ``keep`` holds what must live as long as the function: the library, a callback.
+    - ``sharding_rule`` says which dimensions may be split, in Shardy's notation. Sizes may be left out, so that it fits
+      calls of any size. Without one, all operands are whole.
 
-    * original (and typed FFI, whose own interface is not spoken): ``void f(void* out, const void** in)``,
-    * status returning: ``void f(void* out, const void** in, void* status)``,
-    * status returning, unified: ``void f(void* out, const void** in, const char* opaque, size_t n, void* status)``
-      with the backend_config as ``opaque``.
+    Raises `InputError` where there is no way to compute it.
 
-    ``out`` is the result, or an array of addresses when the call gives a tuple; ``status`` is 64 zero bytes that
-    nobody reads. The function must be safe to call from several threads. ``keep`` holds whatever must live as long
-    as the function (the library, a callback).
-
-    ``sharding_rule`` says which dimensions may be split: a factor rule in Shardy's notation, such as
-    ``"([i, j], [j])->([i, j]) need_replication={j}"`` (sizes may be left out, so that it fits calls of any size).
-    Without one, all operands are whole.
-
-    Example: ``CustomCall(evaluate=lambda call, x: 2 * x, expand=lambda b, call, x: b.add("add", x, x))``.
+    >>> call = shardc.CustomCall(evaluate=lambda call, x: 2 * x, sharding_rule="([i, j])->([i, j])")
+    >>> call.evaluate(None, np.arange(3))
+    array([0, 2, 4])
     """
 
     evaluate: Meaning | None = None

@@ -26,9 +26,12 @@ __all__ = ["cond", "fori_loop", "scan", "while_loop"]
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """``body_fun`` applied to ``init_val`` again and again while ``cond_fun`` of the state is true.
 
-    The state is an array or a number, or dicts, lists and tuples of those. In a traced function each of its arrays
-    keeps its shape and element type (`InputError` names the one that does not), and the functions may use traced values
-    from around them. Example: ``x, r = shardc.while_loop(lambda s: np.sum(s[1] ** 2) > tol, improve, (x0, r0))``.
+    The state is an array or a number, or dicts, lists and tuples of those. In a traced function each array keeps its
+    shape and element type; `InputError` names the one that does not. The functions may use traced values from around
+    them.
+
+    >>> shardc.while_loop(lambda x: x < 100, lambda x: 2 * x, 3)
+    192
     """
     recorder = _recorder(init_val)
     state = _own(init_val)
@@ -45,10 +48,13 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
-    """``for i in range(lower, upper): val = body_fun(i, val)``, beginning with ``init_val``; gives the last ``val``.
+    """``for i in range(lower, upper): val = body_fun(i, val)``, beginning with ``init_val``; returns the last ``val``.
 
-    Bounds may be traced. ``unroll`` is there as JAX has it, and means nothing here. State and errors are those of
-    `while_loop`. Example: ``shardc.fori_loop(0, steps, lambda i, u: u + dt * laplace(u), u)``.
+    Bounds may be traced. ``unroll`` is accepted as in JAX, and changes nothing. State and errors are those of
+    `while_loop`.
+
+    >>> shardc.fori_loop(0, 5, lambda i, total: total + i, 0)
+    10
     """
     recorder = _recorder((lower, upper, init_val))
     if recorder is None:
@@ -79,11 +85,16 @@ def scan(
     reverse: bool = False,
     unroll: Any = 1,
 ) -> tuple[Any, Any]:
-    """``carry, y = f(carry, x)`` for each ``x`` along the first dimension of ``xs``: the last carry, and all ``y``.
+    """``carry, y = f(carry, x)`` for each ``x`` along the first dimension of ``xs``; returns the last carry, and all
+    ``y``.
 
-    ``xs`` and the ``y`` are arrays, or dicts, lists and tuples of those (None for none of them, with ``length``);
-    ``reverse`` goes from the last to the first. ``unroll`` is there as JAX has it, and means nothing here. State and
-    errors are those of `while_loop`. Example: ``total, sums = shardc.scan(lambda c, x: (c + x, c + x), 0.0, prices)``.
+    ``xs`` and ``y`` are arrays, or dicts, lists and tuples of those. ``xs`` may be None with a ``length``. ``reverse``
+    goes from the last to the first. ``unroll`` is accepted as in JAX, and changes nothing. State and errors are those
+    of `while_loop`.
+
+    >>> total, sums = shardc.scan(lambda c, x: (c + x, c + x), 0.0, np.array([1.0, 2.0, 3.0]))
+    >>> total, sums
+    (np.float64(6.0), array([1., 3., 6.]))
     """
     items, tree = flatten(xs)
     count = _length(items, tree.names("xs"), length)
@@ -106,9 +117,11 @@ def scan(
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """``true_fun(*operands)`` where ``pred`` is true, else ``false_fun(*operands)``.
 
-    With a traced ``pred`` both functions are traced, and one of them is computed when the program runs; their results
-    have the same structure, shapes and element types (`InputError` names the one that does not). Example:
-    ``shardc.cond(error > tol, refine, lambda u: u, u)``.
+    With a traced ``pred`` both functions are traced, and the program computes one of them. Their results have the same
+    structure, shapes and element types; `InputError` names the one that differs.
+
+    >>> shardc.cond(True, lambda u: u + 1, lambda u: u, 1.0)
+    2.0
     """
     if not isinstance(pred, Tracer):
         return true_fun(*operands) if pred else false_fun(*operands)

@@ -31,9 +31,10 @@ _WIDTH = 300
 
 @dataclass(frozen=True, slots=True)
 class ShapeDtype:
-    """An argument's shape and element type, as arrays have them; ``sharding`` is an annotation, ``P`` for example.
+    """The shape and element type of an argument that `trace` needs; ``sharding`` is an annotation, such as `P`.
 
-    Example: ``ShapeDtype((8, 16), "float32")``.
+    >>> shardc.ShapeDtype((8, 16), "float32", P("data")).shape
+    (8, 16)
     """
 
     shape: tuple[int, ...]

@@ -15,22 +15,34 @@ __all__ = ["Array"]
 
 
 class Array(OperationsArray):
-    """What a compiled program returns: global ``shape`` and ``dtype``, ``sharding``, and this process's shards.
+    """A global array whose shards are on the devices of a mesh: what compiled programs return.
 
-    It has NumPy's operators, functions (``np.sum(x)``) and methods: each is a program over the array's own mesh that is
-    compiled once for arguments of the same shapes, types and layouts, and gives another `Array`; in a job all
-    processes make the same calls. ``x[0] = 1``, ``x += y``, ``out=`` change it, views see each other. What NumPy must
-    know values for (``x[mask]``, ``np.unique``) it computes of the whole value where this process holds it.
+    It has a global ``shape`` and ``dtype``, a ``sharding``, and the shards of this process. NumPy's operators,
+    functions (``np.sum(x)``) and methods work on it: each is a program over the array's mesh, compiled once for
+    arguments of the same shapes, types and layouts, and returns another `Array`. In a job all processes make the same
+    calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. For what NumPy must know
+    values for (``x[mask]``, ``np.unique``) this process must hold the whole value.
 
-    ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never communicate: they work when this process holds the
-    whole value (always with virtual devices, and for replicated values everywhere) and raise `InputError`
-    otherwise. `gather` brings the value to every rank, and every rank must call it.
+    ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never send anything. They work where this process holds the whole
+    value: always with virtual devices, and for replicated values. Otherwise they raise `InputError`; `gather` sends the
+    value to every rank.
+
+    >>> x = shardc.array(np.arange(8.0), (mesh, P("data")))
+    >>> float((2 * x).sum())
+    56.0
+    >>> [(shard.device, shard.index) for shard in x.addressable_shards][:2]
+    [(0, (slice(0, 4, None),)), (1, (slice(0, 4, None),))]
     """
 
     __slots__ = ()
 
     def reshard(self, sharding: Any, *, mesh: Any = None) -> Array:
-        """The same array in another layout, see `shardc.reshard`; in a job every process must call it."""
+        """The same array in another layout, see `shardc.reshard`; in a job every process must call it.
+
+        >>> x = shardc.array(np.ones((8, 4)), (mesh, P("data")))
+        >>> x.reshard(P("model"))
+        shardc.Array(f64[8,4], [{model}, {}])
+        """
         from shardc.launcher.arrays.reshard import reshard
 
         moved: Array = reshard(self, sharding, mesh=mesh)

@@ -16,9 +16,12 @@ __all__ = ["gather"]
 def gather(value: Any) -> Any:
     """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
 
-    ``value`` is an `Array` or a ``jax.Array``, or nested dictionaries, lists, tuples, dataclasses (or, with JAX, any
-    pytree) with arrays in them. Example: ``w = shardc.gather(state["w1"])``, then
-    ``if shardc.process_index() == 0: np.save(...)``.
+    ``value`` is an `Array` or a ``jax.Array``, or nested dicts, lists, tuples and dataclasses (with JAX, any pytree)
+    that contain arrays.
+
+    >>> x = shardc.array(np.arange(4), (mesh, P("data")))
+    >>> shardc.gather({"x": x})
+    {'x': array([0, 1, 2, 3])}
     """
     return map_with_prefix(lambda leaf, _: _whole(leaf), value)
 

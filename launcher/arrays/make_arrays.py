@@ -37,15 +37,19 @@ Block = NDArray[np.uint8]
 
 
 def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = None, copy: bool | None = None) -> Array:
-    """``value`` as an `Array` under ``sharding``; compiled programs with that layout take it as it is.
+    """Make an `Array` of a global value, which is the same on every process.
 
-    ``value`` is the global value, the same on every process: NumPy, Python numbers and lists (of NumPy's types, int64
-    and float64, unless ``dtype`` is given), anything with ``__dlpack__`` on the CPU, an `Array` (which is resharded),
-    or an array of JAX's, which is read shard by shard. ``sharding`` is ``P`` over ``mesh``, ``(mesh, P(...))``, a
-    `Sharding` such as ``x.sharding``, or JAX's NamedSharding; without it the array is replicated over ``mesh``, and
-    without both on one device. Shards that lie in ``value`` in one piece are not copied, unless with ``copy=True``:
-    do not write to ``value`` while they are used. ``copy=False`` raises `InputError` where a copy is needed.
-    Example: ``x = shardc.array(batch, (mesh, P("data")))``.
+    ``value`` is a NumPy array; Python numbers and lists (int64 and float64, unless ``dtype`` is given); anything with
+    ``__dlpack__`` on the CPU; an `Array`, which is resharded; or a JAX array, which is read shard by shard.
+    ``sharding`` is `P` over ``mesh``, ``(mesh, P(...))``, a sharding such as ``x.sharding``, or JAX's NamedSharding.
+    Without it the array is replicated over ``mesh``, and without both it is on one device.
+
+    Shards that are contiguous in ``value`` share its memory, unless ``copy=True``: do not write to ``value`` while they
+    are used. ``copy=False`` raises `InputError` where a copy is needed. Nothing is sent.
+
+    >>> x = shardc.array(np.ones((8, 4), np.float32), (mesh, P("data")))
+    >>> x
+    shardc.Array(f32[8,4], [{data}, {}])
     """
     if isinstance(value, Array):
         return _again(value, sharding, mesh, dtype, copy)
@@ -55,12 +59,15 @@ def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = No
 
 
 def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
-    """A pytree of arrays put onto devices: `array` of its leaves, for those who know ``jax.device_put``.
+    """Make arrays of all leaves of a pytree by `array`, like ``jax.device_put``.
 
-    ``shardings`` is one for all or a pytree that is a prefix of ``tree``, in the forms of `array`. Leaves that are an
-    `Array` are resharded, so in a job every process must call it. None, and typed PRNG keys, stay as they are.
-    Example: ``params = shardc.device_put(params, {"w1": P(None, "model"), "b1": P()}, mesh=mesh)``. Raises
-    `AnnotationError` for a PRNG key that would be split.
+    ``shardings`` is one for all leaves, or a pytree that is a prefix of ``tree``, in the forms of `array`. Leaves that
+    are an `Array` are resharded, so in a job every process must call it. None and typed PRNG keys stay as they are.
+    Raises `AnnotationError` for a PRNG key that would be split.
+
+    >>> tree = {"w": np.ones((4, 8)), "b": np.zeros(8)}
+    >>> shardc.device_put(tree, {"w": P(None, "model"), "b": P()}, mesh=mesh)["w"]
+    shardc.Array(f64[4,8], [{}, {model}])
     """
 
     def put(leaf: Any, given: Any) -> Any:
@@ -79,22 +86,30 @@ def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
 def array_from_callback(
     shape: Sequence[int], dtype: Any, sharding: Any, callback: Callable[[Region], Any], *, mesh: Any = None
 ) -> Array:
-    """An `Array` of which ``callback(index)`` gives the elements ``array[index]``.
+    """Make an `Array` of which ``callback(index)`` returns the elements ``array[index]``.
 
     ``index`` is a tuple of slices with start and stop. The callback is called once for each distinct shard of this
-    process, in order of its devices, and need not agree with other processes on when. Raises `InputError` for what has
-    another shape or element type than asked for; exceptions of the callback pass through.
-    Example: ``shardc.array_from_callback((n, 8), "float32", (mesh, P("data")), lambda i: np.load(f, "r")[i])``.
+    process, in the order of its devices; other processes may call theirs at other times. Nothing is sent. Raises
+    `InputError` for data of another shape or element type; exceptions of the callback pass through.
+
+    >>> whole = np.arange(8.0)
+    >>> x = shardc.array_from_callback((8,), "float64", (mesh, P("data")), lambda index: whole[index])
+    >>> x.addressable_shards[2].data
+    array([4., 5., 6., 7.])
     """
     layout = layout_of(shape, as_dtype(dtype), as_sharding(sharding, len(tuple(shape)), mesh))
     return array_of(layout, _Called(callback, layout.dtype))
 
 
 def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, Any], *, mesh: Any = None) -> Array:
-    """An `Array` from ``{device: array}``: what this process's devices hold, as in `Array.addressable_shards`.
+    """Make an `Array` of ``{device: data}``, the parts that this process's devices hold.
 
-    Padding is left out: the last shard of an uneven dimension is shorter. Of devices with equal shards one is enough.
-    Raises `InputError` for a missing shard and for one that does not fit.
+    Parts have no padding: the last shard of an uneven dimension is shorter. Of devices with equal shards, one is
+    enough. Nothing is sent. Raises `InputError` for a missing shard and for one that does not fit.
+
+    >>> parts = {0: np.zeros(4), 2: np.ones(4)}
+    >>> np.asarray(shardc.array_from_shards((8,), (mesh, P("data")), parts))
+    array([0., 0., 0., 0., 1., 1., 1., 1.])
     """
     if not shards:
         raise InputError("no shards were given", fix="give a shard for each of this process's devices")
@@ -124,13 +139,16 @@ def _given_piece(layout: ArrayLayout, device: int, data: NDArray[Any]) -> Piece:
 def array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Sequence[int] | None = None, *, mesh: Any = None
 ) -> Array:
-    """An `Array` of which each process gives its own part: the smallest box around its devices' shards.
+    """Make an `Array` of which each process gives its own part: the smallest box around its devices' shards.
 
-    Of dimensions that the sharding does not split among processes, ``local_data`` has all; with one process it is the
-    global value. Without ``global_shape`` all processes must have parts of equal size. As in
-    ``jax.make_array_from_process_local_data``, dimensions that are as long as the global ones already are not parts.
-    Example: every process loads its own rows of a batch: ``array_from_process_local_data((mesh, P("data")), rows)``.
+    Dimensions that are not split among processes are complete in ``local_data``; with one process it is the global
+    value. Without ``global_shape`` all processes must have parts of equal size. As in
+    ``jax.make_array_from_process_local_data``, dimensions as long as the global ones are not parts. Nothing is sent.
     Raises `InputError` for data of another shape.
+
+    >>> rows = np.ones((8, 4), np.float32)  # the rows that this process loaded
+    >>> shardc.array_from_process_local_data((mesh, P("data")), rows).shape
+    (8, 4)
     """
     data = _plain(local_data, "the local data")
     found = as_sharding(sharding, data.ndim, mesh)

@@ -41,11 +41,14 @@ _KEPT = 1 << 25
 def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
     """Arrays in another layout: over other axes, or another mesh of the same devices.
 
-    ``tree`` is an `Array` or a pytree with some in it (all else stays as it is); ``sharding`` is one for all, or a
-    pytree that is a prefix of it, in the forms that `shardc.array` takes; a ``P`` alone is over the array's own mesh.
-    In a job *every* process must call it, with the same arrays in the same order. An array that has the layout already
-    shares its memory with the result.
-    Example: ``w = shardc.reshard(w, (mesh, P(None, "model")))``. Raises `InputError` for a mesh of other devices.
+    ``tree`` is an `Array`, or a pytree that contains some; other leaves stay as they are. ``sharding`` is one for all,
+    or a pytree that is a prefix of ``tree``, in the forms of `array`; a `P` alone is over the array's own mesh. In a
+    job *every* process must call it, with the same arrays in the same order. An array that has the layout already
+    shares its memory with the result. Raises `InputError` for a mesh of other devices.
+
+    >>> x = shardc.array(np.ones((8, 4)), (mesh, P("data")))
+    >>> shardc.reshard(x, P(None, "model"))
+    shardc.Array(f64[8,4], [{}, {model}])
     """
 
     def move(leaf: Any, given: Any) -> Any:

@@ -114,9 +114,12 @@ class ShardedArray(ABC):
         return bool(self._gone)
 
     def block_until_ready(self) -> Self:
-        """Itself, when it is complete: on a CPU that is when a call returns, a GPU is waited for here.
+        """Wait until the value is complete, and return the array. On a CPU it is complete when a call returns.
 
-        Raises what went wrong in the steps that were started there.
+        On a GPU, errors of the steps that were started are raised here.
+
+        >>> shardc.array(np.ones(4)).block_until_ready().shape
+        (4,)
         """
         context = self._shards.context
         if context is not None:

@@ -44,9 +44,10 @@ def checkpoints(folder: str | Path) -> dict[int, Path]:
 
 
 def latest_checkpoint(folder: str | Path) -> Path | None:
-    """The complete checkpoint of the highest step in ``folder``, None where there is none.
+    """The path of the complete checkpoint of the highest step in ``folder``; None where there is none.
 
-    Example: ``start = shardc.latest_checkpoint("run")``, then ``shardc.load_checkpoint(start)`` if it is not None.
+    >>> shardc.latest_checkpoint("empty") is None
+    True
     """
     found = checkpoints(folder)
     return found[max(found)] if found else None

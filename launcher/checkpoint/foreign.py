@@ -29,14 +29,18 @@ _WEIGHT_MAP = "*.safetensors.index.json"
 def load_safetensors(
     path: str | Path, shardings: Mapping[str, Any] | None = None, *, mesh: Any = None, names: str = "*"
 ) -> dict[str, Any]:
-    """The tensors of a file, or of all files of a model in a folder, by name; every rank reads its own parts alone.
+    """Load the tensors of a safetensors file, or of all files of a model in a folder, by name.
 
-    ``shardings`` gives a sharding (in the forms of `shardc.array`) per name or glob; names go before globs, globs in
-    their order. What nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of those that
-    are wanted. In a job every rank must call it. Raises `InputError` for damaged files and names that occur twice,
-    `AnnotationError` for a pattern that no tensor has.
-    Example: ``load_safetensors("llama", {"*.q_proj.weight": P("model"), "*.down_proj.weight": P(None, "model")},
-    mesh=mesh)``.
+    ``shardings`` maps names and globs to shardings in the forms of `array`; names come before globs, globs in their
+    order. A tensor that nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of the
+    tensors to load. In a job every rank must call it, and reads only its own parts.
+
+    Raises `InputError` for damaged files and names that occur twice, `AnnotationError` for a pattern without a tensor.
+
+    >>> from safetensors.numpy import save_file
+    >>> save_file({"0.q_proj.weight": np.ones((4, 4), np.float32)}, "model.safetensors")
+    >>> shardc.load_safetensors("model.safetensors", {"*.q_proj.weight": P("model")}, mesh=mesh)
+    {'0.q_proj.weight': shardc.Array(f32[4,4], [{model}, {}])}
     """
     transport = job_transport(job_config())
     out: dict[str, Any] = {}

@@ -54,16 +54,25 @@ def load_checkpoint(
     mesh: Any = None,
     verify: bool = True,
 ) -> LoadedCheckpoint:
-    """What `save_checkpoint` wrote, on any mesh and number of ranks; each reads what its devices hold, no more.
+    """Load what `save_checkpoint` wrote, on any mesh and number of ranks; each rank reads what its devices hold.
 
-    ``path`` is a checkpoint, or a folder of them, of which the latest is taken. The result's ``tree`` has the structure
-    of ``like``, whose leaves say shape, type and sharding (arrays, `ShapeDtype`, ``jax.ShapeDtypeStruct``; None is not
-    loaded); without it, that of the checkpoint, with dicts for named tuples, dataclasses and other containers. An
-    array's sharding is that of ``shardings`` (a pytree that is a prefix, in the forms of `shardc.array`), else that of
-    its leaf in ``like``, else the saved one, over ``mesh`` by the names of its axes if given. What was saved as NumPy
-    and gets no sharding is NumPy again. ``verify=False`` skips checksums. In a job every rank must call it, and when
-    one fails all raise: `InputError` names file, tensor and part of what is damaged, missing or does not fit.
-    Example: ``state = shardc.load_checkpoint("run", like=state, mesh=Mesh({"data": 8})).tree``.
+    ``path`` is a checkpoint, or a folder of them, of which the latest is taken. The result has ``tree``, ``step``,
+    ``metadata``, ``path`` and ``bytes_read``. ``like`` gives the structure of the tree: its leaves say shape, type and
+    sharding (arrays, `ShapeDtype`, ``jax.ShapeDtypeStruct``), and None is not loaded. Without it, named tuples,
+    dataclasses and other containers become dicts.
+
+    An array has the first sharding that is given: by ``shardings`` (a pytree that is a prefix, in the forms of
+    `array`), by its leaf in ``like``, or as it was saved, over ``mesh`` by the names of its axes. What was saved as
+    NumPy and gets no sharding is NumPy again. ``verify=False`` skips checksums.
+
+    In a job every rank must call it, and when one fails all raise. `InputError` names the file, tensor and part that is
+    damaged, missing or does not fit.
+
+    >>> state = {"w": shardc.array(np.ones((8, 4)), (mesh, P("data")))}
+    >>> path = shardc.save_checkpoint("trained", state, step=7)
+    >>> found = shardc.load_checkpoint("trained", mesh=Mesh({"data": 4}))
+    >>> found.step, len(found.tree["w"].addressable_shards)
+    (7, 4)
     """
     transport = job_transport(job_config())
     everybody = Together(transport)

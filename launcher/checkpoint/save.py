@@ -43,15 +43,20 @@ def save_checkpoint(
     overwrite: bool = False,
     metadata: Any = None,
 ) -> Path:
-    """Write ``tree`` as ``folder/step-00000100``; returns that path. In a job *every* rank must call it.
+    """Write ``tree`` as ``folder/step-00000100``, and return that path. In a job *every* rank must call it.
 
-    ``tree`` is an array or a pytree (dicts, lists, tuples, named tuples, dataclasses, what JAX knows) of `Array`, NumPy
-    and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each distinct shard is
-    written once, by the rank of the first device that holds it. The checkpoint appears when all of it is on the disk:
-    a crash at any moment leaves those before it whole. ``keep`` removes all but the last so many afterwards;
-    ``overwrite`` replaces one of the same step, as atomically; ``metadata`` is plain JSON data to keep with it. The
-    folder must be one that all ranks see. When a rank fails, all raise. Raises `InputError` and `RunError`.
-    Example: ``shardc.save_checkpoint("run", {"params": params, "opt": state}, step=100, keep=3)``.
+    ``tree`` is an array, or a pytree (dicts, lists, tuples, named tuples, dataclasses, JAX's types). Leaves are
+    `Array`, NumPy and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each
+    distinct shard is written once, by the rank of the first device that holds it. The checkpoint appears when all of it
+    is on disk, and a crash leaves earlier ones whole. ``keep`` removes all but the last so many afterwards.
+    ``overwrite`` replaces one of the same step, as atomically. ``metadata`` is plain JSON data. All ranks must see the
+    folder.
+
+    Raises `InputError` and `RunError`; when one rank fails, all raise.
+
+    >>> state = {"w": shardc.array(np.ones((8, 4)), (mesh, P("data"))), "rate": 0.1}
+    >>> str(shardc.save_checkpoint("run", state, step=100, keep=3))
+    'run/step-00000100'
     """
     transport = job_transport(job_config())
     target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))

@@ -45,10 +45,17 @@ log = logging.getLogger("shardc")
 
 
 class Compiled:
-    """A compiled program loaded on this job's devices; calling it runs one step.
+    """A compiled program, loaded on this job's devices. A call runs one step.
 
-    With a JAX function behind it, arguments and results are that function's pytrees; otherwise arguments are
-    global arrays by parameter and the result is a list of `shardc.Array` (the array itself if there is one).
+    A program that came from a function takes and returns the function's nested arguments and results. Others take one
+    global array per parameter, and return a list of `Array` (or the one `Array`). Element types must match exactly.
+    Donated arguments are overwritten, and cannot be used again.
+
+    Raises `InputError` for arguments that do not fit, `RunError` for a step that fails.
+
+    >>> new_down, new_up, loss = compiled(*arguments)
+    >>> new_up.shape, new_up.sharding.axes_by_dim[1][0].name
+    ((512, 2048), 'model')
     """
 
     def __init__(
@@ -83,7 +90,11 @@ class Compiled:
         return self._executable
 
     def share(self) -> Executable:
-        """`executable`; in a job rank 0 compiles it for all ranks, which must call this together."""
+        """`executable`, compiled by rank 0 for all ranks of a job, which must call this together.
+
+        >>> compiled.share().name
+        'jit_step'
+        """
         from shardc.launcher.jobs.job import job_transport
 
         compilation, transport = self._compilation, job_transport(self.config)
@@ -139,7 +150,10 @@ class Compiled:
         return None
 
     def release(self) -> None:
-        """Give up the memory that steps work in; the next call takes it anew, in a job on all ranks together."""
+        """Free the memory that steps work in. The next call takes it again, in a job on all ranks together.
+
+        >>> compiled.release()
+        """
         self.__dict__.pop("driver", None)
 
     @cached_property
@@ -166,16 +180,23 @@ class Compiled:
         return results[0] if len(results) == 1 else results
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """One step on flat arguments, one per parameter; returns one `shardc.Array` per flattened result."""
+        """Run one step on flat arguments, one per parameter; returns one `Array` per flattened result.
+
+        >>> [result.shape for result in compiled.run(arguments)]
+        [(2048, 512), (512, 2048), ()]
+        """
         return list(self.driver(arguments))
 
     def profile(self, *args: Any, steps: int = 5, **kwargs: Any) -> Profile:
-        """What each kernel takes, measured over ``steps`` steps on arguments like those of a call.
+        """Measure what each kernel takes, over ``steps`` steps with arguments like those of a call.
 
         The program is compiled once more, with a clock around every kernel; this one stays as fast as it is. Donated
-        arguments are copied and stay usable. Example: ``print(compiled.profile(w, x))``, or
-        ``compiled.profile(w, x).trace("step.json")`` for https://ui.perfetto.dev. Raises `InputError` for a program
-        that was loaded from a compiled file without clocks.
+        arguments are copied and stay usable. ``print`` shows a table, ``trace("step.json")`` writes a timeline for
+        https://ui.perfetto.dev. Times are seconds. Raises `InputError` for a program that was loaded without clocks.
+
+        >>> profile = compiled.profile(*arguments, steps=1)
+        >>> profile.step_seconds > 0
+        True
         """
         from shardc.launcher.run.profile import profile_steps
 
@@ -193,7 +214,13 @@ class Compiled:
         return self if self.executable.profile is not None else self._profiled
 
     def partitioned(self) -> Any:
-        """The stage that this program was compiled from; `InputError` when it was loaded from a file."""
+        """The stage that this program was compiled from.
+
+        Raises `InputError` for a program that was loaded from a file.
+
+        >>> compiled.partitioned().num_devices
+        4
+        """
         return self._partitioned()
 
     def _partitioned(self) -> PartitionedProgram:
@@ -205,11 +232,22 @@ class Compiled:
         return self._source()
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes that one device needs, as `Partitioned.memory_analysis`."""
+        """Bytes that one device needs, by use; see `Partitioned.memory_analysis`.
+
+        >>> sorted(compiled.memory_analysis())[:2]
+        ['aliased_bytes', 'argument_bytes']
+        """
         return dict(self.executable.memory)
 
     def memory_timeline(self) -> MemoryTimeline:
-        """Which values lie where while each step of the program runs, and the bytes in use."""
+        """Which values are in memory during each step of the program, and how many bytes.
+
+        Raises `InputError` for a program that was loaded from a file.
+
+        >>> timeline = compiled.memory_timeline()
+        >>> timeline.in_use[timeline.peak] == max(timeline.in_use)
+        True
+        """
         from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
         from shardc.compiler.lower.for_gpu import lower_for_gpu
         from shardc.compiler.lower.pipeline import PASSES, apply_tuning, lower
@@ -223,9 +261,11 @@ class Compiled:
         return memory_timeline(lower(module, self.config, passes=passes))
 
     def memory_picture(self, path: str | Path) -> None:
-        """Write `memory_timeline` as a picture (SVG), with the largest values at the peak by name.
+        """Write `memory_timeline` as a picture (SVG), with the names of the largest values at the peak.
 
-        Example: ``compiled.memory_picture("memory.svg")``.
+        Raises `InputError` for a file that cannot be written, and as `memory_timeline`.
+
+        >>> compiled.memory_picture("memory.svg")
         """
         from shardc.launcher.drawings.draw_memory import memory_svg
         from shardc.launcher.run.output_files import write_text
@@ -238,7 +278,13 @@ class Compiled:
         return [a.global_shape for a in self.executable.arguments]
 
     def save(self, path: str | Path) -> None:
-        """Write the executable to a file that `load_executable` reads; whole or not at all."""
+        """Write the compiled program to a file that `load_executable` reads. An interrupted call leaves no
+        half-written file.
+
+        Raises `UnsupportedError` for a program that calls Python, `InputError` for a file that cannot be written.
+
+        >>> compiled.save("step.shardc")
+        """
         from shardc.compiler.cache.serialize import save
         from shardc.launcher.run.output_files import check_writable
 

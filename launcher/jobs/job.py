@@ -43,12 +43,20 @@ def local_transport(config: Config) -> Transport:
 
 
 def process_index() -> int:
-    """The rank of this process in its MPI job, 0 without one."""
+    """The rank of this process in its MPI job; 0 without a job.
+
+    >>> shardc.process_index()
+    0
+    """
     return _this_job().process_index
 
 
 def process_count() -> int:
-    """The number of processes of the MPI job, 1 without one."""
+    """The number of processes of the MPI job; 1 without a job.
+
+    >>> shardc.process_count()
+    1
+    """
     return _this_job().process_count
 
 

@@ -29,15 +29,17 @@ Given = str | Path | bytes | SourceProgram | RemoteProgram
 
 
 def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None = None) -> Client:
-    """The client of the compile service at ``url`` (default: SHARDC_SERVER).
+    """The client of the compile service at ``url``; default: ``SHARDC_SERVER``.
 
-    ``token`` is what the service knows you by (SHARDC_TOKEN, SHARDC_TOKEN_FILE), ``key`` what it signs with, in
-    hexadecimal (SHARDC_SERVER_KEY; default: it is asked). ``hear`` is called with a `Job` each time that one changes.
-    Nothing is asked yet. Raises `InputError` for what is no URL, `EnvironmentProblem` without urllib3. Example::
+    ``token`` is what the service knows you by; default: ``SHARDC_TOKEN``, then ``SHARDC_TOKEN_FILE``. ``key`` is the
+    key that the service signs with, in hexadecimal; default: ``SHARDC_SERVER_KEY``, otherwise the service is asked.
+    ``hear`` is called with a `Job` each time one changes. This call itself sends nothing.
 
-        with shardc.connect("http://127.0.0.1:8377") as service:
-            step = service.compile("step.mlir")
-            print(service.simulate("step.mlir", "h100-dgx"))
+    Raises `InputError` for a wrong URL, `EnvironmentProblem` without the package urllib3.
+
+    >>> with shardc.connect("http://127.0.0.1:8377") as service:
+    ...     print(service.address.url)
+    http://127.0.0.1:8377
     """
     config = job_config()
     address = Address.of(config, url)

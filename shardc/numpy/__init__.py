@@ -1,8 +1,14 @@
-"""``import shardc.numpy as np``: NumPy for whole scripts, with arrays that are sharded from their creation on.
+"""NumPy for whole scripts, with arrays that are sharded from their creation on: ``import shardc.numpy as np``.
 
-Functions that make arrays are its own, and take ``sharding=`` and ``mesh=``; start with `creation` and `placing`. All
-else is NumPy's, which passes sharded arrays on to them (`shardc.Array`). Inside of a function that `shardc.jit` or
-`shardc.trace` traces, the same names make traced values.
+The functions below make arrays, and take ``sharding=`` and ``mesh=``. All other names are NumPy's own, which pass
+sharded arrays to `shardc.Array`. In a function that `shardc.jit` or `shardc.trace` traces, the same names make traced
+values. Without ``sharding`` and ``mesh``, the mesh of `use_mesh` counts, otherwise one axis of all devices of the job.
+
+Examples continue these lines:
+
+>>> import shardc.numpy as np
+>>> from shardc import Mesh, P
+>>> mesh = Mesh({"x": 2, "y": 2})
 """
 
 from __future__ import annotations

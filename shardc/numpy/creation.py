@@ -73,7 +73,11 @@ def _lengths(index: tuple[slice, ...]) -> tuple[int, ...]:
 def zeros(
     shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.zeros`, sharded. Example: ``u = np.zeros((n, n), sharding=P("x", None))``."""
+    """`numpy.zeros`, sharded; each process makes its own shards. ``order`` and ``like`` change nothing.
+
+    >>> np.zeros((64, 64), "float32", sharding=P("x", None), mesh=mesh)
+    shardc.Array(f32[64,64], [{x}, {}])
+    """
     kind = np.dtype(dtype)
     return make(
         np.zeros, (shape, kind), {}, _dims(shape), lambda i: np.zeros(_lengths(i), kind), kind, (sharding, mesh)
@@ -83,7 +87,11 @@ def zeros(
 def ones(
     shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.ones`, sharded."""
+    """`numpy.ones`, sharded. ``order`` and ``like`` change nothing.
+
+    >>> float(np.ones((64, 64), mesh=mesh).sum())
+    4096.0
+    """
     dims, kind = _dims(shape), np.dtype(dtype)
     return make(np.ones, (dims, kind), {}, dims, lambda i: np.ones(_lengths(i), kind), kind, (sharding, mesh))
 
@@ -91,7 +99,11 @@ def ones(
 def empty(
     shape: Any, dtype: Any = float, order: str = "C", *, like: Any = None, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.empty`, sharded; its elements are zeros."""
+    """`numpy.empty`, sharded; its elements are zeros. ``order`` and ``like`` change nothing.
+
+    >>> np.empty((64,), mesh=mesh).shape
+    (64,)
+    """
     return zeros(shape, dtype, sharding=sharding, mesh=mesh)
 
 
@@ -105,7 +117,11 @@ def full(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.full`, sharded."""
+    """`numpy.full`, sharded. ``order`` and ``like`` change nothing.
+
+    >>> float(np.full((64, 64), 0.5, mesh=mesh).max())
+    0.5
+    """
     if isinstance(fill_value, Tracer):
         return _constrained(np.full(shape, fill_value, dtype, like=fill_value), sharding)
     value = np.asarray(fill_value)
@@ -128,7 +144,11 @@ def arange(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.arange`, sharded: the same numbers, bit for bit."""
+    """`numpy.arange`, sharded, with the same bits. ``like`` changes nothing.
+
+    >>> np.arange(64, mesh=mesh)
+    shardc.Array(s64[64], [{x}])
+    """
     numbers = (0, start, step) if stop is None else (start, stop, step)
     first = np.arange(numbers[0] * 0, numbers[1] * 0, numbers[2], dtype=dtype)
     count = max(0, int(np.ceil((numbers[1] - numbers[0]) / numbers[2])))
@@ -153,7 +173,11 @@ def linspace(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.linspace` between numbers, sharded: the same numbers, bit for bit."""
+    """`numpy.linspace` between numbers, sharded, with the same bits.
+
+    >>> float(np.linspace(0, 1, 65, mesh=mesh)[-1])
+    1.0
+    """
     recorder = current_trace()
     if recorder is not None:
         options = {"endpoint": endpoint, "retstep": retstep, "dtype": dtype, "axis": axis}
@@ -186,7 +210,11 @@ def eye(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.eye`, sharded."""
+    """`numpy.eye`, sharded. ``order`` and ``like`` change nothing.
+
+    >>> float(np.eye(64, mesh=mesh).sum())
+    64.0
+    """
     dims, kind = (operator.index(N), operator.index(N if M is None else M)), np.dtype(dtype)
 
     def part(index: tuple[slice, ...]) -> Any:
@@ -198,14 +226,23 @@ def eye(
 
 
 def identity(n: int, dtype: Any = float, *, like: Any = None, sharding: Any = None, mesh: Any = None) -> Any:
-    """`numpy.identity`, sharded."""
+    """`numpy.identity`, sharded. ``like`` changes nothing.
+
+    >>> np.identity(64, mesh=mesh).shape
+    (64, 64)
+    """
     return eye(n, dtype=dtype, sharding=sharding, mesh=mesh)
 
 
 def indices(
     dimensions: Sequence[int], dtype: Any = int, sparse: bool = False, *, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.indices` as a tuple, one array per dimension, each sharded over the grid's dimensions."""
+    """`numpy.indices` as a tuple of arrays, one per dimension, each sharded over the grid's dimensions.
+
+    >>> rows, columns = np.indices((64, 32), mesh=mesh)
+    >>> int(rows[63, 0]), columns.shape
+    (63, (64, 32))
+    """
     dims, kind = _dims(tuple(dimensions)), np.dtype(dtype)
     grid = None if current_trace() else new_sharding(dims, sharding, mesh)
     found = []
@@ -241,7 +278,11 @@ def fromfunction(
     mesh: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """`numpy.fromfunction`: ``function`` of the sharded positions along each dimension."""
+    """`numpy.fromfunction`: ``function`` of the sharded positions along each dimension.
+
+    >>> np.fromfunction(lambda i, j: i + j, (64, 32), mesh=mesh).shape
+    (64, 32)
+    """
     return function(*indices(shape, dtype, sharding=sharding, mesh=mesh), **kwargs)
 
 
@@ -255,7 +296,11 @@ def array(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.array`: a value that every process has, sharded; a list of arrays is stacked. See `shardc.array`."""
+    """`numpy.array`, sharded: ``value`` is the same on every process; lists of arrays are stacked. See `shardc.array`.
+
+    >>> np.array([[1.0, 2.0], [3.0, 4.0]], sharding=P("x"), mesh=mesh)
+    shardc.Array(f64[2,2], [{x}, {}])
+    """
     recorder = current_trace()
     if isinstance(value, list | tuple) and any(isinstance(v, Array | Tracer) for v in value):
         value, copy = np.stack([array(v) if isinstance(v, list | tuple) else v for v in value]), None
@@ -275,5 +320,10 @@ def array(
 
 
 def asarray(value: Any, dtype: Any = None, *, sharding: Any = None, mesh: Any = None, **options: Any) -> Any:
-    """`numpy.asarray`: an `Array` of any value; an `Array` of the type stays itself."""
+    """`numpy.asarray`, sharded; an `Array` of the same type is returned itself.
+
+    >>> x = np.ones(64, mesh=mesh)
+    >>> np.asarray(x) is x
+    True
+    """
     return array(value, dtype, copy=None, sharding=sharding, mesh=mesh)

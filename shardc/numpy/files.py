@@ -24,9 +24,14 @@ __all__ = ["from_array", "from_hdf5", "from_zarr", "load", "save"]
 
 
 def from_array(source: Any, *, dtype: Any = None, sharding: Any = None, mesh: Any = None) -> Any:
-    """An `Array` of anything with ``shape``, ``dtype`` and slices; of its elements a process reads what it holds.
+    """Make an `Array` of an object with ``shape``, ``dtype`` and slices; each process reads only what its devices
+    hold.
 
-    Example: ``u = np.from_array(netCDF4.Dataset("u.nc")["u"], sharding=P("x"))``.
+    HDF5 datasets, netCDF variables, zarr arrays and memory maps are such objects.
+
+    >>> import numpy
+    >>> np.from_array(numpy.arange(64.0), sharding=P("x"), mesh=mesh)
+    shardc.Array(f64[64], [{x}])
     """
     dims = tuple(int(n) for n in source.shape)
     kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
@@ -42,6 +47,10 @@ def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None
     """`numpy.load` of an .npy file, each process its part; of an .npz file a dict of arrays, which are read whole.
 
     Raises `InputError` for files that are neither, or hold Python objects.
+
+    >>> np.save("u.npy", np.ones((64, 64), mesh=mesh))
+    >>> np.load("u.npy", sharding=P("x"), mesh=mesh)
+    shardc.Array(f64[64,64], [{x}, {}])
     """
     try:
         found = np.load(path, mmap_mode="r")
@@ -58,7 +67,13 @@ def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None
 def from_hdf5(path: str | os.PathLike[str], name: str, *, sharding: Any = None, mesh: Any = None) -> Any:
     """The dataset ``name`` of an HDF5 file, each process its part; needs h5py (``pip install "shardc[hdf5]"``).
 
-    Example: ``u = np.from_hdf5("state.h5", "fields/u", sharding=P("x", "y"))``.
+    Raises `EnvironmentProblem` without h5py, `InputError` for a file or name that cannot be read.
+
+    >>> import h5py
+    >>> with h5py.File("state.h5", "w") as file:
+    ...     file["fields/u"] = [[1.0, 2.0], [3.0, 4.0]]
+    >>> np.from_hdf5("state.h5", "fields/u", sharding=P("x"), mesh=mesh)
+    shardc.Array(f64[2,2], [{x}, {}])
     """
     h5py = _imported("h5py", "hdf5")
     try:
@@ -71,7 +86,16 @@ def from_hdf5(path: str | os.PathLike[str], name: str, *, sharding: Any = None, 
 
 
 def from_zarr(path: Any, name: str | None = None, *, sharding: Any = None, mesh: Any = None) -> Any:
-    """A zarr array, or the one called ``name`` of a group, each process its part; needs zarr (``shardc[zarr]``)."""
+    """A zarr array, or the array ``name`` of a group, each process its part; needs zarr (``pip install
+    "shardc[zarr]"``).
+
+    Raises `EnvironmentProblem` without zarr, `InputError` for what cannot be read.
+
+    >>> import numpy, zarr
+    >>> zarr.save("state.zarr", numpy.ones((64, 4)))
+    >>> np.from_zarr("state.zarr", sharding=P("x"), mesh=mesh)
+    shardc.Array(f64[64,4], [{x}, {}])
+    """
     zarr = _imported("zarr", "zarr")
     try:
         source = zarr.open(path, mode="r")
@@ -94,8 +118,15 @@ def _imported(module: str, extra: str) -> Any:
 
 
 def save(path: str | os.PathLike[str], value: Any) -> None:
-    """`numpy.save` of an `Array`: every process writes the shards that it holds into one .npy file that all of them
-    reach; every process must call it. The file is there when all of it is written."""
+    """`numpy.save` of an `Array`: each process writes its shards into one .npy file; every process must call it.
+
+    All processes must see the file, which appears when all of it is written. Raises `InputError` for other values, and
+    for a file that cannot be written.
+
+    >>> np.save("v.npy", np.ones((64, 64), mesh=mesh))
+    >>> np.load("v.npy", mesh=mesh).shape
+    (64, 64)
+    """
     if not isinstance(value, Array):
         raise InputError(f"a {type(value).__name__} is no shardc.Array", fix="use numpy.save, on one process")
     target = Path(path) if str(path).endswith(".npy") else Path(f"{path}.npy")

@@ -35,9 +35,15 @@ _IN_USE: ContextVar[_Placing | None] = ContextVar("shardc_mesh", default=None)
 
 @contextmanager
 def use_mesh(mesh: Any, sharding: Any = None) -> Iterator[Mesh]:
-    """Inside, new arrays lie over ``mesh`` (a `Mesh`, JAX's, or axis sizes), as ``sharding`` says, a ``P``: of arrays
-    of fewer dimensions its first entries. Without it, dimension k is split over mesh axis k, where each part has at
-    least 16 elements. Example: ``with np.use_mesh({"x": 2, "y": 2}): u = np.zeros((1024, 1024))``.
+    """A context in which new arrays are over ``mesh``: a `Mesh`, JAX's, or a dict of sizes.
+
+    ``sharding`` is a `P` for new arrays; arrays of fewer dimensions take its first entries. Without it, dimension k is
+    split over mesh axis k where each part has at least 16 elements.
+
+    >>> with np.use_mesh({"x": 2, "y": 2}):
+    ...     u = np.zeros((1024, 1024))
+    >>> u
+    shardc.Array(f64[1024,1024], [{x}, {y}])
     """
     over = as_mesh(mesh)
     token = _IN_USE.set(_Placing(over, None if sharding is None else as_spec(sharding)))

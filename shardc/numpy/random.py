@@ -22,8 +22,14 @@ __all__ = ["Generator", "default_rng"]
 
 
 class Generator(RandomStream):
-    """A `RandomStream` whose draws outside of traced functions are `shardc.Array`s: ``sharding=`` and ``mesh=`` say
-    where they lie. In a job all processes draw the same arrays in the same order."""
+    """A stream of random numbers, as `default_rng` makes it; ``sharding=`` and ``mesh=`` of a draw place its array.
+
+    Draws in a traced function are traced values. In a job all processes draw the same arrays in the same order.
+
+    >>> rng = np.random.default_rng(0)
+    >>> 0 < float(rng.random((64,), mesh=mesh).mean()) < 1
+    True
+    """
 
     def _place_draw(self, name: str, state: Any, dims: tuple[int, ...], dtype: np.dtype[Any], **options: Any) -> Any:
         arguments = ("list", (encode_static(name), ("leaf", 0), encode_static(dims), encode_static(dtype)))
@@ -38,9 +44,14 @@ class Generator(RandomStream):
 
 
 def default_rng(seed: Any = None) -> Any:
-    """`numpy.random.default_rng`, of sharded arrays: integers, sequences of them, ``numpy.random.SeedSequence`` or a
-    generator (itself). Its numbers are not NumPy's; they are the same on every mesh, on virtual devices and on ranks.
-    Without a seed rank 0's entropy counts.
+    """`numpy.random.default_rng` of sharded arrays: a generator whose numbers do not depend on the mesh.
+
+    ``seed`` is an integer, a sequence of them, a ``numpy.random.SeedSequence``, or a generator, which is returned
+    itself. Without it, the entropy of rank 0 counts. The numbers are not NumPy's. They are the same on every mesh, on
+    virtual devices and on ranks.
+
+    >>> np.random.default_rng(0).normal(size=(64, 64), mesh=mesh)
+    shardc.Array(f64[64,64], [{x}, {y}])
     """
     if isinstance(seed, Generator):
         return seed

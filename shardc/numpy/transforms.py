@@ -24,11 +24,17 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     target: str = "cpu",
 ) -> Any:
-    """A NumPy function as one program over a mesh, compiled at its first call for each signature, without JAX.
+    """Compile a NumPy function as one program over a mesh, at its first call for each signature, without JAX.
 
-    Options as `shardc.jit`'s; without ``mesh`` the mesh of the arguments counts. Results are `shardc.Array`s, element
-    types NumPy's. A generator of `shardc.numpy.random` among the arguments goes on from call to call. Also a decorator:
-    ``@np.jit``. Raises what `shardc.trace` raises.
+    The options are those of `shardc.jit`; without ``mesh`` the mesh of the arguments counts. Results are values of
+    `Array` with NumPy's element types. A generator of `shardc.numpy.random` among the arguments continues from call to
+    call. ``np.jit`` is also a decorator. Raises what `shardc.trace` raises.
+
+    >>> @np.jit
+    ... def smooth(u):
+    ...     return (u[:-2] + u[2:]) / 2
+    >>> smooth(np.arange(64.0, mesh=mesh)).shape
+    (62,)
     """
 
     def jitted(function: Callable[..., Any]) -> NumpyJit:

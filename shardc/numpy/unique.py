@@ -22,12 +22,15 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """As `numpy.unique`; with ``size`` exactly so many values, as `jax.numpy.unique` has it, so that it can be traced.
+    """`numpy.unique`; with ``size`` exactly so many values, as in `jax.numpy.unique`, so that it can be traced.
 
-    Fewer are filled up with ``fill_value``, by default the least one, whose index, and no count, they have; the
-    greatest are left out where there are more. Example::
+    Where there are fewer values, ``fill_value`` is repeated, by default the least value, with its index and a count of
+    0. Where there are more, the greatest are left out. Raises `InputError` for ``size`` with ``axis``, or of no
+    elements.
 
-        values, counts = np.unique(x, return_counts=True, size=16)
+    >>> values, counts = np.unique(np.array([3, 1, 3]), return_counts=True, size=4)
+    >>> values.tolist(), counts.tolist()
+    ([1, 3, 1, 1], [1, 2, 0, 0])
     """
     if size is None:
         whole: Any = np.unique

@@ -47,23 +47,27 @@ def jit(
     target: str = "cpu",
     **options: Any,
 ) -> Any:
-    """`jax.jit` on shardc's devices: takes what it takes, ``options`` are its others, and results are ``jax.Array``s.
+    """`jax.jit` on shardc's devices: it takes the same arguments, and returns JAX's arrays.
 
-    ``mesh`` is a `Mesh` (or JAX's), of any size; it is around the function as under `jax.set_mesh`. Shardings are `P`
-    (or JAX's), ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the
-    choice to propagation. Arrays that lie on devices of others are brought to ours.
+    ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Shardings are `P` or
+    JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
+    to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
-    The stages of shardc are made for arguments like those of a call: `Jitted.program`, `partitioned`, `compiled`.
-    Calls go by them too, and give `shardc.Array`s, where an argument is one, for a ``target`` other than ``cpu`` (as
-    `Partitioned.compile`: ``cuda``, ``cuda-emulated``), with ``custom_calls`` (what targets of the function's own
-    `jax.ffi` calls mean, see `Program.with_custom_calls`), with a compile service, under SHARDC_CHECK, and in MPI jobs.
-    Functions of NumPy's arrays go by shardc's own tracing, as `shardc.trace`, and give `shardc.Array`s: all of them
-    where JAX is not installed, else those that JAX cannot trace (they change arrays in place, call what it does not
-    know, draw from a generator of `shardc.numpy.random`). `shardc.numpy.jit` takes NumPy functions alone, with NumPy's
-    element types. Also a decorator::
+    Calls return values of `Array` in these cases: an argument is one; ``target`` is not ``cpu`` (see
+    `Partitioned.compile`); ``custom_calls`` are given (see `Program.with_custom_calls`); with a compile service; under
+    ``SHARDC_CHECK``; in MPI jobs. Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
+    `Array`. These are all functions where JAX is not installed, otherwise those that JAX cannot trace: they change
+    arrays in place, call what JAX does not know, or draw from a generator of `shardc.numpy.random`. `shardc.numpy.jit`
+    takes NumPy functions alone, with NumPy's element types.
 
-        @shardc.jit(mesh=Mesh({"data": 4}), in_shardings=(None, P("data")))
-        def loss(w, x): ...
+    Raises what JAX raises for functions that it cannot trace, and `ShardcError` from the stages.
+
+    >>> import jax.numpy as jnp
+    >>> @shardc.jit(mesh=mesh, in_shardings=(None, P("data")))
+    ... def loss(w, x):
+    ...     return jnp.mean((x @ w) ** 2)
+    >>> float(loss(np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)))
+    16.0
     """
     common = {
         "in_shardings": in_shardings,
@@ -83,7 +87,13 @@ def jit(
 
 
 class Jitted:
-    """A function compiled at its first call for each signature of its arguments."""
+    """What `jit` returns: a function that is compiled at its first call for each signature of its arguments.
+
+    >>> import jax.numpy as jnp
+    >>> double = shardc.jit(lambda x: 2 * x, mesh=mesh, in_shardings=P("data"))
+    >>> len(double(jnp.ones(4)).addressable_shards)
+    4
+    """
 
     def __init__(self, function: Callable[..., Any], options: JitOptions, of_jax: Mapping[str, Any]) -> None:
         """``of_jax`` is what `jax.jit` is given."""
@@ -144,7 +154,15 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit`'s ``trace``, for arguments that may be abstract: a ``jax.stages.Traced``."""
+        """``trace`` of `jax.jit`, for arguments that may be abstract; returns a ``jax.stages.Traced``.
+
+        Raises `UnsupportedError` for functions that JAX does not call: NumPy's, in MPI jobs, for other targets.
+
+        >>> import jax
+        >>> double = shardc.jit(lambda x: 2 * x)
+        >>> double.trace(jax.ShapeDtypeStruct((4,), np.float32)).out_info.shape
+        (4,)
+        """
         if self._numpy is not None or self._on_devices is None:
             raise UnsupportedError(
                 "the stages of JAX for a function that JAX does not call here",
@@ -153,15 +171,28 @@ class Jitted:
         return self._on_devices.trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit`'s ``lower``: a ``jax.stages.Lowered``, whose ``compile`` gives a ``jax.stages.Compiled``."""
+        """``lower`` of `jax.jit`; returns a ``jax.stages.Lowered``. Raises as `trace`.
+
+        >>> import jax.numpy as jnp
+        >>> "stablehlo" in shardc.jit(lambda x: 2 * x).lower(jnp.ones(4)).as_text()
+        True
+        """
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit`'s: shapes and types of the results."""
+        """``eval_shape`` of `jax.jit`: shapes and types of the results. Raises as `trace`.
+
+        >>> import jax.numpy as jnp
+        >>> shardc.jit(lambda x: x.sum(0)).eval_shape(jnp.ones((2, 3))).shape
+        (3,)
+        """
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
-        """Forget what was traced and compiled."""
+        """Forget what was traced and compiled in this process.
+
+        >>> shardc.jit(lambda x: 2 * x).clear_cache()
+        """
         self._compiled.clear()
         self._recent.clear()
         if self._numpy is not None:
@@ -170,7 +201,12 @@ class Jitted:
             self._on_devices.clear_cache()
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
-        """The program for arguments like these, before propagation; no device has to be there."""
+        """The program for arguments like these, before propagation. No device of the mesh has to exist.
+
+        >>> double = shardc.jit(lambda x: 2 * x, mesh=Mesh({"data": 512}), in_shardings=P("data"))
+        >>> double.program(np.ones(1024, np.float32)).num_devices
+        512
+        """
         program: Program = self._by_jax_or_numpy(self._program_of_jax, NumpyJit.program, args, kwargs)
         return program
 
@@ -179,11 +215,21 @@ class Jitted:
         return program.with_custom_calls(self._options.custom_calls) if self._options.custom_calls else program
 
     def partitioned(self, *args: Any, **kwargs: Any) -> Partitioned:
-        """The per-device program for arguments like these, with its report and explanation."""
+        """The per-device program for arguments like these, with its report and explanation.
+
+        >>> total = shardc.jit(lambda x: x.sum(), mesh=mesh, in_shardings=P("data"))
+        >>> [c["op"] for c in total.partitioned(np.ones(8, np.float32)).report()["collectives"]]
+        ['all-reduce']
+        """
         return self.program(*args, **kwargs).partition()
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
-        """The compiled program for arguments like these, from the cache when there was a call like this one."""
+        """The compiled program for arguments like these; a call with such arguments does not compile it again.
+
+        >>> double = shardc.jit(lambda x: 2 * x, mesh=mesh, in_shardings=P("data"))
+        >>> double.compiled(np.ones(8, np.float32)).parameter_shapes[0].dims
+        (8,)
+        """
         found: Compiled = self._by_jax_or_numpy(self._compiled_by_jax, NumpyJit.compiled, args, kwargs)
         return found
 

@@ -26,12 +26,18 @@ __all__ = ["compile_function", "from_function", "from_jax", "load", "load_execut
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
-    """A program from a file, told by its content: HLO text, MLIR text or bytecode, or a serialized jax Exported.
+    """Read a program from a file: HLO text, MLIR text or bytecode, or a serialized ``jax.export.Exported``.
 
-    A program with symbolic dimensions needs arguments that say what these are (only shapes and types count): the
-    function's own for an Exported, one per parameter for MLIR.
+    The contents tell the kind of file, not its name. ``args`` and ``kwargs`` are only for programs with symbolic
+    dimensions, and only their shapes and types count. They are the function's own arguments for an Exported, one
+    argument per parameter for MLIR.
 
-    Example: ``shardc.load("step.mlir").annotate({"x": P("data")}, mesh=mesh)``.
+    Raises `InputError` for a file that cannot be read, `ParseError` for contents of no known kind, `UnsupportedError`
+    for operations that shardc lacks.
+
+    >>> program = shardc.load("step.mlir")
+    >>> program.arg_names
+    ("weights['down']", "weights['up']", 'x', 'target')
     """
     from shardc.frontends.load import load_program, read_file
 
@@ -40,10 +46,18 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
 
 
 def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
-    """A program from a jitted function and example arguments, or from a Traced, Lowered or jax.export.Exported.
+    """Make a program of a jitted JAX function and example arguments.
 
-    Arguments may be abstract (`jax.ShapeDtypeStruct`) and of meshes larger than this machine.
-    Example: ``shardc.from_jax(jax.jit(step, in_shardings=...), state, batch)``.
+    ``function`` may also be a ``Traced``, a ``Lowered`` or a ``jax.export.Exported`` of JAX. Arguments may be abstract
+    (``jax.ShapeDtypeStruct``), and shardings may name meshes larger than this machine: nothing is computed.
+
+    Raises `UnsupportedError` for operations that shardc lacks.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> rows = jax.ShapeDtypeStruct((64, 16), np.float32)
+    >>> shardc.from_jax(jax.jit(lambda x: jnp.tanh(x).sum()), rows).arg_names
+    ('x',)
     """
     from shardc.frontends.jax.frontend import module_from_jax
 
@@ -117,7 +131,15 @@ def _calling(config: Config, functions: Sequence[Callable[..., Any]]) -> Config:
 
 
 def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | None = None) -> Compiled:
-    """What `Compiled.save` wrote; ``custom_calls`` has the addresses of the user's own functions in it."""
+    """Load a compiled program that `Compiled.save` wrote; it is not compiled again.
+
+    ``custom_calls`` gives the addresses of the user's own C functions again, since files do not hold addresses. Raises
+    `InputError` for a file that is missing, damaged, or made for another processor.
+
+    >>> compiled.save("step.shardc")
+    >>> len(shardc.load_executable("step.shardc")(*arguments))
+    3
+    """
     from shardc.compiler.cache.serialize import load_executable as read
 
     if not Path(path).is_file():
@@ -135,15 +157,21 @@ def trace(
     donate_argnums: Any = (),
     **named_specs: Any,
 ) -> Program:
-    """A program from a plain NumPy function, without JAX: the function runs on traced values, twice: what differs
-    between the runs (random numbers, counters, the time) is refused.
+    """Make a program of a plain NumPy function, without JAX.
 
-    ``specs`` stand for its arguments: `ShapeDtype`, arrays, or whatever has ``shape`` and ``dtype``, Python numbers,
-    and dicts, lists and tuples of those; ``named_specs`` are passed by name. Shardings are ``P`` (or pytrees of them,
-    prefixes of the arguments or results); `shard` inside the function constrains a value. Without ``mesh``, axes that
-    shardings name get size 1 until `Program.annotate` gives a mesh. Element types are NumPy's. Raises
-    `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
-    Example: ``shardc.trace(step, weights, shardc.ShapeDtype((64, 16), "float32"), mesh=Mesh({"data": 2}))``.
+    ``specs`` stand for the function's arguments: `ShapeDtype`, arrays, whatever has ``shape`` and ``dtype``, Python
+    numbers, and dicts, lists and tuples of those. ``named_specs`` are passed by name. Shardings are `P`, or pytrees of
+    them that are prefixes of the arguments or results; `shard` inside the function constrains a value. Without a
+    ``mesh``, axes that shardings name have size 1 until `Program.annotate` gives a mesh. Element types are NumPy's.
+
+    The function runs twice on traced values. What differs between the runs (random numbers, counters, the time) is an
+    `InputError`. Raises `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
+
+    >>> def mlp(x, w):
+    ...     return np.maximum(x @ w, 0)
+    >>> x, w = shardc.ShapeDtype((64, 16), "float32"), np.ones((16, 8), np.float32)
+    >>> shardc.trace(mlp, x, w, mesh=mesh, in_shardings=(P("data"), None)).num_devices
+    4
     """
     from shardc.frontends.numpy_functions import program_from_numpy
 

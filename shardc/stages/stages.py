@@ -36,11 +36,14 @@ __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remo
 
 @dataclass(frozen=True)
 class Program(SourceProgram):
-    """A global program with some annotations.
+    """A program for one large device, with some annotations: what `load`, `from_jax` and `trace` give.
 
-    ``jax`` knows the pytrees of a program that came from a JAX or NumPy function; ``original`` are the bytes of the
-    file it was read from. ``content`` is a digest of all that the module was made from, empty where nobody knows; the
-    cache goes by it. Made by `shardc.load`, `shardc.from_jax` and `shardc.trace`.
+    A `Program` is immutable: every method returns a new stage. ``jax`` knows the nested arguments of a program that
+    came from a function. ``original`` are the bytes of the file it was read from. ``content`` is a digest for the
+    cache, empty where the program has none.
+
+    >>> program.mesh.shape, program.num_devices
+    ({'data': 2, 'model': 2}, 4)
     """
 
     config: Config = field(default_factory=job_config)
@@ -54,19 +57,31 @@ class Program(SourceProgram):
         return program_html(self.module)
 
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> Program:
-        """Add shardings to values by name or glob, and give or resize the mesh.
+        """Add shardings to values by name or glob, and set or resize the mesh.
 
-        Example: ``program.annotate({"w1": P(None, "model")}, mesh=Mesh({"data": 2, "model": 4}))``. Raises
-        `AnnotationError` for a name, axis or dimension that is not there.
+        ``annotations`` maps names to `P`, a JAX ``PartitionSpec``, or text such as ``"None,model"``. Exact names come
+        before globs. ``mesh`` is a `Mesh`, a JAX mesh, or a dict of sizes; axes of the same name are resized.
+
+        Raises `AnnotationError` for a name, axis or dimension that does not exist, with the names that are near.
+
+        >>> wider = program.annotate({"x": P("data", "model")}, mesh={"data": 4, "model": 2})
+        >>> wider.num_devices
+        8
         """
         return super().annotate(annotations, None if mesh is None else as_mesh(mesh))
 
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
         """Say what custom-call targets mean that shardc does not know.
 
-        Calls with an ``expand`` become HLO instructions at once, so that they are sharded and compiled like any
-        others; the rest is kept for evaluation and compiled code. Known targets can be replaced by an ``expand``.
-        Example: ``program.with_custom_calls({"scale2": CustomCall(expand=lambda b, call, x: b.add("add", x, x))})``.
+        Calls with an ``expand`` become HLO instructions at once, so that they are sharded and compiled like all others.
+        The rest is kept for the evaluator and for compiled code. An ``expand`` may also replace a target that shardc
+        knows.
+
+        Raises `InputError` for a target that is known already and has no ``expand``.
+
+        >>> double = shardc.CustomCall(expand=lambda builder, call, x: builder.add("add", x, x))
+        >>> shardc.load("step.mlir").with_custom_calls({"my_double": double}).num_devices
+        4
         """
         from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
         from shardc.sharding.rules.custom_call import with_sharding_rules
@@ -80,7 +95,17 @@ class Program(SourceProgram):
         return replace(self, module=module, config=config, content="")
 
     def propagate(self, *, conservative: bool = False) -> Propagated:
-        """Give every value a sharding, see `SourceProgram.propagate`."""
+        r"""Give every value a sharding: annotations are kept, the rest follows from the operations.
+
+        With ``conservative`` no axis is divided into sub-axes, and nothing spreads through dimensions whose elements
+        move (slices, padding, concatenation, windows). That means fewer reshards to understand, and less sharding. A
+        program that is partitioned already stays as it is, with a warning.
+
+        >>> print("\n".join(program.propagate().explain("x")))
+        x: [{data}, {}]
+          x dimension 0: data by annotation
+          x dimension 1: kept whole by annotation
+        """
         return Propagated(**_fields(super().propagate(conservative=conservative)))
 
     def partition(
@@ -94,7 +119,11 @@ class Program(SourceProgram):
         memory: float | None = None,
         judge: Judge | None = None,
     ) -> Partitioned:
-        """`propagate`, then `Propagated.partition`."""
+        """Make the per-device program: `propagate`, then `Propagated.partition`, which describes the options.
+
+        >>> program.partition().num_devices
+        4
+        """
         return self.propagate().partition(
             machine=machine,
             windowed_einsum=windowed_einsum,
@@ -113,11 +142,15 @@ class Program(SourceProgram):
         mapping: str | Mapping[str, str] | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
-        """What a step takes on a described machine, see `Partitioned.simulate`: all the stages at once.
+        """Simulate a step on a described machine: all the stages at once, see `Partitioned.simulate`.
 
-        A program that XLA has partitioned and scheduled (``compiled.as_text()``, ``is_scheduled=true``) is simulated as
-        it is: its order, its fusions, its asynchronous pairs. ``mesh`` then names its devices, for ``mapping``; of
-        other programs it is the mesh, or resizes it.
+        ``mesh`` is the mesh of the program, or resizes it. A program that XLA has partitioned and scheduled
+        (``compiled.as_text()`` with ``is_scheduled=true``) is simulated as it is, with its order, fusions and
+        asynchronous pairs; ``mesh`` then names its devices, for ``mapping``.
+
+        >>> step = program.simulate("h100-dgx", mesh={"data": 4, "model": 2})
+        >>> step.devices, step.fits
+        (8, True)
         """
         from shardc.analysis.simulate.simulate_program import simulate_program
 
@@ -125,14 +158,23 @@ class Program(SourceProgram):
         return simulate_program(self, machine, mesh=over, mapping=mapping, ignore_memory=ignore_memory)
 
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
-        """All the stages at once; what the cache knows is not partitioned again. ``target`` and ``tune`` as
-        `Partitioned.compile`."""
+        """Compile the program: all the stages at once, with `Partitioned.compile`'s ``target`` and ``tune``.
+
+        A program that the cache knows is not even partitioned again.
+
+        >>> [result.shape for result in program.compile()(*arguments)]
+        [(2048, 512), (512, 2048), ()]
+        """
         return compile_program(self, target, tune=tune, remote=remote_compiler)
 
 
 @dataclass(frozen=True)
 class Propagated(PropagatedProgram):
-    """Every value has a sharding; ``provenance`` knows why."""
+    """A program in which every value has a sharding; ``provenance`` knows where each came from.
+
+    >>> propagated.program is program
+    True
+    """
 
     program: Program
 
@@ -156,9 +198,26 @@ class Propagated(PropagatedProgram):
         judge: Judge | None = None,
         interface: FreeInterface | None = None,
     ) -> Partitioned:
-        """Rewrite into the program that every device runs, see `PropagatedProgram.partition`.
+        """Make the program that every device runs, with the collectives that it needs.
 
-        Plans for a machine are judged by simulation, others by what they send and by the buffers of the compiler.
+        - ``machine``: layouts and collectives take the least modelled time on this machine: a name such as
+          ``"h100-dgx"``, or the path of a description. Without one they send the fewest bytes.
+        - ``plan``: ``"auto"`` chooses the layouts inside the program within a budget of work, and keeps them where they
+          are better. ``"propagated"`` takes them as they propagate. ``"global"`` chooses them for the whole program.
+        - ``memory``: bytes per device that the plan may take; default: what propagated layouts take.
+        - ``windowed_einsum``: products compute with parts of an operand while others travel. ``pipelined_loops``: loops
+          gather for the next iteration and reduce for the last. Both are ``"never"``, ``"always"`` where possible, or
+          ``"auto"``: where they take less modelled time on the machine.
+        - ``decomposed_rings``: no collective permute sends in a circle.
+        - ``judge`` compares plans; default: simulation for a machine, otherwise bytes sent and buffers.
+        - ``interface`` holds arguments and results whose layouts the plan may choose; default: results without a
+          sharding.
+
+        Raises `InputError` for unknown machines and words, `PlanError` where no plan fits the memory.
+
+        >>> partitioned = propagated.partition(machine="h100-dgx", plan="propagated")
+        >>> [c["op"] for c in partitioned.report()["collectives"]]
+        ['all-reduce', 'all-reduce', 'all-reduce']
         """
         judge = judge or judge_of(machine, self.program.config)
         found = super().partition(
@@ -176,7 +235,11 @@ class Propagated(PropagatedProgram):
 
 @dataclass(frozen=True)
 class Partitioned(PartitionedProgram, Reported):
-    """The per-device program."""
+    """The program that every device runs, with collectives; ``module`` is the program, ``plan`` the plan of layouts.
+
+    >>> partitioned.num_devices
+    4
+    """
 
     propagated: Propagated
 
@@ -201,14 +264,18 @@ class Partitioned(PartitionedProgram, Reported):
         seconds: float = 30.0,
         thresholds: Mapping[str, float] | None = None,
     ) -> Explanation:
-        """Why each collective is there, the most costly first, and warnings; plain data (``to_dict``) and ``as_text``.
+        """Why each collective is there, the most costly first, and warnings.
 
-        With a ``machine`` costs are modelled seconds, else bytes. ``remedies`` are looked for against so many of the
-        most costly collectives and against warnings: annotations that make the whole program cheaper, found by
-        partitioning it with each of at most ``tries`` per collective, for some ``seconds`` in all. ``thresholds`` are
-        shares from which on something is worth a warning, by name:
-        `shardc.analysis.explain.diagnostics.survey.Thresholds`.
-        Example: ``print(partitioned.explanation(remedies=3).as_text())``.
+        With a ``machine`` costs are modelled seconds, otherwise bytes. ``remedies`` is the number of collectives for
+        which annotations are tried that make the whole program cheaper: at most ``tries`` for each, for some
+        ``seconds`` in all. ``thresholds`` maps names of `shardc.analysis.explain.diagnostics.survey.Thresholds` to
+        shares between 0 and 1, from which on something is a warning.
+
+        Raises `InputError` for unknown machines and thresholds.
+
+        >>> told = partitioned.explanation()
+        >>> told.collectives[0].op, told.collectives[0].axes, told.collectives[0].payload_bytes
+        ('all-reduce', ('data',), 4194304)
         """
         from shardc.analysis.explain.diagnostics.survey import thresholds_of
         from shardc.analysis.explain.explain import explain
@@ -218,8 +285,15 @@ class Partitioned(PartitionedProgram, Reported):
         return explain(self, None if machine is None else str(machine), limits, thresholds_of(thresholds or {}))
 
     def difference(self, other: Partitioned, machine: str | Path | None = None) -> Difference:
-        """What changes from this one to ``other``: the same program with other annotations. With a ``machine`` totals
-        have modelled seconds."""
+        """What changes from this program to ``other``, the same program with other annotations.
+
+        With a ``machine``, totals have modelled seconds as well as bytes.
+
+        >>> other = program.annotate({"weights['up']": P(), "weights['down']": P()}).partition()
+        >>> change = partitioned.difference(other)
+        >>> change.before.wire_bytes < change.after.wire_bytes
+        True
+        """
         from shardc.analysis.explain.difference import difference
 
         return difference(self, other, None if machine is None else str(machine))
@@ -233,37 +307,48 @@ class Partitioned(PartitionedProgram, Reported):
         remedies: int = 0,
         seconds: float = 30.0,
     ) -> None:
-        """Write one HTML page that works from disk: structure, collectives and why they are there, tensors, memory, and
-        with a ``machine`` (default: the one that was partitioned for) a simulated step's timeline and traffic.
+        """Write one HTML page: program, collectives and their reasons, tensors, memory, and a simulated step.
 
-        ``mapping`` as `simulate` has it, ``remedies`` and ``seconds`` as `explanation`; without remedies equal programs
-        make equal bytes. Example: ``partitioned.write_report("report.html", machine="h100-dgx")``. Raises
-        `InputError` for files that cannot be written, machines and mappings as `simulate`.
+        The page works from disk, without a network. The step needs a ``machine``; default: the one of `partition`.
+        ``mapping`` is that of `simulate`, ``remedies`` and ``seconds`` are those of `explanation`. Without remedies,
+        equal programs make equal bytes.
+
+        Raises `InputError` for files that cannot be written, unknown machines, and mappings that do not fit.
+
+        >>> partitioned.write_report("report.html", machine="h100-dgx")
         """
         from shardc.analysis.report.write import write_report
 
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
     def draw_plan(self, path: str | Path) -> None:
-        """Write a picture (SVG) of the plan of layouts: what was propagated, chosen, what else would cost, and memory
-        over the program. Raises `InputError` where nothing was planned, and for files that cannot be written.
+        """Write the plan of layouts as a picture (SVG): what propagated, what was chosen, what else would cost, and
+        memory.
 
-        Example: ``program.propagate().partition(plan="global").draw_plan("plan.svg")``.
+        Raises `InputError` where nothing was planned, and for files that cannot be written.
+
+        >>> program.propagate().partition(plan="global").draw_plan("plan.svg")
         """
         from shardc.launcher.drawings.draw_plan import write_plan_svg
 
         write_plan_svg(self.module.name, self.plan, path)
 
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
-        """Native code, loaded on this job's devices: virtual ones, or MPI ranks when started by a launcher.
+        """Compile to native code, loaded on this job's devices: virtual ones, or MPI ranks under a launcher.
 
-        ``target`` is ``cpu``, ``cuda`` (the GPU of this machine), ``cuda:sm_90`` or another kind of GPU (to save the
-        program for where there is one), or ``cuda-emulated``: GPU code whose threads run on this processor, slowly.
-        With ``profile`` steps record what each kernel takes, at some 50 ns each; `Compiled.profile` does so by itself.
-        ``tune`` are seconds in which other tile sizes, chunks and fusions are tried on this machine (default: the
-        environment's ``SHARDC_TUNE``, else none); what was found is kept in the cache. Results differ by no more than
-        the rounding of reordered sums. Raises `UnsupportedError` for unknown targets, and for tuning on GPUs;
-        `EnvironmentProblem`, with the reason, where ``cuda`` is not there.
+        ``target`` is ``cpu``; ``cuda``, the GPU of this machine; ``cuda:sm_90`` or another kind of GPU, to save the
+        program for another machine; or ``cuda-emulated``, GPU code whose threads run on this processor, slowly.
+        ``profile`` records what each kernel takes, at some 50 ns each; `Compiled.profile` does so without it. ``tune``
+        is the number of seconds in which other tiles, chunks and fusions are tried on this machine (default:
+        ``SHARDC_TUNE``, else none); what is found is kept in the cache. Tuned results differ by no more than the
+        rounding of reordered sums.
+
+        Raises `UnsupportedError` for unknown targets and for tuning on GPUs, `EnvironmentProblem` where ``cuda`` has no
+        GPU, with the reason.
+
+        >>> weights, *_ = partitioned.compile()(*arguments)
+        >>> weights
+        shardc.Array(f32[2048,512], [{model}, {}])
         """
         return compile_partitioned(self, target, profile=profile, tune=tune, remote=remote_compiler)
 
@@ -271,11 +356,15 @@ class Partitioned(PartitionedProgram, Reported):
     def compile_ahead(
         self, folder: str | Path, *, name: str = "", cpu: str = "", system: str = ""
     ) -> tuple[AheadProgram, list[Path]]:
-        """Write object, C header and source, manifest, example and Makefile: what runs without Python.
+        """Write object file, C header and source, manifest, example and Makefile: a program that runs without Python.
 
-        ``cpu`` is ``native`` (the default), or another such as ``x86-64-v3`` or ``aarch64``, ``system`` ``linux`` or
-        ``macos``, ``name`` what C calls the program. Returns it and the files. Raises `InputError` for unknown names
-        and a folder that cannot be written. Example: ``partitioned.compile_ahead("step", cpu="x86-64-v3")``.
+        ``cpu`` is ``native`` (the default) or a processor such as ``x86-64-v3`` or ``aarch64``. ``system`` is ``linux``
+        or ``macos``. ``name`` is the program's name in C. Returns the program and the paths of the files. Raises
+        `InputError` for unknown names and a folder that cannot be written.
+
+        >>> ahead, files = partitioned.compile_ahead("ahead", cpu="x86-64-v3", name="train")
+        >>> sorted(file.suffix for file in files if file.stem == "train")
+        ['.h', '.json', '.o']
         """
         from shardc.analysis.ahead import compile_ahead, write_ahead
 
@@ -289,15 +378,19 @@ class Partitioned(PartitionedProgram, Reported):
         mapping: str | Mapping[str, str] | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
-        """What a step takes on a described machine: time and what it goes to, links, memory, critical path.
+        """Simulate a step on a described machine: time and where it goes, links, memory, the critical path.
 
         ``machine`` is a name with or without a number of devices (``"h100-dgx:64"``, ``"tpu-v5p:4x4x4"``), or the path
-        of a description; default: the one that was partitioned for. ``mapping`` says where mesh axes lie
-        (``"data=infiniband,model=nvlink"``; default: the outermost axis on the outermost links). Needs no hardware and
-        no tensors, and costs the same for any number of devices. Raises `InputError` for unknown machines, meshes that
-        do not fit, and programs that are larger than memory (not with ``ignore_memory``: see `Simulation.fits`).
+        of a description; default: the machine of `partition`. ``mapping`` places mesh axes on links
+        (``"data=infiniband,model=nvlink"``); default: the outermost axis on the outermost links. The simulation needs
+        no hardware and no tensors, and takes the same time for any number of devices.
 
-        Example: ``print(partitioned.simulate("h100-dgx"))``.
+        Raises `InputError` for unknown machines, meshes that do not fit the machine, and programs larger than its
+        memory (not with ``ignore_memory``: `Simulation.fits` then tells).
+
+        >>> step = partitioned.simulate("h100-dgx")
+        >>> step.compute_seconds < step.step_seconds
+        True
         """
         from shardc.analysis.simulate.simulate_program import simulate_partitioned
 

@@ -34,10 +34,15 @@ Entry = None | Axis | tuple[Axis, ...] | _Unconstrained
 
 
 class PartitionSpec:
-    """One entry per dimension: None, an axis name, a tuple of axis names (major first) or UNCONSTRAINED.
+    """A sharding with one entry per dimension: None, an axis name, a tuple of axis names (major first) or
+    UNCONSTRAINED.
 
-    ``unreduced`` names axes over which each device holds a partial sum. Raises `AnnotationError` for entries of
-    other types.
+    None keeps a dimension whole, UNCONSTRAINED leaves it to propagation. Dimensions beyond the last entry are whole.
+    ``unreduced`` names axes over which each device holds a partial sum. ``P`` is a short name for it, and JAX's
+    ``PartitionSpec`` is accepted in its place. Raises `AnnotationError` for entries of other types.
+
+    >>> P("data", None, ("x", "y"))
+    P('data', None, ('x', 'y'))
     """
 
     __slots__ = ("entries", "unreduced")

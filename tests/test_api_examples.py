@@ -1,0 +1,107 @@
+"""The reference of the Python API: every public name is on its page, and has an example that runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardc
+import shardc.numpy
+from shardc.cli.app import main
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
+#: Modules whose docstring has the lines that examples continue, the longest name first.
+MODULES = ("shardc.numpy", "shardc")
+#: What shardc's own floors call: methods by which arrays are computed, cells of tables.
+INNER = frozenset(
+    (
+        "become",
+        "blocks_under",
+        "computed",
+        "make_view",
+        "take_computed",
+        "candidate_rows",
+        "failed_rows",
+        "scaling_rows",
+    )
+)
+#: Examples for which an optional package must be there.
+NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr"}
+
+
+def named(path: str) -> Any:
+    """The object that a directive of the page names."""
+    first, *rest = path.split(".")
+    found: Any = importlib.import_module(first)
+    for at, part in enumerate(rest, 2):
+        if not hasattr(found, part):
+            importlib.import_module(".".join((first, *rest)[:at]))
+        found = getattr(found, part)
+    return found
+
+
+def directives() -> list[str]:
+    return re.findall(r"^\.\. auto(?!module)\w+:: ([\w.]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def documented(path: str) -> Iterator[tuple[str, str]]:
+    """Name and docstring of what a directive shows, a class before its methods; NumPy documents methods of arrays."""
+    value = named(path)
+    yield path, inspect.getdoc(value) or ""
+    for name in sorted(dir(value)) if inspect.isclass(value) else ():
+        found = inspect.getattr_static(value, name)
+        found = getattr(found, "__func__", found)
+        text = inspect.getdoc(getattr(value, name)) or ""
+        ours = inspect.isfunction(found) and not name.startswith("_") and name not in INNER
+        if ours and not hasattr(np.ndarray, name) and not text.startswith("``numpy.ndarray."):
+            yield f"{path}.{name}", text
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    on_page = set(directives())
+    assert {f"shardc.{name}" for name in shardc.__all__} <= on_page | {"shardc.PartitionSpec"}
+    assert {f"shardc.numpy.{name}" for name in shardc.numpy.__all__ if name != "random"} <= on_page
+    assert {f"shardc.numpy.random.{name}" for name in shardc.numpy.random.__all__} <= on_page
+
+
+def test_every_callable_has_an_example() -> None:
+    shown = [entry for path in directives() for entry in documented(path)]
+    assert len(shown) > 140
+    assert not [name for name, text in shown if ">>>" not in text]
+
+
+@pytest.fixture(scope="module")
+def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+    """What the lines of each module define, in a folder where the demo was written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("examples"))
+        assert main(["demo", "--write", "."]) == 0
+        found: dict[str, dict[str, Any]] = {module: {"__name__": "examples"} for module in MODULES}
+        for module, scope in found.items():
+            for example in doctest.DocTestParser().get_examples(inspect.getdoc(named(module)) or ""):
+                exec(example.source, scope)
+        yield found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("path", directives())
+def test_examples_run(path: str, scopes: dict[str, dict[str, Any]]) -> None:
+    """Those of a class and its methods, which continue it."""
+    if path in NEEDED:
+        pytest.importorskip(NEEDED[path])
+    scope = scopes[next(module for module in MODULES if path.startswith(module))]
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    wrong: list[str] = []
+    for name, text in documented(path):
+        test = doctest.DocTestParser().get_doctest(text, scope, name, None, 0)
+        runner.run(test, out=wrong.append, clear_globs=False)
+        scope = test.globs
+    assert not wrong, "".join(wrong)
