@@ -30,8 +30,10 @@ def report_data(
     simulation: Simulation | None = None,
     explanation: Explanation | None = None,
     memory: MemoryTimeline | None = None,
+    bandwidth: float | None = None,
 ) -> dict[str, Any]:
-    """What the page is made of; ``memory`` counts where nothing was simulated.
+    """What the page is made of; ``memory`` counts where nothing was simulated; ``bandwidth`` is the bytes
+    per second of a device's memory, where a machine is known.
 
     Numbers of time are seconds, of the timeline whole nanoseconds; everything is of one device and one step.
     """
@@ -47,7 +49,7 @@ def report_data(
         "devices": facts["devices"],
         "mesh": [[axis, size] for axis, size in facts["mesh"].items()],
         "device_order": None if mesh is None or mesh.device_ids is None else list(mesh.device_ids),
-        "totals": _totals(facts, simulation, timeline),
+        "totals": {**_totals(facts, simulation, timeline), "bandwidth": bandwidth},
         "notes": _notes(facts, simulation, timeline),
         "warnings": [] if explanation is None else [w.to_dict() for w in explanation.warnings],
         "collectives": _joined(_collectives(facts, simulation), explanation, strings),
@@ -107,6 +109,7 @@ def _totals(facts: Mapping[str, Any], simulation: Simulation | None, timeline: M
         "mfu": _number(s.mfu),
         "hfu": _number(s.hfu),
         "dtype": s.dtype,
+        "peak_flops": _number(s.peak_flops),
         "peak_bytes": s.peak_bytes,
         "capacity_bytes": s.capacity_bytes,
         "links": [[level, _number(sent)] for level, sent in s.link_bytes.items()],
@@ -182,7 +185,7 @@ def _plain(value: Any) -> Any:
 
 def _tree(partitioned: PartitionedProgram, simulation: Simulation | None, strings: _Strings) -> list[list[Any]]:
     """Nodes in preorder: [parent, kind, label] and for a loop [trips, source], for a leaf [kind, name, opcode, source,
-    holds, count, seconds, flops, bytes, sent]."""
+    holds, category, limit, count, seconds, flops, bytes, sent]."""
     leaves: Sequence[Leaf]
     loops: Mapping[str, Around]
     if simulation is None:
@@ -207,7 +210,7 @@ def _more(node: StructureNode, strings: Callable[[str], int]) -> list[Any]:
         return []
     x = node.leaf
     seconds = None if x.seconds is None else _number(x.seconds)
-    texts = (x.kind, x.name, x.opcode, x.source, x.holds)
+    texts = (x.kind, x.name, x.opcode, x.source, x.holds, x.category, x.limit)
     return [*map(strings, texts), x.count, seconds, x.flops, x.nbytes, _number(x.sent)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardc.analysis.categories import category_of
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.trips import count_executions, trip_count
 from shardc.costs.network.wire_bytes import wire_bytes
@@ -28,7 +29,8 @@ _NO_WORK = frozenset(
 class Leaf:
     """A kernel, copy or collective (``kind``). Figures are a step's, of one device: ``count`` executions that take
     ``seconds`` (of a collective: that compute waits for; None without a machine), ``flops``, ``nbytes`` of memory read
-    and written, ``sent`` bytes. ``loops`` are the names of loops around it, outermost first."""
+    and written, ``sent`` bytes. ``limit`` is what limits a simulated kernel. ``loops`` are the names of loops around
+    it, outermost first."""
 
     kind: str
     name: str
@@ -42,6 +44,8 @@ class Leaf:
     flops: int
     nbytes: int
     sent: float
+    category: str
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ def leaves_of_simulation(simulation: Simulation) -> list[Leaf]:
             w.kind, w.name, w.opcode, w.op_name, w.source, w.holds, w.loops, w.count,
             w.exposed_seconds if w.kind == "collective" else w.seconds * w.count,
             w.flops * w.count, (w.read + w.written) * w.count, float(w.wire_bytes * w.count),
+            w.category, w.limit,
         )
         for w in simulation.work
     ]  # fmt: skip
@@ -112,7 +117,7 @@ def _leaf(i: Instruction, loops: tuple[str, ...], count: int, devices: int) -> L
     return Leaf(
         "collective" if moves else "kernel", i.name, i.opcode, _op_name(i), i.source, str(i.shape.plain), loops, count,
         None, count * sum(instruction_flops(op) for op in inside), count * (traffic.read + traffic.written),
-        count * wire_bytes(i, devices) if moves else 0.0,
+        count * wire_bytes(i, devices) if moves else 0.0, "collectives" if moves else category_of(i),
     )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const { strings } = data;
 const timed = data.timeline !== null;
+const tree = readTree(data.tree, strings);
+const CAUSES_SHOWN = 2;
 let collectives = null;
 
 function openCollective(name) {
@@ -72,7 +74,7 @@ function collectivesSection() {
     { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds, hint: 'all executions, alone on the links' },
     { title: 'exposed', numeric: true, timed: true, text: (r) => secondsText(r.exposed), value: (r) => r.exposed, hint: 'what compute waits for it' },
     { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
-    { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], words: true },
+    { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], show: (r) => reasonText(strings[r.reason]), words: true },
   ].filter((column) => timed || !column.timed);
   collectives = dataTable(data.collectives, columns, {
     label: 'collectives', key: (r) => r.name, sort: columns.findIndex((c) => c.title === (timed ? 'exposed' : 'sent')),
@@ -83,7 +85,14 @@ function collectivesSection() {
 
 function tensorTitle(row) {
   const name = strings[row.value] || lastScope(strings[row.op_name]);
-  return el('span', { class: 'clip' }, name, name ? ' ' : '', el('span', { class: 'quiet' }, row.name));
+  return [name, name ? ' ' : '', el('span', { class: 'quiet' }, row.name)];
+}
+
+// A combined collective has a cause for each part: the first ones are there, the others a click away.
+function reasonText(reason) {
+  const causes = reason.split('; ');
+  if (causes.length <= CAUSES_SHOWN + 1) return reason;
+  return [`${causes.slice(0, CAUSES_SHOWN).join('; ')} `, el('details', {}, el('summary', {}, `${causes.length - CAUSES_SHOWN} more causes`), el('ul', {}, causes.slice(CAUSES_SHOWN).map((cause) => el('li', {}, cause))))];
 }
 
 function tensorsSection() {
@@ -123,7 +132,8 @@ function memoryAxis() {
 }
 
 const sections = [
-  ['structure', 'Structure', true, () => treeView(readTree(data.tree, strings), timed, openCollective)],
+  ['structure', 'Structure', true, () => treeView(tree, timed, openCollective)],
+  ['operations', 'Operations', true, () => [categoriesView(leavesOf(tree), data.totals, timed), timed && data.totals.bandwidth ? rooflineView(leavesOf(tree), data.totals) : null]],
   ['collectives', 'Collectives', true, collectivesSection],
   ['plan', 'Plan', data.plan !== null, () => planView(data.plan, data.drawings, strings)],
   ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],

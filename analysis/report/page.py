@@ -18,6 +18,8 @@ SCRIPTS = (
     "elements.js",
     "table.js",
     "tree.js",
+    "categories.js",
+    "roofline.js",
     "drawing.js",
     "mesh_drawing.js",
     "axis.js",

@@ -87,7 +87,7 @@ function dataTable(rows, columns, options) {
     const button = el('button', { type: 'button', class: 'opener', 'aria-expanded': String(open), 'aria-label': `details of ${options.key(row)}` }, open ? '▾' : '▸');
     const line = el('tr', { class: 'clickable', 'data-key': options.key(row) }, el('td', { class: 'opener' }, button), cells);
     line.addEventListener('click', (event) => {
-      if (event.target.closest('a, button:not(.opener)') || String(getSelection())) return;
+      if (event.target.closest('a, summary, button:not(.opener)') || String(getSelection())) return;
       toggle(row, line, button);
     });
     return open ? [line, detailRow(row)] : [line];

@@ -10,8 +10,8 @@ function readTree(rows, strings) {
       node.trips = more[0];
       node.source = strings[more[1]];
     } else if (kind === 'leaf') {
-      [node.what, node.name, node.opcode, node.source, node.holds] = more.slice(0, 5).map((n) => strings[n]);
-      [node.count, node.seconds, node.flops, node.bytes, node.sent] = more.slice(5);
+      [node.what, node.name, node.opcode, node.source, node.holds, node.category, node.limit] = more.slice(0, 7).map((n) => strings[n]);
+      [node.count, node.seconds, node.flops, node.bytes, node.sent] = more.slice(7);
       node.leaves = 1;
     }
     return node;

@@ -50,6 +50,7 @@ def report_page(
     from shardc.analysis.report.gather import report_data
     from shardc.analysis.report.page import page
     from shardc.analysis.simulate.simulate_program import simulate_partitioned
+    from shardc.costs.machines.machine import load_machine
 
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
@@ -59,6 +60,7 @@ def report_page(
     if machine is None:
         told["memory"] = _memory(partitioned)
     else:
+        told["bandwidth"] = load_machine(machine).device.memory_bandwidth
         told["simulation"] = simulation or simulate_partitioned(
             partitioned, machine, mapping=mapping, ignore_memory=True
         )

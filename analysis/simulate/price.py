@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardc.analysis.categories import category_of
 from shardc.analysis.simulate.simulated_step import LoopInfo, SimulatedWork
 from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 from shardc.compiler.describe import describe_instruction
@@ -87,7 +88,9 @@ class _Pricing:
             return ()
         seconds = known.step_seconds(self.placement.devices, len(self.lowered.parameters) + len(self.lowered.results))
         self.out.work.append(
-            SimulatedWork("copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0)
+            SimulatedWork(
+                "copy", "call of the step", "copy", seconds=seconds, limit="measured", efficiency=1.0, category="copies"
+            )
         )
         self.out.leaves.append(None)
         self.out.groups.append(None)
@@ -130,7 +133,9 @@ class _Pricing:
     def _computed(self, step: KernelStep | BufferCopy) -> SimulatedWork:
         done, time = work_of(step, self.lowered.plan), self.times[step]
         row = (
-            SimulatedWork("copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name)
+            SimulatedWork(
+                "copy", f"copy to {step.target.name}", "copy", dtype=step.target.shape.dtype.name, category="copies"
+            )
             if isinstance(step, BufferCopy)
             else _kernel(step.instruction, done.dtype)
         )
@@ -157,7 +162,7 @@ class _Pricing:
             "collective", i.name, i.opcode, *_where(i), dtype=next(i.shape.leaves()).dtype.name, seconds=seconds,
             axes=axes, group_size=group_size(i, devices), algorithm=cost.algorithm, payload_bytes=nbytes,
             wire_bytes=round(sent), link_bytes=cost.link_bytes,
-            reason=i.origin.reason if i.origin else "", value=self._value(i), loops=self._loops,
+            reason=i.origin.reason if i.origin else "", value=self._value(i), loops=self._loops, category="collectives",
         )  # fmt: skip
         number = self._number(step, row, groups)
         self._started[step] = number
@@ -173,7 +178,9 @@ def _arguments(module: Module) -> dict[str, str]:
 
 
 def _kernel(i: Instruction, dtype: str) -> SimulatedWork:
-    return SimulatedWork("kernel", i.name, i.opcode, *_where(i), describe_instruction(i), dtype)
+    return SimulatedWork(
+        "kernel", i.name, i.opcode, *_where(i), describe_instruction(i), dtype, category=category_of(i)
+    )
 
 
 def _where(i: Instruction) -> tuple[str, str]:

@@ -59,7 +59,8 @@ class SimulatedWork:
     are a kernel's, of one execution; ``axes`` to ``value`` a collective's, of one execution as well. ``payload_bytes``
     are the local result's, ``wire_bytes`` what a device sends, ``link_bytes`` the same by level of links.
     ``exposed_seconds`` is what compute waited for it in all executions, ``hidden_seconds`` what it took beside
-    something else. ``loops`` are the names of the loops around it, outermost first.
+    something else. ``loops`` are the names of the loops around it, outermost first. ``category`` is the group that
+    people read profiles by, such as ``matrix products`` (`category_of`).
     """
 
     kind: str
@@ -87,6 +88,7 @@ class SimulatedWork:
     exposed_seconds: float = 0.0
     hidden_seconds: float = 0.0
     loops: tuple[str, ...] = ()
+    category: str = ""
 
 
 @dataclass(frozen=True, slots=True)

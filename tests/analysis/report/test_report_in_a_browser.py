@@ -54,7 +54,7 @@ def with_advice(explanation: Explanation) -> Explanation:
 def tab(browser: Browser, partitioned: Partitioned, tmp_path_factory: pytest.TempPathFactory) -> Tab:
     simulation = partitioned.simulate("h100-dgx")
     explanation = with_advice(partitioned.explanation("h100-dgx"))
-    data = report_data(partitioned, simulation=simulation, explanation=explanation)
+    data = report_data(partitioned, simulation=simulation, explanation=explanation, bandwidth=3.35e12)
     data["program"] = EVIL
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(data), encoding="utf-8")
@@ -79,7 +79,7 @@ def column(tab: Tab, section: str, number: int) -> list[str]:
 
 
 def test_nothing_goes_wrong_and_nothing_is_asked_of_a_network(tab: Tab) -> None:
-    for section in ("structure", "collectives", "timeline", "memory", "traffic", "tensors"):
+    for section in ("structure", "operations", "collectives", "timeline", "memory", "traffic", "tensors"):
         show(tab, section, "table, canvas")
     assert tab.problems() == []
 
@@ -204,7 +204,7 @@ def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
 def test_everything_can_be_read_on_a_phone(tab: Tab) -> None:
     """At 400 pixels no text of tables, tree and lists is cut, and none lies beside the window."""
     tab.resize(width=400, height=800)
-    for section in ("structure", "collectives", "memory", "tensors"):
+    for section in ("structure", "operations", "collectives", "memory", "tensors"):
         show(tab, section, "tbody tr")
     tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     cut = """[...document.querySelectorAll('td, th, li, p, dd, .badge')].filter((e) => e.offsetParent && (
@@ -222,8 +222,43 @@ def test_reasons_are_shown_whole(tab: Tab) -> None:
         .map((e) => [e.innerText.trim(), e.scrollHeight, e.clientHeight])
         .sort((a, b) => b[0].length - a[0].length)[0]"""
     text, high, shown = tab.eval(longest)
-    rows = tab.eval("JSON.parse(document.getElementById('data').textContent)")
-    assert text in rows["strings"] and high == shown
+    assert high == shown
+    data = tab.eval("JSON.parse(document.getElementById('data').textContent)")
+    causes = max((data["strings"][row["reason"]] for row in data["collectives"]), key=len).split("; ")
+    assert len(causes) > 3 and text.endswith(f"{len(causes) - 2} more causes")
+    tab.eval("document.querySelectorAll('#collectives td.words details').forEach((e) => (e.open = true))")
+    said = tab.eval("document.querySelector('#collectives tbody').innerText")
+    assert all(cause in said for cause in causes)
+    tab.eval("document.querySelectorAll('#collectives td.words details').forEach((e) => (e.open = false))")
+
+
+def test_kinds_of_operations_add_up_to_the_step(tab: Tab) -> None:
+    show(tab, "operations", "tbody tr")
+    data = tab.eval("JSON.parse(document.getElementById('data').textContent)")
+    kinds, shares = column(tab, "operations", 2), column(tab, "operations", 3)
+    assert {"matrix products", "elementwise", "reductions", "collectives"} <= set(kinds)
+    assert sum(float(share.rstrip("%")) for share in shares) == pytest.approx(100, abs=0.3)
+    leaves = [row for row in data["tree"] if row[1] == "leaf"]
+    products = [row for row in leaves if data["strings"][row[8]] == "matrix products"]
+    tab.eval("document.querySelector('#operations tr[data-key=\"matrix products\"] button').click()")
+    assert f"{len(products)} rows" in tab.eval("document.querySelector('#operations .detail').innerText")
+    tab.eval("document.querySelector('#operations tr[data-key=\"matrix products\"] button').click()")
+
+
+def test_the_roofline_names_the_kernel_that_is_pointed_at(tab: Tab) -> None:
+    show(tab, "operations", "canvas")
+    box = "document.querySelector('#operations canvas').getBoundingClientRect()"
+    tab.eval("document.querySelector('#operations canvas').scrollIntoView({block: 'center'})")
+    left, top, width, height = tab.eval(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
+    said = "document.querySelector('#operations .info').innerText"
+    for x in range(int(left) + 90, int(left + width), 8):
+        for y in range(int(top), int(top + height), 12):
+            tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+            told = tab.eval(said)
+            if "of the roof" in told:
+                assert 0 < float(told.split("% of the roof")[0].split()[-1]) <= 100
+                return
+    raise AssertionError("no dot was found")
 
 
 def test_a_kind_of_collective_and_a_group_have_a_colour(tab: Tab) -> None:
