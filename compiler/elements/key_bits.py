@@ -6,7 +6,7 @@ from llvmlite import ir
 
 from shardc.hlo.ir.sort_keys import SortKey
 from shardc.hlo.ir.types import DType
-from shardc.native.math.vector import I1, constant, with_scalar
+from shardc.native.math.vector import I1, constant, with_lanes, with_scalar
 
 __all__ = ["at_key", "key_of", "value_of"]
 
@@ -14,10 +14,10 @@ __all__ = ["at_key", "key_of", "value_of"]
 _FRACTION = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 
 
-def at_key(b: ir.IRBuilder, base: ir.Value, offset: ir.Value, dtype: DType) -> ir.Value:
-    """The bits of an element."""
+def at_key(b: ir.IRBuilder, base: ir.Value, offset: ir.Value, dtype: DType, lanes: int = 1) -> ir.Value:
+    """The bits of an element, or of several side by side."""
     kind = ir.IntType(8 * dtype.nbytes)
-    return b.load(b.gep(base, [offset], source_etype=kind), typ=kind, align=dtype.nbytes)
+    return b.load(b.gep(base, [offset], source_etype=kind), typ=with_lanes(kind, lanes), align=dtype.nbytes)
 
 
 def key_of(b: ir.IRBuilder, value: ir.Value, key: SortKey) -> tuple[ir.Value, ir.Value]:

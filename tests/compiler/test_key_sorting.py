@@ -9,6 +9,8 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import KEY_TYPES, sort_keys
 from shardc.hlo.ir.types import DTYPES, array_shape
+from shardc.native.llvm.target import named_target
+from tests.compiler import kernel_runner
 from tests.compiler.kernel_runner import Array, check, compile_and_run, expected, instruction
 
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -70,6 +72,15 @@ def test_one_array(dtype: str) -> None:
             assert sort_keys(comparator) is not None
             i = instruction("sort", array_shape(dtype, 700), dimensions=(0,), is_stable=True, to_apply=comparator)
             same_bits(i, [elements(dtype, 700, rng)])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64", "s32", "u64"])
+def test_for_processors_without_avx2(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted by bytes there."""
+    monkeypatch.setattr(kernel_runner, "FOREIGN", named_target("x86-64", "linux"))
+    monkeypatch.setattr(kernel_runner, "RUNS", kernel_runner.runs_here(named_target("x86-64", "linux")))
+    i = instruction("sort", array_shape(dtype, 5000), dimensions=(0,), is_stable=True, to_apply=before(dtype))
+    same_bits(i, [elements(dtype, 5000, np.random.default_rng(0))])
 
 
 @pytest.mark.parametrize("dtype", sorted(KEY_TYPES))

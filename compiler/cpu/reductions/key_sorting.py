@@ -10,22 +10,26 @@ have NaNs: where there are such, they are put into their places as they come in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, in_pieces, phase
+from shardc.compiler.cpu.reductions.lanes import over_lanes
 from shardc.compiler.cpu.reductions.merging import emit_merges
 from shardc.compiler.cpu.reductions.radix import COUNTERS, Items, emit_radix_passes
+from shardc.compiler.cpu.reductions.vector_sorting import emit_vector_sort
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.key_bits import at_key, key_of, value_of
 from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.sort_keys import SortKey
-from shardc.native.math.vector import I1, I64, PTR, constant
+from shardc.native.math.lane_order import can_order
+from shardc.native.math.vector import I1, I64, PTR, constant, splat, vector_constant, with_lanes
 
 __all__ = ["emit_key_sort", "takes_keys"]
 
@@ -37,17 +41,22 @@ _MANY_ROWS, _CHUNK = 16, 1 << 15
 _PASS_COST = 16
 _PLACE_BITS = 32
 
+#: Keys that several bits have, and slots.
+_Groups = list[tuple[ir.Value, ir.Value]]
+
 
 def takes_keys(rows: Rows) -> bool:
     """Are rows of such a length that a sort by keys is worth it?"""
     return _SHORTEST <= rows.length < _LONGEST
 
 
-def _items(key: SortKey, alone: bool) -> Items:
+def _items(key: SortKey, alone: bool, signed: bool) -> Items:
     bits = 8 * key.dtype.nbytes
     if alone:
-        return Items(max(bits, 32), 0, bits, beside=False)
-    return Items(64, 0, bits, beside=True) if bits == 64 else Items(64, _PLACE_BITS, bits, beside=False)
+        return Items(max(bits, 32), 0, bits, beside=False, signed=signed)
+    if bits == 64:
+        return Items(64, 0, bits, beside=True)
+    return Items(64, _PLACE_BITS, bits, beside=False, signed=signed)
 
 
 def emit_key_sort(kernel: CpuKernel, keys: Sequence[SortKey], rows: Rows, first: int | None = None) -> None:
@@ -71,7 +80,11 @@ class _KeySort:
         self.kernel, self.keys, self.rows, self.pieces, self.first = kernel, tuple(keys), rows, pieces, first
         self.dtypes = [o.shape.dtype for o in kernel.instruction.operands]
         self.alone = len(self.dtypes) == 1 and len(self.keys) == 1 and first is None
-        self.items = [_items(k, self.alone) for k in self.keys]
+        # Places make items different, and rise, when the last key is sorted by.
+        by_parts = can_order(kernel.target)
+        self.items = [_items(k, self.alone, by_parts and k is self.keys[-1]) for k in self.keys]
+        #: Are items of keys as wide as elements, which lie side by side? Then they are made, and sorted, in the result.
+        self.in_result = self.alone and rows.stride == 1 and self.items[0].bits == self.items[0].key_bits
 
     def emit(self, span: ChunkSpan | None) -> None:
         kernel, rows = self.kernel, self.rows
@@ -81,8 +94,8 @@ class _KeySort:
         self.numbers.type = PTR
         wide = max(w.bits for w in self.items) // 8
         beside = any(w.beside for w in self.items)
-        scratch = [allocate(e, rows.length * wide) for _ in range(2)]
-        scratch += [allocate(e, rows.length * 4 if beside else 64) for _ in range(2)]
+        places = rows.length * 4 if beside else 64
+        taken = [allocate(e, n) for n in [rows.length * wide] * (1 if self.in_result else 2) + [places] * 2]
         counters = allocate(e, self.pieces * COUNTERS * 8)
         self.current = [e.slot(PTR) for _ in range(4)]
         total = rows.outer * rows.stride
@@ -90,7 +103,8 @@ class _KeySort:
         with for_range(b, first, past) as row:
             stride = constant(I64, rows.stride)
             base = rows.base(b, b.udiv(row, stride), b.urem(row, stride))
-            for slot, place in zip(self.current, scratch, strict=True):
+            first_items = [b.gep(kernel.results[0], [base], source_etype=self.items[0].kind)] if self.in_result else []
+            for slot, place in zip(self.current, [*first_items, *taken], strict=True):
                 b.store(place, slot)
             self._number(b, 0, base)
             for n in reversed(range(len(self.keys))):
@@ -102,7 +116,7 @@ class _KeySort:
             else:
                 self._number(b, 2, b.mul(row, constant(I64, self.first)))
                 self._write_first(self.first)
-        release(e, [*scratch, counters])
+        release(e, [*taken, counters])
         e.finish()
 
     # -- what phases are given -----------------------------------------------------------------------------------------
@@ -115,20 +129,27 @@ class _KeySort:
         return [b.load(slot, typ=PTR) for slot in self.current]
 
     def _over_elements(
-        self, fill: Callable[[CpuEmitter, PhaseKernel, ir.Value], None], count: int | None = None
+        self,
+        fill: Callable[[CpuEmitter, PhaseKernel, ir.Value, int], None],
+        lanes: int = 1,
+        count: int | None = None,
     ) -> None:
-        """``fill`` an element, given its number in the row, in a phase; base and places are shared."""
+        """``fill`` elements side by side, given the number of the first in the row and how many they are, in a phase;
+        base and places are shared."""
         length = self.rows.length if count is None else count
 
         def some(part: PhaseKernel) -> None:
             e = part.emitter({})
             b = e.entry.builder
             low, high = ChunkSpan(self.pieces, part.begin, part.end).steps(b, length)
-            with for_range(b, low, high) as k:
-                fill(e, part, k)
+            over_lanes(b, low, high, lanes, lambda k, together: fill(e, part, k, together))
             e.finish()
 
         phase(self.kernel, self.e, self.pieces, some, [self.numbers, *self._places()])
+
+    def _lanes(self, items: Items) -> int:
+        """How many elements that lie side by side are taken at once."""
+        return max(1, self.kernel.target.vector_bits // items.bits) if self.rows.stride == 1 else 1
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -140,66 +161,81 @@ class _KeySort:
         b = self.e.entry.builder
         self._number(b, 1, constant(I64, 0))
 
-        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, lanes: int) -> None:
             b = e.entry.builder
             numbers, source, _, places, _ = part.shared
             base = b.load(numbers, typ=I64)
             place = k if last else _place(b, before, source, places, k)
-            value = at_key(b, part.operands[key.operand], rows.at(b, base, place), key.dtype)
+            value = at_key(b, part.operands[key.operand], rows.at(b, base, place), key.dtype, lanes)
             bits, changed = key_of(b, value, key)
             if self.alone and not key.is_exact:
-                with b.if_then(changed, likely=False):
+                with b.if_then(_any(b, changed), likely=False):
                     b.store(constant(I64, 1), b.gep(numbers, [constant(I64, 1)], source_etype=I64))
-            bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
+            bits = items.widened(b, bits)
+            if lanes > 1:
+                place = b.add(splat(b, place, lanes), vector_constant(range(lanes), I64))
             if items.shift:
-                bits = b.or_(b.shl(bits, constant(items.kind, items.shift)), place)
+                bits = b.or_(b.shl(bits, constant(bits.type, items.shift)), place)
             # Each item is written where the one that it is made of was read.
             items.store(b, bits, source, k)
             if items.beside and (last or not before.beside):
-                at = b.gep(places, [k], source_etype=ir.IntType(_PLACE_BITS))
-                b.store(b.trunc(place, ir.IntType(_PLACE_BITS)), at, align=4)
+                narrow = ir.IntType(_PLACE_BITS)
+                at = b.gep(places, [k], source_etype=narrow)
+                b.store(b.trunc(place, with_lanes(narrow, lanes)), at, align=4)
 
-        self._over_elements(fill)
+        self._over_elements(fill, self._lanes(items) if last else 1)
         done = emit_merges(self.kernel, self.e, items, rows.length, self.pieces, self.current)
         with b.if_then(b.not_(done)):
-            emit_radix_passes(self.kernel, self.e, items, rows.length, self.pieces, self.current, counters)
+            if items.signed:
+                emit_vector_sort(self.kernel, self.e, items.bits, rows.length, self.pieces, self.current)
+            else:
+                emit_radix_passes(self.kernel, self.e, items, rows.length, self.pieces, self.current, counters)
 
     def _write_values(self) -> None:
         key, items, rows = self.keys[0], self.items[0], self.rows
 
-        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, lanes: int) -> None:
             b = e.entry.builder
             numbers, source, *_ = part.shared
-            value = value_of(b, items.load(b, source, k), key)
+            value = value_of(b, items.load(b, source, k, lanes), key)
             to = rows.at(b, b.load(numbers, typ=I64), k)
-            b.store(value, b.gep(part.results[0], [to], source_etype=value.type), align=key.dtype.nbytes)
+            narrow = ir.IntType(items.key_bits)
+            b.store(value, b.gep(part.results[0], [to], source_etype=narrow), align=key.dtype.nbytes)
 
-        self._over_elements(fill)
-        if not key.is_exact:
-            b = self.e.entry.builder
-            changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
-            with b.if_then(b.icmp_unsigned("!=", changed, constant(I64, 0)), likely=False):
-                self._put_equals(key, items)
+        groups = self._equal_groups(key, items)
+        b = self.e.entry.builder
+        with self._if_changed(groups):  # before elements are written, perhaps over the items
+            for bits, slot in groups:
+                b.store(_lower_bound(self.e, self._places()[0], items, rows.length, bits), slot)
+        self._over_elements(fill, self._lanes(items))
+        with self._if_changed(groups):
+            self._put_equals(key, items, groups)
 
-    def _put_equals(self, key: SortKey, items: Items) -> None:
+    @contextmanager
+    def _if_changed(self, groups: _Groups) -> Iterator[None]:
+        """What is done where an element's key is made of other bits than it has."""
+        b = self.e.entry.builder
+        changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
+        some = b.icmp_unsigned("!=", changed, constant(I64, 0)) if groups else constant(I1, 0)
+        with b.if_then(some, likely=False):
+            yield
+
+    def _equal_groups(self, key: SortKey, items: Items) -> _Groups:
+        """The keys of zeros and of NaNs, where such are equal, and slots for where the next such element goes."""
+        bits = items.key_bits
+        alike = [0] * key.zeros_equal + [(1 << (bits - 1)) - 1] * key.nans_equal
+        b = self.e.entry.builder
+        keys = [key_of(b, constant(ir.IntType(bits), x), key)[0] for x in alike]
+        return [(items.widened(b, k), self.e.slot(I64)) for k in keys]
+
+    def _put_equals(self, key: SortKey, items: Items, groups: _Groups) -> None:
         """Zeros, and NaNs, in the order of the operand."""
-        b, rows = self.e.entry.builder, self.rows
-        source = self._places()[0]
+        b, rows, kind = self.e.entry.builder, self.rows, ir.IntType(items.key_bits)
         base = b.load(self.numbers, typ=I64)
-        kind = ir.IntType(8 * key.dtype.nbytes)
-        groups = []
-        for zero in (True, False):
-            if key.zeros_equal if zero else key.nans_equal:
-                like = constant(kind, 0 if zero else (1 << (kind.width - 1)) - 1)
-                bits, _ = key_of(b, like, key)
-                bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
-                slot = self.e.slot(I64)
-                b.store(_lower_bound(self.e, source, items, rows.length, bits), slot)
-                groups.append((bits, slot))
         with for_range(b, 0, rows.length) as k:
             value = at_key(b, self.kernel.operands[0], rows.at(b, base, k), key.dtype)
             bits, _ = key_of(b, value, key)
-            bits = bits if bits.type == items.kind else b.zext(bits, items.kind)
+            bits = items.widened(b, bits)
             for equal, slot in groups:
                 with b.if_then(b.icmp_unsigned("==", bits, equal), likely=False):
                     at = b.load(slot, typ=I64)
@@ -211,7 +247,7 @@ class _KeySort:
         """All operands by place."""
         items, rows, dtypes = self.items[0], self.rows, self.dtypes
 
-        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, _lanes: int) -> None:
             b = e.entry.builder
             numbers, source, _, places, _ = part.shared
             base = b.load(numbers, typ=I64)
@@ -225,7 +261,7 @@ class _KeySort:
         """The first elements, and their places."""
         items, dtype = self.items[0], self.dtypes[0]
 
-        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value) -> None:
+        def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, _lanes: int) -> None:
             b = e.entry.builder
             numbers, source, _, places, _ = part.shared
             values, positions = part.results
@@ -236,7 +272,7 @@ class _KeySort:
             narrow = ir.IntType(_PLACE_BITS)
             b.store(b.trunc(place, narrow), b.gep(positions, [to], source_etype=narrow), align=4)
 
-        self._over_elements(fill, count)
+        self._over_elements(fill, count=count)
 
 
 def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k: ir.Value) -> ir.Value:
@@ -245,6 +281,14 @@ def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k:
     if items.beside:
         return b.zext(b.load(b.gep(places, [k], source_etype=narrow), typ=narrow, align=4), I64)
     return b.and_(items.load(b, source, k), constant(I64, (1 << _PLACE_BITS) - 1))
+
+
+def _any(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """Is a lane true?"""
+    if mask.type == I1:
+        return mask
+    bits = b.bitcast(mask, ir.IntType(mask.type.count))
+    return b.icmp_unsigned("!=", bits, constant(bits.type, 0))
 
 
 def _lower_bound(e: CpuEmitter, source: ir.Value, items: Items, length: int, wanted: ir.Value) -> ir.Value:

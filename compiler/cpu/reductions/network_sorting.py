@@ -7,13 +7,14 @@ Where more than keys comes out, places go along and decide between equals; opera
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.loops.tiles import transpose_square
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
+from shardc.compiler.cpu.reductions.networks import batcher_pairs, bitonic_pairs
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range, while_
@@ -249,7 +250,7 @@ class _NetworkSort:
         """Sort blocks, and merge sorted runs of doubling size; what would be behind the last place is never less."""
         b, block, total = self.e.entry.builder, self._block(), self._padded()
         width = len(columns)
-        self._in_registers(width, list(_batcher_pairs(block)))
+        self._in_registers(width, list(batcher_pairs(block)))
         if total == block:
             return
         size, apart = self.e.slot(I64), self.e.slot(I64)
@@ -277,7 +278,7 @@ class _NetworkSort:
                     with for_range(b, base, past) as at:
                         self._exchange(width, at, b.add(at, k))
                 b.store(b.lshr(k, one), apart)
-            self._in_registers(width, list(_bitonic_pairs(block)))
+            self._in_registers(width, list(bitonic_pairs(block)))
             b.store(b.shl(run, one), size)
 
     def _exchange(self, width: int, low: ir.Value, high: ir.Value) -> None:
@@ -307,25 +308,3 @@ class _NetworkSort:
             for place, values in zip(places, held, strict=True):
                 for c, value in enumerate(values):
                     self._store(value, c, place)
-
-
-def _bitonic_pairs(count: int) -> Iterator[tuple[int, int]]:
-    """What sorts a bitonic row of a power of two."""
-    apart = count // 2
-    while apart:
-        yield from ((k, k + apart) for k in range(count) if not k & apart)
-        apart //= 2
-
-
-def _batcher_pairs(count: int) -> Iterator[tuple[int, int]]:
-    """Batcher's odd-even merge sort of a row of a power of two."""
-    run = 1
-    while run < count:
-        apart = run
-        while apart:
-            for begin in range(apart % run, count - apart, 2 * apart):
-                for k in range(begin, min(begin + apart, count - apart)):
-                    if k // (2 * run) == (k + apart) // (2 * run):
-                        yield k, k + apart
-            apart //= 2
-        run *= 2

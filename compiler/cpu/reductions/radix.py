@@ -12,7 +12,7 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, phase
 from shardc.compiler.elements.control_flow import for_range
-from shardc.native.math.vector import I32, I64, PTR, constant
+from shardc.native.math.vector import I32, I64, PTR, constant, with_lanes, with_scalar
 
 __all__ = ["COUNTERS", "Items", "emit_radix_passes"]
 
@@ -23,22 +23,36 @@ COUNTERS = 1 << _DIGIT
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What is moved: ``bits`` with a key of ``key_bits`` from bit ``shift`` on, places in 32 bits ``beside`` or not."""
+    """What is moved: ``bits`` with a key of ``key_bits`` from bit ``shift`` on, places in 32 bits ``beside`` or not.
+
+    ``signed``: in memory the highest bit is turned, so that signed comparisons put items in order.
+    """
 
     bits: int
     shift: int
     key_bits: int
     beside: bool
+    signed: bool = False
 
     @property
     def kind(self) -> ir.IntType:
         return ir.IntType(self.bits)
 
-    def load(self, b: ir.IRBuilder, base: ir.Value, k: ir.Value) -> ir.Value:
-        return b.load(b.gep(base, [k], source_etype=self.kind), typ=self.kind, align=self.bits // 8)
+    def load(self, b: ir.IRBuilder, base: ir.Value, k: ir.Value, lanes: int = 1) -> ir.Value:
+        at = b.gep(base, [k], source_etype=self.kind)
+        return self.turned(b, b.load(at, typ=with_lanes(self.kind, lanes), align=self.bits // 8))
 
     def store(self, b: ir.IRBuilder, item: ir.Value, base: ir.Value, k: ir.Value) -> None:
-        b.store(item, b.gep(base, [k], source_etype=self.kind), align=self.bits // 8)
+        b.store(self.turned(b, item), b.gep(base, [k], source_etype=self.kind), align=self.bits // 8)
+
+    def turned(self, b: ir.IRBuilder, item: ir.Value) -> ir.Value:
+        """An item as it stands in memory, or back."""
+        return b.xor(item, constant(item.type, 1 << (self.bits - 1))) if self.signed else item
+
+    def widened(self, b: ir.IRBuilder, key: ir.Value) -> ir.Value:
+        """A key in as many bits as an item has."""
+        kind = with_scalar(key.type, self.kind)
+        return key if key.type == kind else b.zext(key, kind)
 
     def key(self, b: ir.IRBuilder, item: ir.Value) -> ir.Value:
         """What items are compared by."""
