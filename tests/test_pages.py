@@ -21,6 +21,7 @@ PAGES = (
     "docs/checkpoints.md",
     "docs/gpu.md",
     "docs/coming-from.md",
+    "docs/cookbook.md",
     *CONCEPTS,
 )
 
