@@ -16,7 +16,7 @@ import pytest
 from test_pages import PAGES
 from typer.main import get_command
 
-from shardc.cli.app import app, main
+from shardc.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,11 +46,6 @@ program = program.annotate({"state['w1']": P(None, "model"), "batch": P("data")}
 #: By page and the block's number, where a block needs more.
 BEFORE: Mapping[str, str] = {
     "docs/api.md 1": PROGRAM + "address_of_c_function = 64\n",
-    "docs/explain.md 0": """
-program = shardc.from_jax(lambda x, w: (x @ w).sum(), np.ones((64, 64)), np.ones((64, 64)))
-program = program.annotate({"x": P("data"), "w": P("data")}, mesh=Mesh({"data": 4}))
-partitioned = program.partition()
-""",
     "docs/simulate.md 2": """
 def step_for(batch):
     rows = jax.NamedSharding(Mesh({"data": 1, "model": 1}).to_jax(), jax.P("data", "model"))
@@ -105,7 +100,7 @@ def test_python(name: str, code: str, tmp_path: Path, monkeypatch: pytest.Monkey
         code = code.replace(old, new)
     scope: dict[str, Any] = {"__name__": "docs"}
     exec(compile(STEP + BEFORE.get(name, ""), f"before {name}", "exec"), scope)
-    if name in ("docs/simulate.md 1", "docs/auto.md 1"):
+    if name == "docs/simulate.md 1":
         exec(next(text for block, text in blocks("python") if block == f"{name[:-1]}0"), scope)
     exec(compile(code, name, "exec"), scope)
     if "loss" in scope:
@@ -131,22 +126,6 @@ def test_shell_commands_have_the_options_that_are_written() -> None:
         else:
             assert words[0] in ("pip", "python", "mpirun", "export", "mkdir", "ln", "curl", "."), f"{name}: {words}"
     assert count > 20
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_commands_that_find_annotations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Those of docs/auto.md: the step that is simulated with the file is the one that was told."""
-    monkeypatch.chdir(tmp_path)
-    exec(next(text for block, text in blocks("python") if block == "docs/auto.md 0"), {"__name__": "docs"})
-    told = []
-    for name, words in commands():
-        if name.startswith("docs/auto.md"):
-            assert main([*words[1:], "--json"]) == 0, words
-            told.append(json.loads(capsys.readouterr().out))
-    assert len({t["step_seconds"] for t in told}) == 1
-    assert len(told) == 3
 
 
 @pytest.mark.parametrize(("name", "text"), [pytest.param(*b, id=b[0]) for b in blocks("toml")])

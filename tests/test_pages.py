@@ -8,12 +8,15 @@ import pytest
 from page_runner import PageRun, read_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
-CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in ("mesh", "sharding", "propagation", "partial", "resharding"))
+_CONCEPTS = ("mesh", "sharding", "propagation", "partial", "resharding", "plans")
+CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in _CONCEPTS)
 #: Pages that are followed from top to bottom.
 PAGES = (
     "README.md",
     "docs/start.md",
     "docs/guide-plans.md",
+    "docs/auto.md",
+    "docs/explain.md",
     "docs/quickstart-jax.md",
     "docs/quickstart-numpy.md",
     "docs/quickstart-mpi.md",
