@@ -22,9 +22,10 @@ OVERLAPS = ("never", "auto", "always")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The SHARDC_* environment, see docs/cli.md. ``num_threads`` 0 means one per available core; ``tune`` are seconds
-    that compiling may spend on trying other choices, 0 for none. ``cache_bytes`` bounds the cache folder (0: nothing
-    does).
+    """The SHARDC_* environment, see docs/reference/environment.md.
+
+    ``num_threads`` 0 means one per available core. ``tune`` is the number of seconds in which compiling may try other
+    choices, 0 for none. ``cache_bytes`` bounds the cache folder, 0 for no bound.
 
     ``overlap``: collectives go on beside computing ``never``, ``always`` where they can, or ``auto``: where the
     ``machine`` (a name or a file, see `shardc.costs.machines.machine`; empty: this computer) can do both and it pays.

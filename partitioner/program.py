@@ -295,7 +295,7 @@ class PropagatedProgram:
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis of every sharding came from, as plain data for JSON.
 
-        The page about the command line lists its fields. Raises `InputError` for a program that was partitioned
+        The page about reports lists its fields. Raises `InputError` for a program that was partitioned
         already.
 
         >>> sorted(propagated.provenance_dict())

@@ -6,6 +6,7 @@ behind a block is what that block prints. Comments in front of a block say what 
     <!-- file: train.py -->          the block is the contents of a file
     <!-- not run: needs a GPU -->    the block only has to parse, for the reason given
     <!-- any output -->              the block behind shows a part of what is printed, or figures of one machine
+    <!-- exit code: 2 -->            the commands end with this code, and print what goes to stderr too
 
 In shown output ``...`` stands for anything, on a line of its own for any lines, and every number for any number:
 figures are of one day. Space does not count.
@@ -33,7 +34,7 @@ __all__ = ["Block", "PageRun", "agree", "read_blocks", "shell_lines"]
 _FENCE = re.compile(r"^(?P<marks>(?:<!--.*?-->\n)*)```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Commands that start processes, or go on until they are stopped.
 _STARTERS = frozenset(("mpiexec", "serve", "demo"))
-_MARK = re.compile(r"<!-- (file|not run|any output)(?:: (.*?))? -->")
+_MARK = re.compile(r"<!-- (file|not run|any output|exit code)(?:: (.*?))? -->")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Block:
     text: str
     file: str = ""
     not_run: str = ""
+    exit_code: int = 0
     shown: str | None = None
 
 
@@ -63,7 +65,8 @@ def read_blocks(page: str, text: str) -> list[Block]:
                 found[-1] = Block(**{**_fields(found[-1]), "shown": code})
             continue
         line = text.count("\n", 0, match.start("text")) + 1
-        found.append(Block(page, line, language, code, marks.get("file", ""), marks.get("not run", "")))
+        exit_code = int(marks.get("exit code", 0))
+        found.append(Block(page, line, language, code, marks.get("file", ""), marks.get("not run", ""), exit_code))
     return found
 
 
@@ -107,19 +110,19 @@ class PageRun:
         if block.language == "python":
             printed = self._python(block.text, Path(block.page).name)
         elif block.language in ("sh", "bash"):
-            printed = "".join(self._shell(line, where) for line in shell_lines(block.text))
+            printed = "".join(self._shell(line, where, block.exit_code) for line in shell_lines(block.text))
         else:
             return
         if block.shown is not None:
             assert agree(printed, block.shown), f"{where} prints\n{printed}\nand the page shows\n{block.shown}"
 
-    def _command(self, words: list[str], where: str) -> str:
+    def _command(self, words: list[str], where: str, exit_code: int) -> str:
         """A command of ours that starts no other process, within this one: a process of its own imports for seconds."""
         printed, said = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said), contextlib.chdir(self.folder):
             code = main(words)
-        assert code == 0, f"{where}\nends with {code}\n{printed.getvalue()}\n{said.getvalue()}"
-        return printed.getvalue()
+        assert code == exit_code, f"{where}\nends with {code}\n{printed.getvalue()}\n{said.getvalue()}"
+        return printed.getvalue() + (said.getvalue() if exit_code else "")
 
     def _python(self, code: str, file: str) -> str:
         printed = io.StringIO()
@@ -131,18 +134,19 @@ class PageRun:
                 sys.path.remove(str(self.folder))
         return printed.getvalue()
 
-    def _shell(self, line: str, where: str) -> str:
+    def _shell(self, line: str, where: str, exit_code: int) -> str:
         words = shlex.split(line, comments=True)
         if words[0] == "shardc" and words[1] not in _STARTERS and not re.search(r"[|<>;&$`]|--ranks|^ *[A-Z_]+=", line):
-            return self._command(words[1:], f"{where}: {line}")
+            return self._command(words[1:], f"{where}: {line}", exit_code)
         environment = dict(os.environ)
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         environment["COLUMNS"] = "100"
         done = subprocess.run(
             ["/bin/sh", "-c", line], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, f"{where}: {line}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        ended = f"{where}: {line}\nends with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == exit_code, ended
+        return done.stdout + (done.stderr if exit_code else "")
 
 
 def agree(printed: str, shown: str) -> bool:

@@ -14,6 +14,9 @@ CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in _CONCEPTS)
 PAGES = (
     "README.md",
     "docs/start.md",
+    "docs/cli.md",
+    "docs/reference/environment.md",
+    "docs/reference/report.md",
     "docs/guide-plans.md",
     "docs/auto.md",
     "docs/explain.md",

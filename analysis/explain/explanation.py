@@ -1,7 +1,7 @@
 """What `explain` answers: plain data first, text second.
 
 Bytes are per device and step, seconds are modelled on a machine (None without one). `Explanation.to_dict` is the
-command's ``--json``; every class's ``to_dict`` has its fields under the same names, docs/cli.md tells them.
+command's ``--json``; every class's ``to_dict`` has its fields under the same names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history of a propagation as plain data, for JSON (the schema is in docs/cli.md)."""
+"""The history of a propagation as plain data, for JSON (the schema is in docs/reference/report.md)."""
 
 from __future__ import annotations
 
