@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.report.graph import graph_data
 from shardc.analysis.report.leaves import Around, Leaf, leaves_of_module, leaves_of_simulation, loops_of_module
 from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
@@ -56,6 +57,7 @@ def report_data(
         "plan": plan,
         "reasons": [] if explanation is None else [_trimmed(c.to_dict()) for c in explanation.collectives],
         "tree": _tree(partitioned, simulation, strings),
+        "graph": graph_data(partitioned, explanation, strings),
         "timeline": None if simulation is None else _timeline(simulation, strings),
         "memory": None if timeline is None else _memory(simulation, timeline),
         "traffic": None if simulation is None else _traffic(simulation),

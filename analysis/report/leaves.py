@@ -17,7 +17,7 @@ from shardc.hlo.ir.opset import COLLECTIVES
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulation import Simulation
 
-__all__ = ["Around", "Leaf", "leaves_of_module", "leaves_of_simulation", "loops_of_module"]
+__all__ = ["Around", "Leaf", "leaves_of_module", "leaves_of_simulation", "loops_of_module", "working_instructions"]
 
 #: Instructions that only name, group or call.
 _NO_WORK = frozenset(
@@ -73,11 +73,14 @@ def leaves_of_simulation(simulation: Simulation) -> list[Leaf]:
 def leaves_of_module(module: Module) -> list[Leaf]:
     """A row per instruction that does something, in program order; what a fusion holds is one row."""
     runs = count_executions(module)
-    out: list[Leaf] = []
+    devices = module.num_partitions
+    return [_leaf(i, loops, runs.count.get(c, 0), devices) for i, c, loops in working_instructions(module)]
+
+
+def working_instructions(module: Module) -> Iterator[tuple[Instruction, Computation, tuple[str, ...]]]:
+    """The instructions of `leaves_of_module`, each with its computation and the loops around it."""
     for computation, loops in _loops_around(module).items():
-        count = runs.count.get(computation, 0)
-        out += [_leaf(i, loops, count, module.num_partitions) for i in computation if i.opcode not in _NO_WORK]
-    return out
+        yield from ((i, computation, loops) for i in computation if i.opcode not in _NO_WORK)
 
 
 def loops_of_module(module: Module) -> dict[str, Around]:

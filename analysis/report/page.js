@@ -135,6 +135,7 @@ const sections = [
   ['structure', 'Structure', true, () => treeView(tree, timed, openCollective)],
   ['operations', 'Operations', true, () => [categoriesView(leavesOf(tree), data.totals, timed), timed && data.totals.bandwidth ? rooflineView(leavesOf(tree), data.totals) : null]],
   ['collectives', 'Collectives', true, collectivesSection],
+  ['graph', 'Graph', data.graph.nodes.length > 0, () => graphView(data.graph, strings, openCollective)],
   ['plan', 'Plan', data.plan !== null, () => planView(data.plan, data.drawings, strings)],
   ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],
   ['memory', 'Memory', data.memory !== null, () => memoryView(data.memory, memoryAxis())],

@@ -20,6 +20,8 @@ SCRIPTS = (
     "tree.js",
     "categories.js",
     "roofline.js",
+    "graph_layout.js",
+    "graph.js",
     "drawing.js",
     "mesh_drawing.js",
     "axis.js",

@@ -79,8 +79,8 @@ def column(tab: Tab, section: str, number: int) -> list[str]:
 
 
 def test_nothing_goes_wrong_and_nothing_is_asked_of_a_network(tab: Tab) -> None:
-    for section in ("structure", "operations", "collectives", "timeline", "memory", "traffic", "tensors"):
-        show(tab, section, "table, canvas")
+    for section in ("structure", "operations", "collectives", "graph", "timeline", "memory", "traffic", "tensors"):
+        show(tab, section, "table, canvas, svg")
     assert tab.problems() == []
 
 
@@ -259,6 +259,42 @@ def test_the_roofline_names_the_kernel_that_is_pointed_at(tab: Tab) -> None:
                 assert 0 < float(told.split("% of the roof")[0].split()[-1]) <= 100
                 return
     raise AssertionError("no dot was found")
+
+
+def items(tab: Tab) -> list[str]:
+    found: list[str] = tab.eval(
+        "[...document.querySelectorAll('#graph svg > .item')].map((e) => e.querySelector('.name').textContent)"
+    )
+    return found
+
+
+def test_the_graph_opens_scopes_and_explains_collectives(tab: Tab) -> None:
+    show(tab, "graph", ".item")
+    assert "jit(step)" in tab.eval("document.querySelector('#graph .trail').innerText")
+    above = items(tab)
+    assert "jvp()" in above and "all-reduce" not in above
+    tab.eval("document.querySelector('#graph .item.scope[aria-label^=\"jvp()\"]').focus()")
+    tab.press("Enter")
+    assert "all-reduce" in items(tab) and items(tab) != above
+    assert "unreduced={axis_1}" in tab.eval("document.querySelector('#graph svg').textContent")
+    tab.eval("document.querySelector('#graph .item.all-reduce').focus()")
+    tab.press(" ")
+    said = tab.eval("document.querySelector('#graph .info').innerText")
+    assert "why it is there" in said and "reads" in said and "is read by" in said
+    tab.click("#graph .info button.link")
+    assert tab.eval("document.querySelectorAll('#collectives .detail').length") == 1
+    tab.click("#collectives button.opener[aria-expanded=true]")
+    tab.eval("document.querySelectorAll('#graph .trail button')[1].click()")
+    assert items(tab) == above
+
+
+def test_the_graph_finds_an_operation(tab: Tab) -> None:
+    show(tab, "graph", ".item")
+    tab.eval("document.querySelector('#graph input').focus()")
+    tab.type("scatter-add")
+    tab.press("Enter")
+    assert tab.eval("document.activeElement.getAttribute('aria-label')").startswith("scatter-add")
+    assert "transpose(jvp())" in tab.eval("document.querySelector('#graph .trail').innerText")
 
 
 def test_a_kind_of_collective_and_a_group_have_a_colour(tab: Tab) -> None:

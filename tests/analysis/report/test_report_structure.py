@@ -141,11 +141,15 @@ def test_names_of_the_program_end_no_element(looped: Partitioned) -> None:
     assert "</script" not in text.split("<title>")[1].split("</title>")[0]
 
 
+#: The namespace of SVG is a name, not an address that is asked.
+SVG_NAMES = "http://www.w3.org/2000/svg"
+
+
 def test_scripts_never_parse_text_as_html() -> None:
     from importlib import resources
 
     for name in SCRIPTS:
-        script = (resources.files("shardc.analysis.report") / name).read_text()
+        script = (resources.files("shardc.analysis.report") / name).read_text().replace(SVG_NAMES, "")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", script), name
         assert "</script" not in script
 
