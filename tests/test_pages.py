@@ -20,6 +20,7 @@ PAGES = (
     "docs/guide-plans.md",
     "docs/auto.md",
     "docs/explain.md",
+    "docs/simulate.md",
     "docs/quickstart-jax.md",
     "docs/quickstart-numpy.md",
     "docs/quickstart-mpi.md",
