@@ -62,13 +62,14 @@ def test_commands_in_the_docs_exist(repository: Path) -> None:
     from shardc.cli.app import app
 
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]
-    for path in [repository / "README.md", *(repository / "docs").glob("*.md")]:
-        for word in re.findall(r"^(?:srun .*?)?shardc ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+    for path in [repository / "README.md", *(repository / "docs").rglob("*.md")]:
+        blocks = re.findall(r"^```(?:sh|bash)\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for word in re.findall(r"^(?:srun .*?)?shardc ([a-z]+)", "\n".join(blocks), re.MULTILINE):
             assert word in commands, f"{path.name}: shardc {word}"
 
 
 def test_links_lead_somewhere(repository: Path) -> None:
-    for path in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
+    for path in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
@@ -77,7 +78,7 @@ def test_paths_in_the_docs_exist(repository: Path) -> None:
     """Words in code style that begin with one of our folders; capitals and stars stand for any name."""
     tops = {p.name for p in repository.iterdir() if p.is_dir() and not p.name.startswith(".")}
     count = 0
-    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
+    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").rglob("*.md")]:
         for path in re.findall(r"`((?:[\w.-]+/)+[\w.*-]*)(?:::\w+)?`", page.read_text(encoding="utf-8")):
             if path.split("/")[0] in tops:
                 count += 1

@@ -10,6 +10,8 @@ from page_runner import PageRun, read_blocks
 ROOT = Path(__file__).resolve().parent.parent
 _CONCEPTS = ("mesh", "sharding", "propagation", "partial", "resharding", "plans")
 CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in _CONCEPTS)
+ADDED = ("an-op", "a-pass", "a-machine", "a-kernel", "a-transport", "an-order")
+INTERNALS = tuple(f"docs/internals/add-{what}.md" for what in ADDED)
 #: Pages that are followed from top to bottom.
 PAGES = (
     "README.md",
@@ -30,6 +32,7 @@ PAGES = (
     "docs/coming-from.md",
     "docs/cookbook.md",
     *CONCEPTS,
+    *INTERNALS,
 )
 
 
