@@ -23,6 +23,7 @@ PAGES = (
     "docs/auto.md",
     "docs/explain.md",
     "docs/simulate.md",
+    "docs/machines.md",
     "docs/quickstart-jax.md",
     "docs/quickstart-numpy.md",
     "docs/quickstart-mpi.md",
