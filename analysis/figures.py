@@ -27,7 +27,7 @@ def make_folder(folder: str | Path) -> Path:
     """
     target = Path(folder)
     if target == STANDARD_OUTPUT:
-        raise InputError("pictures are several files", where=str(folder), fix="name a folder for them")
+        raise InputError("several pictures need a folder", where=str(folder), fix="name a folder for them")
     _need_matplotlib()
     try:
         target.mkdir(parents=True, exist_ok=True)

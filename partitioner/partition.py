@@ -124,7 +124,7 @@ class Rewrite:
     partial_interface: bool = False
     chosen: ChosenSplits | None = None
     name: str = "partition"
-    why: str = "every device gets its part of every value"
+    why: str = "rewrites the program into the one that each device runs on its parts"
 
     def run(self, module: Module) -> Module:
         if module.partitioned:

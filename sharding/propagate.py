@@ -48,7 +48,7 @@ class Propagate:
 
     options: PropagationOptions = field(default_factory=PropagationOptions)
     name: str = "propagate"
-    why: str = "from a few annotations follows a sharding for every value"
+    why: str = "derives a sharding for every value from a few annotations"
 
     def run(self, module: Module) -> Module:
         return propagate(module, options=self.options).module

@@ -164,7 +164,7 @@ class _MeshChoice:
             f"the smallest found takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much"
             f"{largest_values(best.simulation)}",
             where=str(best.program.mesh),
-            fix="more devices, fewer annotations to keep, or compute again what is kept for gradients (jax.checkpoint)",
+            fix="more devices, fewer annotations to keep, or recompute values kept for gradients (jax.checkpoint)",
         )
 
 

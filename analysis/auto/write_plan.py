@@ -171,4 +171,4 @@ def _has_columns(m: Metadata) -> bool:
 def _reason(group: AnnotationGroup, follow: Collection[int], nbytes: float) -> str:
     others = len(set(follow).difference(group.values))
     told = f"{others} other value{'' if others == 1 else 's'} follow{'s' if others == 1 else ''} from it; "
-    return f"{told if others else ''}without it {bytes_text(nbytes)} would lie otherwise"
+    return f"{told if others else ''}without it {bytes_text(nbytes)} would have other layouts"

@@ -19,8 +19,8 @@ class PlanSpec:
     """One spec of a plan: ``names`` are what it annotates, with globs, ``sharding`` how.
 
     ``kind`` is ``argument``, ``result`` or ``value``; ``place`` where a value inside the program is made and ``what``
-    makes it, ``reason`` why the plan has it; without it ``follow_bytes`` would lie otherwise. One that ``replaces`` an
-    annotation of the program cannot be left out.
+    makes it, ``reason`` why the plan has it; without it ``follow_bytes`` would have other layouts. One that
+    ``replaces`` an annotation of the program cannot be left out.
     """
 
     kind: str

@@ -104,7 +104,7 @@ def calibrate(effort: Effort, clock: CalibrationClock, progress: Progress = lamb
     launcher = detect_launcher()
     if launcher is not None and launcher.size > 1:
         raise InputError(
-            f"calibrate runs in a job of {launcher.size} ranks, which would measure each other",
+            f"calibrate runs in a job of {launcher.size} ranks, which would disturb each other's measurements",
             fix="run it alone, without mpirun: it starts the ranks that it needs by itself",
         )
     cores = usable_cores()

@@ -213,7 +213,7 @@ class AnnotationCandidates:
             if name is None:
                 return None
             specs[name] = (name, spec_text(edit.dims))
-        more = f", and {len(specs) - 1} more alike" if len(specs) > 1 else ""
+        more = f", and {len(specs) - 1} more in the same way" if len(specs) > 1 else ""
         origin = self.history.graph.origin[members[0]][0]
         more += f" (the constraint at {origin.source})" if origin.source and is_constraint(origin) else ""
         return AnnotationCandidate(edit.rank, edit.what + more, self.names.short(list(specs.values())), before)
@@ -343,7 +343,11 @@ def merged(members: Sequence[Sequence[AnnotationCandidate]]) -> list[AnnotationC
     for n, candidate in enumerate(first):
         same = [c[n] for c in others if n < len(c) and c[n].rank == candidate.rank]
         specs = tuple(dict.fromkeys(spec for c in (candidate, *same) for spec in c.specs))
-        more = f", and {len(specs) - len(candidate.specs)} alike" if len(specs) > len(candidate.specs) else ""
+        more = (
+            f", and {len(specs) - len(candidate.specs)} more in the same way"
+            if len(specs) > len(candidate.specs)
+            else ""
+        )
         out.setdefault(specs, replace(candidate, what=candidate.what + more, specs=specs))
     return list(out.values())
 

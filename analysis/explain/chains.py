@@ -260,7 +260,7 @@ class CauseTracer:
             factors = cause.made.problem.rule.of_kind(FactorKind.REDUCTION)
             split = [factor_name(f) for f in factors if cause.made.choice.factors[f]]
             names = _names(cause.table, cause.before.unreduced)
-            text = f"{cause.made.op.opcode} %{cause.made.op.name} adds up along {', '.join(split)}, split over {names}"
+            text = f"{cause.made.op.opcode} %{cause.made.op.name} sums over {', '.join(split)}, split over {names}"
             if cause.after.used - cause.before.used:
                 text += f"; wanted as {layout_text(cause.table, cause.after)}"
             return text
@@ -271,7 +271,7 @@ class CauseTracer:
             return f"{lies}, {wants}" + (f" by {who}" if who else "")
         op = cause.asked.op
         taken = _factors(cause.asked.resharder.table, cause.asked.choice.factors)
-        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, has it {wants}"
+        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, needs it as {wants}"
 
 
 #: Operations that only carry a value on.

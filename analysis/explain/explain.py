@@ -77,7 +77,7 @@ class _Explainer:
         row, causes = group.rows[0], group.causes[0]
         cause = causes[0] if causes else None
         told = self._told(cause)
-        more = f" and {len(causes) - 1} more, combined" if len(causes) > 1 else ""
+        more = f" (one of {len(causes)} collectives that were joined)" if len(causes) > 1 else ""
         tried = Tried()
         if self.remedies is not None and number < self.limits.groups:
             tried = self.remedies.for_group(group)
@@ -122,12 +122,12 @@ class _Explainer:
     def _why_none(self, cause: Cause | None, tried: Tried) -> str:
         """Why there is no remedy."""
         unit = "time" if self.machine else "bytes"
-        text = f"none of {tried.tried} other annotations that were tried costs less {unit} without repeating work"
+        text = f"none of the {tried.tried} other annotations tried takes less {unit} without repeating work"
         if cause is not None and cause.before.unreduced and cause.made is not None and self.tracer is not None:
             roots = [p.annotation for p in self.tracer.parties(cause) if p.role == "reduced" and p.annotation]
             split = f" ({'; '.join(dict.fromkeys(roots))})" if roots else ""
             text = (
-                f"the sum goes over a dimension that is split{split}, so that each device has a part of it to add:"
-                f" inherent in that split; {text}"
+                f"the sum runs over a split dimension{split}, so each device holds a part of it;"
+                f" every such split needs this reduction; {text}"
             )
-        return text + (f"; {tried.left} were left for lack of time" if tried.left else "")
+        return text + (f"; the time limit left {tried.left} untried" if tried.left else "")

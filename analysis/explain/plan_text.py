@@ -34,7 +34,7 @@ def plan_html(plan: PlanReasons) -> str:
 
     rows = [
         (
-            d.names[0] + (f" and {len(d.names) - 1} alike" if len(d.names) > 1 else ""), str(d.shape), str(d.wanted),
+            d.names[0] + (f" (+{len(d.names) - 1} like it)" if len(d.names) > 1 else ""), str(d.shape), str(d.wanted),
             str(d.chosen) if d.moved else "the same", more(d.wanted_more) if d.moved else "",
             "" if d.next_best is None else f"{d.next_best} {more(d.next_more)}", file_name(d.source),
         )
@@ -54,13 +54,13 @@ def _taken(plan: PlanReasons) -> str:
     if not plan.taken:
         return f"the propagated layouts stay: {plan.why}"
     after, before = plan.judged, plan.judged_wanted
-    told = f"{len(plan.moved)} of {len(plan.decisions)} decided values lie otherwise than propagated"
+    told = f"{len(plan.moved)} of {len(plan.decisions)} decided values have another layout than propagation gave them"
     told += f"; memory {bytes_text(after.peak)} instead of {bytes_text(before.peak)}"
     return told + (f", at most {bytes_text(plan.limit)}" if plan.limit is not None else "")
 
 
 def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
-    many = f" and {len(d.names) - 1} alike" if len(d.names) > 1 else ""
+    many = f" (+{len(d.names) - 1} like it)" if len(d.names) > 1 else ""
     what = d.opcode if d.role == "value" else f"{d.role} array {d.leaf}" if d.role == "loop" else d.role
     where = f" ({d.source})" if d.source else ""
     instead = f" instead of {d.wanted}" if d.moved else " as propagated"

@@ -123,7 +123,7 @@ def _notes(facts: Mapping[str, Any], simulation: Simulation | None, timeline: Me
     notes = [] if simulation is None else list(simulation.notes)
     unknown = sum(c["unknown_trip_count"] for c in facts["collectives"])
     if unknown:
-        notes.append(f"{unknown} collectives stand in loops of unknown length, which count as one iteration")
+        notes.append(f"{unknown} collectives are in loops of unknown length, which count as one iteration")
     if simulation is not None and not simulation.fits:
         needed, there = bytes_text(simulation.peak_bytes), bytes_text(simulation.capacity_bytes)
         notes.insert(0, f"the step needs {needed} of memory on each device, which has {there}")

@@ -86,7 +86,7 @@ function planTable(plan, drawings, strings) {
 }
 
 function decidedValue(row) {
-  const many = row.names.length > 1 ? el('span', { class: 'quiet' }, ` and ${row.names.length - 1} alike`) : null;
+  const many = row.names.length > 1 ? el('span', { class: 'quiet' }, ` (+${row.names.length - 1} like it)`) : null;
   return el('span', { class: 'clip', title: row.names.join(' ') }, row.names[0], many);
 }
 

@@ -54,7 +54,7 @@ def report_page(
 
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
-        raise InputError("a mapping places mesh axes on a machine, and none is named", fix="name a machine")
+        raise InputError("a mapping places mesh axes on a machine, but no machine is named", fix="name a machine")
     limits = SearchLimits(remedies, seconds=seconds)
     told: dict[str, Any] = {"explanation": explain(partitioned, None if machine is None else str(machine), limits)}
     if machine is None:

@@ -97,7 +97,7 @@ def _call_seconds(machine: Machine, lowered: Lowered, devices: int) -> float:
 
 
 def _call_note(call: float) -> tuple[str, ...]:
-    return (f"{seconds_text(call)} of the time without work are the call of the step",) if call else ()
+    return (f"the call of the step takes {seconds_text(call)} of the idle time",) if call else ()
 
 
 def need_memory(simulation: Simulation) -> None:
@@ -109,8 +109,8 @@ def need_memory(simulation: Simulation) -> None:
         f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
         f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept"
         f"{largest_values(s)}",
-        fix="shard what is large over more axes, take more devices, give arguments away (donate_argnums), compute "
-        "again what is kept for gradients (jax.checkpoint); or look at it anyway (--ignore-memory)",
+        fix="shard large values over more axes, use more devices, donate arguments (donate_argnums), recompute values "
+        "kept for gradients (jax.checkpoint); or simulate it anyway (--ignore-memory)",
     )
 
 
@@ -187,5 +187,5 @@ def _notes(priced: Priced) -> tuple[str, ...]:
     if priced.branches:
         named = ", ".join(f"%{name}" for name in priced.branches[:_NAMED])
         more = f" and {len(priced.branches) - _NAMED} more" if len(priced.branches) > _NAMED else ""
-        notes.append(f"of branches the one that takes longest counts each time: {named}{more}")
+        notes.append(f"the slowest branch counts of each conditional: {named}{more}")
     return tuple(notes)

@@ -133,7 +133,7 @@ def _axes(
     unknown = next((a for a in found.axes if a not in names), None)
     if unknown is not None:
         fix = f"its mesh has {', '.join(names)}; --mesh {unknown}=1 adds an axis"
-        raise InputError(f"the program has no axis {unknown!r}, of which the sets speak", fix=fix)
+        raise InputError(f"the sets name the axis {unknown!r}, which the program's mesh lacks", fix=fix)
     if meshes and program.manual:
         raise UnsupportedError(
             f"the program has manual computations (shard_map), whose shapes are for its mesh: only {own} can be tried",

@@ -22,9 +22,7 @@ SAME_CALLS = (
     "makes with another dtype, shape or static value"
 )
 
-SAME_VALUES = (
-    "a plain argument is the global value: give all ranks the same, and seed random numbers alike on every rank"
-)
+SAME_VALUES = "a plain argument is the global value: give all ranks the same, and use one random seed on every rank"
 
 _WORD = (1 << 64) - 1
 
@@ -72,8 +70,8 @@ class Told:
             return RunError(
                 f"rank {ranks[1]} is in step {other.step} of {self.program}, rank {ranks[0]} in step {mine.step}",
                 where=where,
-                fix="call it equally often on all ranks: look for a call that one of them leaves out, repeats, or whose"
-                " error it catches",
+                fix="call it the same number of times on all ranks: look for a call that one leaves out or repeats,"
+                " or whose error it catches",
             )
         found = self._which((mine.values - other.values) & _WORD, (mine.weighted - other.weighted) & _WORD)
         if not found:

@@ -108,7 +108,7 @@ class InProcessExecutor:
         """Never called: nobody waits for anybody."""
 
     def failure(self, code: int, index: int) -> BaseException:
-        return RunError(f"collective {index} failed with {code}", fix="this cannot be: please report it")
+        return RunError(f"collective {index} failed with {code}", fix="this is a compiler error: please report it")
 
     def close(self) -> None:
         """Nothing outlives the collective executor."""

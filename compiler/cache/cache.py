@@ -231,7 +231,7 @@ def _write(path: Path, data: bytes) -> None:
 @lru_cache(maxsize=64)
 def _warn_unwritable(directory: str, problem: str) -> None:
     """Once per directory."""
-    text = f"the cache directory {directory} cannot be written ({problem}); programs are compiled anew in every process"
+    text = f"the cache directory {directory} cannot be written ({problem}); every process compiles its programs again"
     warnings.warn(text + "; SHARDC_CACHE_DIR names another one", RuntimeWarning, stacklevel=6)
 
 

@@ -199,7 +199,7 @@ def read_measured_table(given: Mapping[str, Any], where: str) -> Measured:
         raise InputError(f"the calibration cannot be read: {error}", where=where, fix=_AGAIN) from None
 
 
-_AGAIN = "make it anew: shardc calibrate"
+_AGAIN = "run shardc calibrate again"
 
 
 def _rates(given: Mapping[str, Any]) -> Rates:

@@ -108,12 +108,12 @@ def as_dtype(given: Any, where: str = "") -> DType:
         pass
     if "key<" in str(given):
         raise InputError(
-            "typed PRNG keys are no numbers",
+            "typed PRNG keys are not numbers",
             where=where or None,
             fix="pass jax.random.key_data(key), and jax.random.wrap_key_data in the function",
         )
     raise InputError(
-        f"{given} is no element type of arrays",
+        f"{given} is not an element type of arrays",
         where=where or None,
         fix="use bool, integers, floats or complex numbers of NumPy or ml_dtypes",
     )

@@ -108,7 +108,7 @@ def _columns(plan: PlanReasons) -> Iterator[str]:
 
 
 def _decision(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]:
-    many = f" and {len(d.names) - 1} alike" if len(d.names) > 1 else ""
+    many = f" (+{len(d.names) - 1} like it)" if len(d.names) > 1 else ""
     leaf = f", array {d.leaf}" if d.role == "loop" else ""
     yield svg_text(_MARGIN, top + 12, shortened(d.names[0], 34 - len(many)) + many, 13, _DARK)
     where = f"{d.role} {d.shape}{leaf}" if d.role != "value" else f"{d.opcode} {d.shape}"

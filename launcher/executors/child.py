@@ -165,4 +165,4 @@ def _frames(reader: FrameReader, piece: bytes, task: str) -> list[MessageFrame]:
     try:
         return reader.feed(piece)
     except FrameError as e:
-        raise RunError(f"the process of {task!r} answers what nobody understands: {e}") from None
+        raise RunError(f"the process of {task!r} sent an answer that cannot be read: {e}") from None

@@ -113,7 +113,7 @@ def _internal_error(name: str, error: Exception) -> RunError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     return RunError(
-        f"{name!r} failed in a way that nobody expected: {text}",
+        f"{name!r} failed with an unexpected error: {text}",
         where=f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}",
         fix="this is a bug in shardc: please report it with the program",
     )

@@ -62,7 +62,7 @@ def crash_error(name: str, code: int, said: str, limits: TaskLimits) -> RunError
     if code == -signal.SIGXCPU:
         return timeout_error(name, limits)
     if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
-        fix = "somebody did it: often the system, short of memory; try again, or a smaller program"
+        fix = "often the system kills it when memory runs out: try again, or give a smaller program"
         return RunError(f"the process of {name!r} was killed", where=words, fix=fix)
     how = f"exit status {code}" if code >= 0 else _signal_name(-code)
     fix = "this is a bug in shardc or in LLVM: please report it with the program"

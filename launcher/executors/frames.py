@@ -76,7 +76,7 @@ class FrameReader:
         except ValueError as e:
             raise FrameError("a header that is not JSON") from e
         if not isinstance(found, dict):
-            raise FrameError("a header that is no object")
+            raise FrameError("a header that is not an object")
         data = bytes(memoryview(self._left)[begin:end])
         del self._left[:end]
         return MessageFrame(found, data)

@@ -51,7 +51,7 @@ def check_hosts(hosts: Sequence[Host], words: Sequence[str], environ: Mapping[st
     strange = [h.name for h in hosts if not _is_found(h.name)]
     if strange:
         raise InputError(
-            f"--hosts: nobody knows {', '.join(strange)}",
+            f"--hosts: this machine cannot find {', '.join(strange)}",
             fix="give names or addresses that this machine finds, or a Host in ~/.ssh/config",
         )
 
@@ -87,7 +87,7 @@ def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]
                 capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise InputError(f"{given}: the launcher starts nothing within {_SECONDS:g} s", fix=fix) from None
+            raise InputError(f"{given}: the launcher started nothing within {_SECONDS:g} s", fix=fix) from None
     if done.returncode or _SIGN not in done.stdout:
         lines = [re.sub(r"^\[.*?\] ", "", x).strip() for x in (done.stderr + done.stdout).splitlines()]
         said = next((x for x in lines if re.search(r"[a-z]", x)), f"exit code {done.returncode}")

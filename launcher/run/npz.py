@@ -95,7 +95,7 @@ def _input(file: Any, path: Path, number: int, parameter: ArraySpec) -> NDArray[
         raise InputError(
             f"the file holds shape {list(array.shape)}, the parameter has {list(parameter.global_shape.dims)}",
             where=where,
-            fix="files hold global arrays",
+            fix="a file holds global arrays",
         )
     return decode(array, parameter.global_shape.dtype, where)
 

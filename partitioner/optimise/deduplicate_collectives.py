@@ -15,7 +15,7 @@ class DeduplicateCollectives:
     """A collective on the same operands with the same attributes as an earlier one is that one."""
 
     name: str = "deduplicate-collectives"
-    why: str = "the same bytes need not travel twice"
+    why: str = "the same bytes need not be sent twice"
 
     def run(self, module: Module) -> Module:
         seen = [_identity(i, i.operands) for i in module.instructions() if i.opcode in COLLECTIVES]

@@ -25,7 +25,7 @@ class DropEqual:
     """
 
     name: str = "drop-equal"
-    why: str = "what everybody has need not be sent"
+    why: str = "data that every device has need not be sent"
 
     def run(self, module: Module) -> Module:
         if module.mesh is None or not any(map(_is_candidate, module.instructions())):

@@ -24,7 +24,7 @@ class Reassociate:
     """
 
     name: str = "reassociate"
-    why: str = "what is added up before the reduction travels once"
+    why: str = "values added before the reduction are sent once"
 
     def run(self, module: Module) -> Module:
         return rebuild_computations(module, _reassociate)

@@ -33,7 +33,7 @@ class ScatterReductions:
     """
 
     name: str = "scatter-reductions"
-    why: str = "half of an all-reduce gathers what is cut off again"
+    why: str = "half of an all-reduce gathers elements that a slice then drops"
 
     def run(self, module: Module) -> Module:
         reduces = any(reducer(i) and i.opcode == "all-reduce" for i in module.instructions())

@@ -23,7 +23,7 @@ class SimplifyExchanges:
     """Chains of permutes, exchanges done twice, and collectives on what is the same everywhere."""
 
     name: str = "simplify-exchanges"
-    why: str = "what comes back need not leave"
+    why: str = "data that comes back need not be sent"
 
     def run(self, module: Module) -> Module:
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:

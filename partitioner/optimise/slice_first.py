@@ -24,7 +24,7 @@ class SliceFirst:
     """
 
     name: str = "slice-first"
-    why: str = "what nobody reads need not travel"
+    why: str = "elements that are not read need not be sent"
 
     def run(self, module: Module) -> Module:
         cut = any(i.opcode == "dynamic-slice" and i.operands[0].opcode == "all-gather" for i in module.instructions())

@@ -91,6 +91,6 @@ def choose_plan(
         raise describe_excess(last.question, last.answer, memory, least.peak)
     if tell is not None:
         told = trials.taken or last
-        why = "" if trials.taken else f"no plan that was found costs less within {bytes_text(room)} per device"
+        why = "" if trials.taken else f"no plan found costs less within {bytes_text(room)} per device"
         tell(explain_plan(told.question, told.answer, told.limit, least, before, memory=memory, why=why))
     return best

@@ -28,12 +28,10 @@ def describe_excess(question: LayoutQuestion, answer: ChosenOptions, memory: flo
     heaviest = heaviest_values(question, answer.choice, place, name_variables(question))
     told = [f"{name} {bytes_text(nbytes)}" for name, nbytes in heaviest]
     fixed = [f"{name} {bytes_text(nbytes)}" for name, nbytes in question.given_arguments()[:_TOLD]]
-    what += f"; where the last one tried is fullest, by the model, lie {', '.join(told)}" if told else ""
-    what += (
-        f"; arguments that are not the plan's to lay out take {bytes_text(given)}: {', '.join(fixed)}" if fixed else ""
-    )
+    what += f"; by the model, the last plan tried uses most memory for {', '.join(told)}" if told else ""
+    what += f"; arguments with given layouts take {bytes_text(given)}: {', '.join(fixed)}" if fixed else ""
     if given > memory:
-        fix = "annotate arguments so that more axes split them, leave them to the plan, or use more devices"
+        fix = "split the arguments over more axes, leave their layouts to the plan, or use more devices"
     else:
         fix = "give more memory or devices, or annotate fewer values"
     return PlanError(what, where=nodes[min(place, len(nodes) - 1)].op.place if nodes else None, fix=fix)
@@ -46,5 +44,5 @@ def describe_conflict(question: LayoutQuestion, answer: ChosenOptions) -> PlanEr
     return PlanError(
         f"no layouts of {', '.join(values)} are allowed together",
         where=question.module.name,
-        fix="take away annotations or constraints of these values",
+        fix="remove annotations or constraints of these values",
     )

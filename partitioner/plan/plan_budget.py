@@ -43,7 +43,8 @@ class PlanBudget:
         most = min(self.options + self.options_each * decisions, self.most)
         if options > most:
             raise OverBudgetError(
-                f"a plan would choose among {options:,} layouts for {decisions:,} decisions, where {most:,.0f} may be",
+                f"a plan would choose among {options:,} layouts for {decisions:,} decisions,"
+                f" and its limit is {most:,.0f}",
                 fix='ask for plan="global", which has no such limit',
             )
 

@@ -18,7 +18,7 @@ class FillEmpty:
     """``%x = f32[0,6] dot(...)`` is ``f32[0,6] broadcast(0)``, in the same layout."""
 
     name: str = "fill-empty"
-    why: str = "there is nothing to compute or to fetch"
+    why: str = "an empty array needs no computation and no communication"
 
     def run(self, module: Module) -> Module:
         if not any(_is_made(i) for i in module.instructions()):

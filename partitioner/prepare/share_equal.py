@@ -38,7 +38,7 @@ class ShareEqual:
     """
 
     name: str = "share-equal"
-    why: str = "an expression that stands twice in a program has the same bits in both places"
+    why: str = "equal expressions are computed once and keep the same bits in both places"
 
     def run(self, module: Module) -> Module:
         structure = Structure()

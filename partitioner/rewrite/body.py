@@ -210,7 +210,7 @@ class Body(ComputationScope):
         match move:
             case AllReduce(atoms) | ReduceScatter(_, atoms):
                 reason = "; ".join(dict.fromkeys(value.why[a] for a in sorted(atoms) if a in value.why))
-                reason = reason or "partial values are summed up"
+                reason = reason or "partial values are summed"
                 if isinstance(move, ReduceScatter):
                     reason += f"; {need} dimension {move.dim} split"
             case Gather(dim, atoms):
@@ -359,7 +359,7 @@ class Body(ComputationScope):
         v = max(operands, key=lambda v: v.shape.nbytes)
         cause = Cause(v.name, v.shape, op.metadata, v.layout, v.layout, self.context.table, op, decided)
         for i in own:
-            old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges what it reads", "own")
+            old = i.origin or Origin(f"{op.opcode} %{op.name} exchanges the elements it reads", "own")
             i.origin = Origin(old.reason, old.rule, old.value or v.name, old.axes, old.causes or (cause,))
 
     def planned_why(self, op: Instruction) -> str:

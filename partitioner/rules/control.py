@@ -46,7 +46,7 @@ def _parameter(body: Body, op: Instruction) -> Tree:
         [s.with_dims(body.context.table.local_dims(x, s.dims)) for s, x in zip(op.shape.leaves(), layouts, strict=True)]
     )
     local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None), own=True)
-    return _results(body, op, local, layouts, "the caller hands on")
+    return _results(body, op, local, layouts, "the caller passes on")
 
 
 def _tuple(body: Body, op: Instruction) -> Tree:
@@ -114,7 +114,7 @@ def _while(body: Body, op: Instruction) -> Tree:
         ),
         own=True,
     )
-    after = _results(body, op, made, carry, f"while %{op.name} adds up")
+    after = _results(body, op, made, carry, f"while %{op.name} sums")
     for value in leaves(after):
         value.forms[value.layout] = _convert(body, value.forms[value.layout], value.shape)
     return after

@@ -110,7 +110,7 @@ def spec_text(spec: Any) -> str:
         return spec
     given = spec if isinstance(spec, Sharding) else as_spec(spec)
     if given.unreduced:
-        raise UnsupportedError(f"{spec} has unreduced axes, which text has no words for", fix="annotate its operands")
+        raise UnsupportedError(f"{spec} has unreduced axes, which text cannot express", fix="annotate its operands")
     if isinstance(given, Sharding):
         return dims_text(given.dims)
     entries = [e if isinstance(e, tuple) else (e,) for e in given]

@@ -325,7 +325,7 @@ def _axes_of(digits: Iterable[Range], mesh: Mesh, tile: TileSharding, where: str
 def _does_not_fit(tile: TileSharding, mesh: Mesh, where: str) -> AnnotationError:
     return AnnotationError(
         f"sharding {_text(tile)} cannot be expressed over the mesh {mesh}", where=where or None,
-        fix="use a mesh whose axes are digits of its device numbers",
+        fix="its tiles fix the order of devices: use a mesh of that order, or export the program from JAX to resize it",
     )  # fmt: skip
 
 

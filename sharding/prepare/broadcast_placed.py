@@ -21,7 +21,7 @@ class BroadcastPlaced:
     """Arrays of the entry that differ between devices are broadcast from the device that they are placed on."""
 
     name: str = "broadcast-placed"
-    why: str = "what depends on the device that asks is what the named one has"
+    why: str = "a value placed on one device is that device's value everywhere"
 
     def run(self, module: Module) -> Module:
         mesh = module.mesh

@@ -23,7 +23,7 @@ class SplitCalls:
     """`split_calls` as a pass, without a record of what is a copy of what."""
 
     name: str = "split-calls"
-    why: str = "what is called from several places may lie differently in each"
+    why: str = "a computation called from several places may have another layout in each"
 
     def run(self, module: Module) -> Module:
         copies: Copies = {}

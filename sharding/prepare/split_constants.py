@@ -20,7 +20,7 @@ class SplitConstants:
     """`split_constants` as a pass, without a record of what is a copy of what."""
 
     name: str = "split-constants"
-    why: str = "values that share no more than a constant need not lie alike"
+    why: str = "values that share only a constant may have different layouts"
 
     def run(self, module: Module) -> Module:
         copies: Copies = {}

@@ -87,7 +87,7 @@ def _custom_call(sig: Signature) -> FactorRule:
         routine = LAPACK[target]
         minor = [len(d) for d in (*routine.operands, *routine.results)]
         return _batch_rule(sig, min(s.rank - n for s, n in zip((*sig.operands, *sig.results), minor, strict=True)))
-    return replicate_rule(sig, f"nothing is known of the dimensions of custom call {target!r}")
+    return replicate_rule(sig, f"the dimensions of custom call {target!r} are unknown")
 
 
 def _same_shapes(sig: Signature, kind: FactorKind = FactorKind.PASS_THROUGH) -> FactorRule | None:

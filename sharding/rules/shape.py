@@ -49,7 +49,7 @@ def _bitcast(sig: Signature) -> FactorRule:
     narrow_is_result = result.size > operand.size
     wide, narrow = (operand, result) if narrow_is_result else (result, operand)
     if not wide.size or narrow.size % wide.size:
-        return replicate_rule(sig, "this bitcast changes the width of the elements by no whole number")
+        return replicate_rule(sig, "the element widths of this bitcast are not multiples of each other")
     return widening_rule(wide.dims, narrow.dims, narrow.size // wide.size, wide_first=narrow_is_result)
 
 

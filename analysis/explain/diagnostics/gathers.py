@@ -32,13 +32,15 @@ def full_gathers(survey: Survey) -> Iterator[Diagnostic]:
         for part in parts:
             taken = _taken(survey, part)
             if taken is not None and taken <= _PART * part.shape.nbytes:
-                text = f"is gathered whole, {bytes_text(part.shape.nbytes)}, but {bytes_text(taken)} of it are read"
+                text = (
+                    f"is gathered whole, {bytes_text(part.shape.nbytes)}, but only {bytes_text(taken)} of it are read"
+                )
                 yield _warned(survey, group, text, taken)
                 break
             again = _repeated(survey, part, frozenset(group.rows[0]["axes"]))
             if again is not None and survey.wasted_share(*again[1:]) >= survey.thresholds.work:
                 axes, what = " and ".join(group.rows[0]["axes"]), f"{again[0].opcode} %{again[0].name}"
-                text = f"is gathered over {axes}, along which all devices then do the same {what}"
+                text = f"is gathered over {axes}, and all devices along it then compute the same {what}"
                 yield _warned(survey, group, text, part.shape.nbytes)
                 break
 
@@ -51,7 +53,7 @@ def _warned(survey: Survey, group: CollectiveGroup, what: str, read: int) -> Dia
     tried = survey.remedies.for_group(group) if survey.remedies is not None else None
     remedy = tried.remedies[0] if tried is not None and tried.remedies else None
     numbers = {"wire_bytes": group.wire_bytes, "gathered_bytes": float(row["payload_bytes"]), "read_bytes": float(read)}
-    way = "split another dimension of it, or what it meets, so that no device needs it whole"
+    way = "split another dimension of it or of the values it is combined with, so that no device needs it whole"
     names = tuple(r["name"] for r in group.rows)
     return Diagnostic("full-gather", f"{name} {what}", name, row["source"], numbers, Suggestion(way, remedy), names)
 

@@ -41,8 +41,8 @@ def _warned(survey: Survey, group: CollectiveGroup, alike: list[str]) -> Diagnos
     factor = math.prod(survey.sizes[a] for a in alike)
     over = " and ".join(alike)
     text = (
-        f"{row['op']} %{row['name']} adds up over {over} what its {factor} devices all have alike:"
-        f" {bytes_text(group.wire_bytes)} on the wire that multiplying by {factor} would do"
+        f"{row['op']} %{row['name']} sums values over {over} that are equal on all its {factor} devices:"
+        f" {bytes_text(group.wire_bytes)} on the wire, where multiplying by {factor} would do"
     )
     way = f"split what is summed over {over}, or leave {over} out of the sum"
     numbers = {"wire_bytes": group.wire_bytes, "copies": float(factor)}

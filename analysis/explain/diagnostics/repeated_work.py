@@ -40,7 +40,7 @@ def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instructio
     largest, work = max(alike, key=lambda pair: pair[1])
     again = sum(n for _, n in alike)
     text = (
-        f"{share:.0%} of the arithmetic is done alike by all {size} positions of the mesh axis {axis}, most of it by"
+        f"{share:.0%} of the arithmetic is repeated by all {size} positions of the mesh axis {axis}, most of it by"
         f" {largest.opcode} %{largest.name}: {flops_text(work)} of {flops_text(again)} per device"
     )
     numbers = {"size": float(size), "repeated_share": share, "repeated_flops": float(again)}

@@ -53,7 +53,7 @@ def _warning(
     for axis in lacking:
         factor *= survey.sizes[axis]
     share = held / max(survey.totals.peak_bytes, 1)
-    many = f" and {len(names) - 1} alike" if len(names) > 1 else ""
+    many = f" (+{len(names) - 1} like it)" if len(names) > 1 else ""
     text = (
         f"parameter {names[0]}{many} is whole on all {factor} positions of {' and '.join(lacking)}, over which other"
         f" weights are split: {bytes_text(held)} per device, {share:.0%} of its memory"

@@ -30,7 +30,7 @@ class ExpandOps:
 
     batch_norm: bool = False
     name: str = "expand-ops"
-    why: str = "one way to say it is enough for every target"
+    why: str = "one form is enough for every target"
 
     def run(self, module: Module) -> Module:
         new = Rebuilt()

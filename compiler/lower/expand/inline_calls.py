@@ -21,7 +21,7 @@ class InlineCalls:
     """Every ``call``, ``async-start`` and ``fusion`` becomes the instructions of its computation."""
 
     name: str = "inline-calls"
-    why: str = "one function for the whole step, and nothing hidden from fusion"
+    why: str = "one function holds the whole step, so that fusion sees all of it"
     looks_at: ClassVar[frozenset[str]] = frozenset({*_CALLS, "async-update", "async-done"})
 
     def run(self, module: Module) -> Module:

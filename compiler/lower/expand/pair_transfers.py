@@ -26,7 +26,7 @@ class PairTransfers:
     """Rewrite sends and receives, which meet in the order of the program, as collective-permutes."""
 
     name: str = "pair-transfers"
-    why: str = "every device runs the same program, so that who sends and who receives move together"
+    why: str = "every device runs the same program, so a send and its receive are one operation"
     looks_at: ClassVar[frozenset[str]] = frozenset({*_SENDS, *_DONES})
 
     def run(self, module: Module) -> Module:
@@ -113,5 +113,5 @@ def _unsupported(i: Instruction, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{i.opcode} {what}",
         where=i.place,
-        fix="use collective-permute, which says the same in one instruction",
+        fix="use collective-permute, which does the same in one instruction",
     )

@@ -59,9 +59,9 @@ class ResolveGroups:
             unknown = next((d for g in groups for d in g if d >= partitions * replicas), None)
             if unknown is not None:
                 raise UnsupportedError(
-                    f"{old.opcode} speaks of device {unknown} in a program for {partitions * replicas} devices",
+                    f"{old.opcode} names device {unknown} in a program for {partitions * replicas} devices",
                     where=old.place,
-                    fix="say in the module's header how many there are (num_partitions=, replica_count=)",
+                    fix="give their number in the module's header (num_partitions=, replica_count=)",
                 )
             new = old.replace(operands=operands)
             whole = sorted(d for g in groups for d in g) == list(range(partitions * replicas))

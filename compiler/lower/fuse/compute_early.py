@@ -29,7 +29,7 @@ class ComputeEarly:
     """
 
     name: str = "compute-early"
-    why: str = "what a late kernel needs of early values is kept, not the values, where memory is fullest"
+    why: str = "where memory is fullest, the small results of large values are kept in their place"
     turns: int = 8
     least: float = 0.01
     limit: int = 20_000

@@ -44,7 +44,7 @@ class FuseAttention:
     attention hold) and whose scores have at least ``least`` times as many elements as both operands together."""
 
     name: str = "fuse-attention"
-    why: str = "scores that are made from little and give little stay on the chip"
+    why: str = "scores computed from small arrays and reduced to small ones stay on the chip"
     depth: int = 512
     least: float = 2.0
 

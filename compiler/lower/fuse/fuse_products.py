@@ -34,7 +34,7 @@ class FuseProducts:
     from it. With ``eager`` no product comes to wait for a collective that it could go on beside."""
 
     name: str = "fuse-products"
-    why: str = "what is computed from a product is computed while its tile is in the cache"
+    why: str = "operations on a product run while its tile is in the cache"
     limit: int = 64
     results: int = 4
     eager: bool = False

@@ -38,7 +38,7 @@ class AlternateBuffers:
     """
 
     name: str = "alternate-buffers"
-    why: str = "what a loop carries goes to and fro between buffers in place of being copied back"
+    why: str = "loop state alternates between two buffers instead of being copied back"
     most: int = 3
     limit: int = 2000
     least: float = 1 / 16

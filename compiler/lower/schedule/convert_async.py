@@ -32,7 +32,7 @@ class ConvertAsync:
 
     overlap: Overlap | None = None
     name: str = "convert-async"
-    why: str = "what travels while others compute takes no time"
+    why: str = "a transfer that runs during computation takes no time"
 
     def run(self, module: Module) -> Module:
         overlap = self.overlap

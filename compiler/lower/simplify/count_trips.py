@@ -19,7 +19,7 @@ class CountTrips:
     """Write the trip count of loops that have none to say on them, as XLA does (``known_trip_count``)."""
 
     name: str = "count-trips"
-    why: str = "once loops are fused their counting no longer shows, and what they cost is asked"
+    why: str = "the trip count of a loop is read before fusion hides it, for cost models"
     looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:

@@ -19,7 +19,7 @@ class RelabelConvolutions:
     """Transposes that only a convolution reads, or that read only it, become its labels; so do turned kernels."""
 
     name: str = "relabel-convolutions"
-    why: str = "a convolution takes dimensions in any order, so that nobody need copy them into one"
+    why: str = "a convolution takes dimensions in any order, so a transposition in front of it is not needed"
     looks_at: ClassVar[frozenset[str]] = frozenset({"convolution"})
 
     def run(self, module: Module) -> Module:

@@ -35,7 +35,7 @@ class SplitComponents:
     """Arithmetic over a dimension of a few elements, from broadcasts to reductions, as an array for each of them."""
 
     name: str = "split-components"
-    why: str = "an array that has a short dimension only on the way never lies in memory"
+    why: str = "an array with a short dimension that only its readers index need not be stored"
     looks_at: ClassVar[frozenset[str]] = frozenset({"reduce"})
 
     def run(self, module: Module) -> Module:

@@ -17,7 +17,7 @@ class SwapProducts:
     """``transpose(dot(x, y))``, with nobody else reading the product, is ``dot(y, x)``."""
 
     name: str = "swap-products"
-    why: str = "a product can be made in the order in which it is read, instead of being copied into it"
+    why: str = "a product is written in the order in which it is read, without a transposition"
     looks_at: ClassVar[frozenset[str]] = frozenset({"dot"})
 
     def run(self, module: Module) -> Module:

@@ -25,7 +25,7 @@ class MergePermutes:
     """Permutes between the same devices of overlapping parts of the same arrays, where fewer bytes are sent then."""
 
     name: str = "merge-permutes"
-    why: str = "what overlaps need not be sent twice"
+    why: str = "elements that overlap need not be sent twice"
 
     def run(self, module: Module) -> Module:
         after = rebuild_computations(module, _merge_all)

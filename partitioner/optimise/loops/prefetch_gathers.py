@@ -34,7 +34,7 @@ class PrefetchGathers:
     machine: Machine | None = None
     memory: float | None = None
     name: str = "prefetch-gathers"
-    why: str = "the next layer's weights travel while this one computes"
+    why: str = "the next layer's weights are gathered while this one computes"
 
     def run(self, module: Module) -> Module:
         worth = Worth.of(module, self.choice, self.machine, self.memory)

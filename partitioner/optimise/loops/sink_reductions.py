@@ -28,7 +28,7 @@ class SinkReductions:
     """
 
     name: str = "sink-reductions"
-    why: str = "gradients of many steps travel once"
+    why: str = "gradients of many steps are reduced once"
 
     def run(self, module: Module) -> Module:
         return change_loops(module, _sunk)

@@ -171,7 +171,7 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
     assert str(plan) in shown.err and "as planned" in (tmp_path / "plan.svg").read_text()
     compile(plan.read_text(), str(plan), "exec")
     assert main([*line, "-v"]) == 0
-    assert "decided values lie otherwise than propagated" in capsys.readouterr().out
+    assert "decided values have another layout than propagation gave them" in capsys.readouterr().out
     assert main([*line, "--json", "-q"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["mesh"] == {"data": 2, "model": 2}

@@ -38,7 +38,7 @@ def test_every_figure_of_the_plan_is_told() -> None:
     said = "\n".join(told)
     assert "a step takes 1.45 s, as propagated 15.4 s; memory of a device 29.2 GiB, as propagated 41.3 GiB" in said
     assert "by the plan's own model 1.41 s instead of 15.4 s; no plan is below 1.4 s (gap 0.71%" in said
-    assert {"params['w1'] and 1 alike", "loop bf16[2048,4096], array 2", "train.py:34, dot_general, 100 times"} <= set(
+    assert {"params['w1'] (+1 like it)", "loop bf16[2048,4096], array 2", "train.py:34, dot_general, 100 times"} <= set(
         told
     )
     assert {"+13.9 s", "+210 ms", "data,None, partial sum over model", "limit 29.8 GiB", "not known"} <= set(told)
@@ -88,7 +88,7 @@ def test_a_long_plan_shows_what_tells_most_in_program_order() -> None:
     extra = [replace(plan.decisions[4], names=(f"small.{n}",)) for n in range(60)]
     told = texts(plan_svg("f", only(plan, *extra, *plan.decisions), rows=4))
     shown = [t for t in told if t.split(" ")[0] in {d.names[0] for d in plan.decisions} | {d.names[0] for d in extra}]
-    assert shown == ["params['w1'] and 1 alike", "carry.7", "dot.12 and 1 alike", "tanh.1"]
+    assert shown == ["params['w1'] (+1 like it)", "carry.7", "dot.12 (+1 like it)", "tanh.1"]
     assert "and 61 more decisions that make less of a difference" in told
 
 

@@ -83,7 +83,7 @@ def test_a_part_of_what_was_gathered() -> None:
 def test_a_gather_after_which_all_do_the_same() -> None:
     found = warned(programs.gathered_for_all)
     assert set(found) == {"full-gather", "redundant-compute"}
-    assert "all devices then do the same dot" in found["full-gather"].text
+    assert "all devices along it then compute the same dot" in found["full-gather"].text
 
 
 @pytest.mark.parametrize("loop", [False, True])

@@ -114,7 +114,9 @@ def test_where_nothing_helps_it_says_why() -> None:
     assert c.op == "all-reduce" and c.tried > 5
     assert all(r.after.peak_bytes < r.before.peak_bytes for r in c.remedies)  # at most the weights' own split
     (c,) = partitioned.explanation(remedies=1, tries=2).collectives
-    assert not c.remedies and "inherent" in c.why_none and "x dimension 0: data" in c.why_none
+    assert (
+        not c.remedies and "every such split needs this reduction" in c.why_none and "x dimension 0: data" in c.why_none
+    )
 
 
 def test_equal_layers_are_told_once_and_cured_together() -> None:

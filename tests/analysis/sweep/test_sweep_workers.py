@@ -129,7 +129,7 @@ def test_what_cannot_leave_this_process_is_told(file: Path) -> None:
     unreduced = {"partial": {"x": P("data", unreduced=["model"])}}
     here = sweep(program, **{**ARGUMENTS, "sets": unreduced}, jobs=4)
     assert len(here.outcomes) > 4
-    with pytest.raises(UnsupportedError, match="cannot leave this process"):
+    with pytest.raises(UnsupportedError, match="cannot be sent to another process"):
         sweep(program, **{**ARGUMENTS, "sets": unreduced}, dask="tcp://127.0.0.1:1")
 
 

@@ -89,7 +89,7 @@ def test_errors_of_ours_arrive_as_they_are(children: Children) -> None:
 @pytest.mark.parametrize(
     ("task", "limits", "message"),
     [
-        ("fail", {}, r"'fail' failed in a way that nobody expected: ValueError: what nobody knows"),
+        ("fail", {}, r"'fail' failed with an unexpected error: ValueError: what nobody knows"),
         ("abort", {}, r"'abort' crashed \(SIGABRT\)\n  where: it last said: LLVM ERROR: .* %llvm\.\?odd"),
         ("leave", {}, r"'leave' crashed \(exit status 7\)"),
         ("crash_without_memory", {}, r"needs more memory than there is"),
@@ -99,7 +99,7 @@ def test_errors_of_ours_arrive_as_they_are(children: Children) -> None:
         ("nest", {}, r"nested too deeply"),
         ("large", {"answer_bytes": 999}, r"the result of 'large' has more than 999 B"),
         ("overflow", {"answer_bytes": 1 << 20}, r"the result of 'overflow' has more than 1\.0 MiB"),
-        ("nonsense", {}, r"answers what nobody understands"),
+        ("nonsense", {}, r"sent an answer that cannot be read"),
     ],
 )
 def test_what_goes_wrong_is_told_and_costs_no_other_task(

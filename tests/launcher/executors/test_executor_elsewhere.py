@@ -21,7 +21,7 @@ from tests.launcher.test_faults import alive
 
 PROBLEMS = [
     "ParseError: an odd word",
-    "RunError: 'fail' failed in a way that nobody expected: ValueError: what nobody knows",
+    "RunError: 'fail' failed with an unexpected error: ValueError: what nobody knows",
     "RunError: the process of 'abort' crashed (SIGABRT)",
     "RunError: the process of 'leave' crashed (exit status 7)",
     "InputError: no task 'unknown'",
