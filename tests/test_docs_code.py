@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,6 @@ state = {"w1": np.ones((8, 16), np.float32), "w2": np.ones((16, 4), np.float32)}
 batch = np.ones((4, 8), np.float32)
 specs = state_specs = {"w1": P(None, "model"), "w2": P("model")}
 """
-PROGRAM = """
-program = shardc.from_jax(step, state, batch)
-program = program.annotate({"state['w1']": P(None, "model"), "batch": P("data")}, mesh=mesh)
-"""
-#: By page and the block's number, where a block needs more.
-BEFORE: Mapping[str, str] = {
-    "docs/api.md 1": PROGRAM + "address_of_c_function = 64\n",
-}
 
 
 def pages() -> list[str]:
@@ -85,7 +77,7 @@ def test_all_languages_are_known() -> None:
 def test_python(name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "docs"}
-    exec(compile(STEP + BEFORE.get(name, ""), f"before {name}", "exec"), scope)
+    exec(compile(STEP, f"before {name}", "exec"), scope)
     exec(compile(code, name, "exec"), scope)
     if "loss" in scope:
         assert np.isfinite(np.asarray(scope["loss"]))

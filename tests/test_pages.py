@@ -16,6 +16,7 @@ INTERNALS = tuple(f"docs/internals/add-{what}.md" for what in ADDED)
 PAGES = (
     "README.md",
     "docs/start.md",
+    "docs/api.md",
     "docs/cli.md",
     "docs/reference/environment.md",
     "docs/reference/report.md",
