@@ -92,7 +92,12 @@ class PageRun:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Forgets the modules that the page wrote: the next page may have others of the same names."""
+        """Ends processes that the page started, and forgets modules that it wrote: the next page may have namesakes."""
+        for value in self.scope.values():
+            if isinstance(value, subprocess.Popen):
+                value.kill()
+                with value:  # waits, and closes its pipes
+                    pass
         for name, module in list(sys.modules.items()):
             if str(getattr(module, "__file__", "") or "").startswith(f"{self.folder}{os.sep}"):
                 del sys.modules[name]

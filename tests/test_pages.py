@@ -18,6 +18,7 @@ PAGES = (
     "docs/start.md",
     "docs/api.md",
     "docs/cli.md",
+    "docs/service.md",
     "docs/reference/environment.md",
     "docs/reference/report.md",
     "docs/guide-plans.md",
