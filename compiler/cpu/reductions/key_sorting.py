@@ -28,13 +28,16 @@ from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.key_bits import at_key, key_of, value_of
 from shardc.compiler.elements.sorting import Rows
 from shardc.hlo.ir.sort_keys import SortKey
+from shardc.native.llvm.target import Target
 from shardc.native.math.lane_order import can_order
 from shardc.native.math.vector import I1, I64, PTR, constant, splat, vector_constant, with_lanes
 
-__all__ = ["emit_key_sort", "takes_keys"]
+__all__ = ["emit_key_sort", "takes_keys", "takes_vectors"]
 
 #: A pass by bytes looks at 256 counters, however few the elements are.
 _SHORTEST, _LONGEST = 97, 1 << 32
+#: Rows from which on a quicksort in vector lanes is as fast as a network on many rows side by side, as measured.
+_SHORTEST_IN_LANES = 64
 #: Rows from which on each is sorted by one thread; elements that are worth a chunk of their own.
 _MANY_ROWS, _CHUNK = 16, 1 << 15
 #: Simple operations that the sort of an element takes by the byte of its key, roughly.
@@ -48,6 +51,12 @@ _Groups = list[tuple[ir.Value, ir.Value]]
 def takes_keys(rows: Rows) -> bool:
     """Are rows of such a length that a sort by keys is worth it?"""
     return _SHORTEST <= rows.length < _LONGEST
+
+
+def takes_vectors(target: Target, keys: Sequence[SortKey], rows: Rows, alone: bool) -> bool:
+    """Are rows that lie in one piece sorted as fast as by anything else, by a quicksort of one key?"""
+    fits = len(keys) == 1 and can_order(target) and (alone or 8 * keys[0].dtype.nbytes <= _PLACE_BITS)
+    return fits and rows.stride == 1 and _SHORTEST_IN_LANES <= rows.length < _LONGEST
 
 
 def _items(key: SortKey, alone: bool, signed: bool) -> Items:

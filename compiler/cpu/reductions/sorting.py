@@ -11,7 +11,7 @@ from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.cpu.reductions.byte_sorting import emit_byte_sort, takes_byte
-from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys
+from shardc.compiler.cpu.reductions.key_sorting import emit_key_sort, takes_keys, takes_vectors
 from shardc.compiler.cpu.reductions.network_sorting import emit_network_sort, takes_network
 from shardc.compiler.cpu.scratch import allocate, release
 from shardc.compiler.elements import memory
@@ -117,13 +117,15 @@ def emit_sort(kernel: CpuKernel) -> None:
         return
     rows = Rows(dims, kernel.instruction.attrs["dimensions"][0]) if dims else Rows((1,), 0)
     keys = sort_keys(kernel.instruction.attrs["to_apply"])
-    if keys is not None and len(keys) == 1 and takes_network(rows, len(kernel.operands) == 1):
+    alone, counted = len(kernel.operands) == 1, keys is not None and takes_byte(keys, rows)
+    in_lanes = keys is not None and not counted and takes_vectors(kernel.target, keys, rows, alone)
+    if keys is not None and len(keys) == 1 and not in_lanes and takes_network(rows, alone):
         emit_network_sort(kernel, keys[0], rows)
         return
-    if keys is not None and takes_byte(keys, rows):
+    if keys is not None and counted:
         emit_byte_sort(kernel, keys[0], rows)
         return
-    if keys is not None and takes_keys(rows):
+    if keys is not None and (in_lanes or takes_keys(rows)):
         emit_key_sort(kernel, keys, rows)
         return
     count, total = _COST * rows.length * rows.length.bit_length(), rows.outer * rows.stride
