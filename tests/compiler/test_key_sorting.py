@@ -92,6 +92,21 @@ def test_with_others_behind(dtype: str) -> None:
     same_bits(i, [x.reshape(3, 400) for x in given])
 
 
+@pytest.mark.parametrize("dtype", ["s8", "f16", "f32", "f64", "s64"])
+@pytest.mark.parametrize("places", ["s16", "s32", "s64", "f32"])
+def test_places_behind(dtype: str, places: str) -> None:
+    """What counts along rows is written without being read; what counts across them is not taken for it."""
+    rng = np.random.default_rng(9)
+    for across in (0, 1):
+        b = Builder("program")
+        x = b.parameter(array_shape(dtype, 3, 400))
+        numbers = b.add("iota", shape=array_shape(places, 3, 400), iota_dimension=across)
+        how = {"dimensions": (1,), "is_stable": True, "to_apply": before(dtype, places)}
+        same = np.broadcast_to(np.arange(3)[:, None] if across == 0 else np.arange(400), (3, 400))
+        given = [elements(dtype, 1200, rng).reshape(3, 400), np.ascontiguousarray(same, DTYPES[places].numpy)]
+        same_bits(b.add("sort", x, numbers, **how), given)
+
+
 @pytest.mark.parametrize("dtypes", [("s8", "f64"), ("f64", "s8"), ("u8", "f32", "s64"), ("f64", "f64", "pred")])
 def test_several_keys(dtypes: tuple[str, ...]) -> None:
     rng = np.random.default_rng(2)

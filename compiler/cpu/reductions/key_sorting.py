@@ -22,11 +22,12 @@ from shardc.compiler.cpu.reductions.lanes import over_lanes
 from shardc.compiler.cpu.reductions.merging import emit_merges
 from shardc.compiler.cpu.reductions.radix import COUNTERS, Items, emit_radix_passes
 from shardc.compiler.cpu.reductions.vector_sorting import emit_vector_sort
-from shardc.compiler.cpu.scratch import allocate, release
+from shardc.compiler.cpu.scratch import allocate_parts, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.key_bits import at_key, key_of, value_of
 from shardc.compiler.elements.sorting import Rows
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sort_keys import SortKey
 from shardc.native.llvm.target import Target
 from shardc.native.math.lane_order import can_order
@@ -104,8 +105,8 @@ class _KeySort:
         wide = max(w.bits for w in self.items) // 8
         beside = any(w.beside for w in self.items)
         places = rows.length * 4 if beside else 64
-        taken = [allocate(e, n) for n in [rows.length * wide] * (1 if self.in_result else 2) + [places] * 2]
-        counters = allocate(e, self.pieces * COUNTERS * 8)
+        sizes = [rows.length * wide] * (1 if self.in_result else 2) + [places] * 2
+        *taken, counters = allocate_parts(e, [*sizes, self.pieces * COUNTERS * 8])
         self.current = [e.slot(PTR) for _ in range(4)]
         total = rows.outer * rows.stride
         first, past = (0, total) if span is None else span.steps(b, total)
@@ -125,7 +126,7 @@ class _KeySort:
             else:
                 self._number(b, 2, b.mul(row, constant(I64, self.first)))
                 self._write_first(self.first)
-        release(e, [*taken, counters])
+        release(e, taken[:1])
         e.finish()
 
     # -- what phases are given -----------------------------------------------------------------------------------------
@@ -231,11 +232,8 @@ class _KeySort:
 
     def _equal_groups(self, key: SortKey, items: Items) -> _Groups:
         """The keys of zeros and of NaNs, where such are equal, and slots for where the next such element goes."""
-        bits = items.key_bits
-        alike = [0] * key.zeros_equal + [(1 << (bits - 1)) - 1] * key.nans_equal
         b = self.e.entry.builder
-        keys = [key_of(b, constant(ir.IntType(bits), x), key)[0] for x in alike]
-        return [(items.widened(b, k), self.e.slot(I64)) for k in keys]
+        return [(items.widened(b, k), self.e.slot(I64)) for k in _shared_keys(b, key)]
 
     def _put_equals(self, key: SortKey, items: Items, groups: _Groups) -> None:
         """Zeros, and NaNs, in the order of the operand."""
@@ -253,18 +251,42 @@ class _KeySort:
                     b.store(b.add(at, constant(I64, 1)), slot)
 
     def _gather(self) -> None:
-        """All operands by place."""
-        items, rows, dtypes = self.items[0], self.rows, self.dtypes
+        """All operands by place; keys and places themselves are known, and are not read from afar."""
+        items, key, rows, operands = self.items[0], self.keys[0], self.rows, self.kernel.instruction.operands
 
         def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, _lanes: int) -> None:
             b = e.entry.builder
             numbers, source, _, places, _ = part.shared
             base = b.load(numbers, typ=I64)
-            at, to = rows.at(b, base, _place(b, items, source, places, k)), rows.at(b, base, k)
-            for operand, result, dtype in zip(part.operands, part.results, dtypes, strict=True):
-                memory.store(b, memory.load(b, operand, at, dtype, 1), result, to, dtype, None)
+            place = _place(b, items, source, places, k)
+            at, to = rows.at(b, base, place), rows.at(b, base, k)
+
+            def read(n: int) -> None:
+                dtype = self.dtypes[n]
+                memory.store(b, memory.load(b, part.operands[n], at, dtype, 1), part.results[n], to, dtype, None)
+
+            for n, operand in enumerate(operands):
+                kind = ir.IntType(8 * self.dtypes[n].nbytes)
+                result = b.gep(part.results[n], [to], source_etype=kind)
+                if n == key.operand:
+                    bits = items.key(b, items.load(b, source, k))
+                    bits = bits if bits.type == kind else b.trunc(bits, kind)
+                    b.store(value_of(b, bits, key), result, align=key.dtype.nbytes)
+                    with b.if_then(_is_shared(b, bits, key), likely=False):
+                        read(n)
+                elif self._counts_places(operand):
+                    b.store(place if kind == I64 else b.trunc(place, kind), result, align=kind.width // 8)
+                else:
+                    read(n)
 
         self._over_elements(fill)
+
+    def _counts_places(self, operand: Instruction) -> bool:
+        """Is each element its place in the row?"""
+        dtype = operand.shape.dtype
+        wide = dtype.kind in ("signed", "unsigned") and 8 * dtype.nbytes >= _PLACE_BITS
+        along = self.kernel.instruction.attrs["dimensions"][0]
+        return wide and operand.opcode == "iota" and operand.attrs["iota_dimension"] == along
 
     def _write_first(self, count: int) -> None:
         """The first elements, and their places."""
@@ -290,6 +312,21 @@ def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k:
     if items.beside:
         return b.zext(b.load(b.gep(places, [k], source_etype=narrow), typ=narrow, align=4), I64)
     return b.and_(items.load(b, source, k), constant(I64, (1 << _PLACE_BITS) - 1))
+
+
+def _shared_keys(b: ir.IRBuilder, key: SortKey) -> list[ir.Value]:
+    """The keys of several bits: of zeros and of NaNs, where such are equal."""
+    kind = ir.IntType(8 * key.dtype.nbytes)
+    some = [0] * key.zeros_equal + [(1 << (kind.width - 1)) - 1] * key.nans_equal
+    return [key_of(b, constant(kind, bits), key)[0] for bits in some]
+
+
+def _is_shared(b: ir.IRBuilder, bits: ir.Value, key: SortKey) -> ir.Value:
+    """Is a key one of those?"""
+    found: ir.Value = constant(I1, 0)
+    for shared in _shared_keys(b, key):
+        found = b.or_(found, b.icmp_unsigned("==", bits, shared))
+    return found
 
 
 def _any(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
