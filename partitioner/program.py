@@ -87,12 +87,11 @@ class SourceProgram:
         Raises `AnnotationError` for a name, axis or dimension that is not there.
         """
         from shardc.sharding.notations.annotate import annotate
-        from shardc.sharding.notations.tile_assignments import convert_to_axes
+        from shardc.sharding.notations.read_over import read_over
 
         module = self.module
         if mesh is not None and module.mesh is None:
-            # Tile shardings name no axes: they are read over this mesh.
-            module, mesh = convert_to_axes(module.with_(mesh=mesh, num_partitions=mesh.size)), None
+            module, mesh = read_over(module, mesh), None
         if annotations or mesh is not None:
             module = annotate(module, annotations or {}, mesh)
         return replace(self, module=module, content="")

@@ -21,6 +21,7 @@ from shardc.passes.pipelines import PIPELINES, Pipeline
 from shardc.passes.table import PASSES
 from shardc.sharding.notations.annotate import annotate
 from shardc.sharding.notations.names import near_names
+from shardc.sharding.notations.read_over import read_over
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 
 __all__ = ["list_passes", "prepare_module", "read_passes", "run_passes"]
@@ -59,7 +60,7 @@ def prepare_module(module: Module, annotations: Mapping[str, Any], mesh: Mesh | 
     """
     if not is_partitioned(module):
         if mesh is not None and module.mesh is None:
-            module, mesh = convert_to_axes(module.with_(mesh=mesh, num_partitions=mesh.size)), None
+            module, mesh = read_over(module, mesh), None
         if annotations or mesh is not None:
             return annotate(module, annotations, mesh)
         sharded = any(i.sharding is not None for i in module.instructions())

@@ -52,7 +52,7 @@ OPTIONS = [
     (["--mesh", "data"], "'data' is not an axis and its size"),
     (["--mesh", "data=0"], "'data=0' is not an axis and its size"),
     (["--mesh", "a=2,a=2"], "axis 'a' is given twice"),
-    (["--mesh", "a=3"], "cannot be expressed over the mesh a=3"),
+    (["--mesh", "a=3"], "which the mesh a=3 does not resize"),
     (["--annotate", "x"], "'x' is not NAME=SPEC"),
     (["--annotate", "xx=None"], "xx"),
     (["--annotate", "x=modle,None"], "modle"),
