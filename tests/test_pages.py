@@ -19,6 +19,7 @@ PAGES = (
     "docs/api.md",
     "docs/cli.md",
     "docs/service.md",
+    "docs/troubleshooting.md",
     "docs/reference/environment.md",
     "docs/reference/report.md",
     "docs/guide-plans.md",
