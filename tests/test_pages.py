@@ -8,7 +8,7 @@ import pytest
 from page_runner import PageRun, read_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
-_CONCEPTS = ("mesh", "sharding", "propagation", "partial", "resharding", "plans")
+_CONCEPTS = ("mesh", "sharding", "propagation", "partial", "resharding", "plans", "collectives", "execution")
 CONCEPTS = tuple(f"docs/concepts/{name}.md" for name in _CONCEPTS)
 ADDED = ("an-op", "a-pass", "a-machine", "a-kernel", "a-transport", "an-order")
 INTERNALS = tuple(f"docs/internals/add-{what}.md" for what in ADDED)
