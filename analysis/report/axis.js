@@ -156,8 +156,8 @@ function drawBlockLabel(context, lines, left, right, top, bottom) {
   lines.forEach((line, n) => context.fillText(line, 0, (n - (lines.length - 1) / 2) * 15));
 }
 
-// Drag, wheel (with Ctrl, or when the chart has the focus), and keys.
-function steer(chart, axis, onPoint, onClick) {
+// Drag, wheel (with Ctrl, or when the chart has the focus), and keys; dragging with Shift hands `onRange` two times.
+function steer(chart, axis, onPoint, onClick, onRange = null) {
   const { canvas } = chart;
   let drag = null;
   canvas.tabIndex = 0;
@@ -169,13 +169,14 @@ function steer(chart, axis, onPoint, onClick) {
     else axis.zoom(1.0015 ** event.deltaY, event.offsetX, width());
   }, { passive: false });
   canvas.addEventListener('pointerdown', (event) => {
-    drag = { x: event.clientX, moved: false };
+    drag = { x: event.clientX, moved: false, since: event.shiftKey && onRange ? axis.at(event.offsetX, width()) : null };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener('pointermove', (event) => {
     if (drag && Math.abs(event.clientX - drag.x) > (drag.moved ? 0 : 3)) {
-      axis.pan((drag.x - event.clientX) / (width() - GUTTER));
-      drag = { x: event.clientX, moved: true };
+      if (drag.since !== null) onRange(drag.since, axis.at(event.offsetX, width()));
+      else axis.pan((drag.x - event.clientX) / (width() - GUTTER));
+      drag = { x: event.clientX, moved: true, since: drag.since };
     }
     onPoint(event.offsetX, event.offsetY, width());
   });

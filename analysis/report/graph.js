@@ -73,6 +73,7 @@ function graphView(data, strings, openCollective) {
       else tell(item);
     });
     picture.replaceChildren(drawn.picture);
+    scale = Math.max(0.5, Math.min(1, (document.documentElement.clientWidth - 60) / drawn.width));
     resize();
     detail.textContent = `${countText(items.length, 'item')}; click on a scope to open it, on an operation for what it reads and writes`;
     const item = chosen && items.find((i) => i.node === chosen);

@@ -23,7 +23,40 @@ function timelineView(data, axis, strings, openCollective) {
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
   const chart = canvasBox(high + 26, { role: 'img', 'aria-label': summary }, draw);
+  const find = el('input', { type: 'search', placeholder: 'find', 'aria-label': 'find in the timeline', on: { input: search } });
+  const found = el('span', { class: 'quiet', 'aria-live': 'polite' });
+  const totals = el('div', { class: 'totals' });
+  const shown = el('button', { type: 'button', on: { click: () => select(axis.time(axis.from), axis.time(axis.to)) } }, 'totals of what is shown');
   let marked = null;
+  let words = [];
+  let range = null;
+
+  // Work with all the words keeps its colour, the rest fades.
+  function search() {
+    words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const hits = words.length ? data.events.filter((event) => data.kinds[event[1]] !== 'wait' && matches(work[event[2]])) : [];
+    found.textContent = words.length ? `${countText(hits.length, 'event')}, ${nanosecondsText(hits.reduce((sum, event) => sum + event[4] - event[3], 0), 1)}` : '';
+    chart.redraw();
+  }
+
+  function matches(w) {
+    return words.every((word) => `${w.title} ${w.name} ${w.opcode} ${w.source}`.toLowerCase().includes(word));
+  }
+
+  function select(from, to) {
+    range = [Math.min(from, to), Math.max(from, to)];
+    totals.replaceChildren(...rangeTotals(data, work, range));
+    chart.redraw();
+  }
+
+  function drawRange(context, width) {
+    if (!range) return;
+    const [left, right] = range.map((time) => Math.max(GUTTER, axis.x(time, width)));
+    context.globalAlpha = 0.18;
+    context.fillStyle = colour('accent');
+    context.fillRect(left, 0, Math.max(1, right - left), high);
+    context.globalAlpha = 1;
+  }
 
   function draw(context, width) {
     drawTicks(context, axis, width, 0, high);
@@ -39,6 +72,7 @@ function timelineView(data, axis, strings, openCollective) {
       y += bandHeight(row);
     });
     drawBlocks(context, axis, width, 0, high, blocks);
+    drawRange(context, width);
   }
 
   // The ground of a row, and beside it what does the work.
@@ -73,6 +107,7 @@ function timelineView(data, axis, strings, openCollective) {
       const w = work[event[2]];
       const kind = data.kinds[event[1]];
       const seen = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6);
+      context.globalAlpha = words.length && !matches(w) ? 0.2 : 1;
       context.fillStyle = colour(colourOf(kind === 'transfer' ? 'collective' : kind === 'kernel' ? w.kind : kind, w.opcode, w.limit));
       context.fillRect(left, y + 1, seen, height - 2);
       if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2);
@@ -91,6 +126,7 @@ function timelineView(data, axis, strings, openCollective) {
       }
       last = right;
     }
+    context.globalAlpha = 1;
   }
 
   function eventAt(x, y, width) {
@@ -130,12 +166,41 @@ function timelineView(data, axis, strings, openCollective) {
     if (event && work[event[2]].kind === 'collective') openCollective(work[event[2]].name);
   }
 
-  steer(chart, axis, point, open);
+  steer(chart, axis, point, open, select);
   const used = new Set(data.events.map((e) => {
     const kind = data.kinds[e[1]];
     return colourOf(kind === 'transfer' ? 'collective' : kind, work[e[2]].opcode, work[e[2]].limit);
   }));
-  return el('div', {}, zoomButtons(axis), chart.box, info, legend(used));
+  return el('div', {}, zoomButtons(axis), el('div', { class: 'tools' }, find, found, shown, el('span', { class: 'quiet' }, 'drag with Shift to select a range')), chart.box, info, legend(used), totals);
+}
+
+// What happens from one time to another: by kind of work, each with the work that takes longest.
+function rangeTotals(data, work, [from, to]) {
+  const rows = new Map();
+  for (const [engine, kind, number, begin, end] of data.events) {
+    const inside = Math.min(end, to) - Math.max(begin, from);
+    if (inside <= 0) continue;
+    const w = work[number];
+    const title = LEGEND[colourOf(data.kinds[kind] === 'transfer' ? 'collective' : data.kinds[kind], w.opcode, w.limit)];
+    const key = `${data.engines[engine]} ${title}`;
+    if (!rows.has(key)) rows.set(key, { key, engine: data.engines[engine], title, time: 0, count: 0, works: new Map() });
+    const row = rows.get(key);
+    row.time += inside;
+    row.count += 1;
+    row.works.set(number, (row.works.get(number) || 0) + inside);
+  }
+  const time = (ns) => nanosecondsText(Math.round(ns), Math.max(1, ns / 1000));
+  const columns = [
+    { title: 'engine', choice: true, text: (r) => r.engine, value: (r) => r.engine },
+    { title: 'what', text: (r) => r.title, value: (r) => r.title },
+    { title: 'time', numeric: true, text: (r) => time(r.time), value: (r) => r.time },
+    { title: 'of the range', numeric: true, text: (r) => percent(r.time / (to - from)), value: (r) => r.time, hint: 'transfers at a time add up' },
+    { title: 'events', numeric: true, text: (r) => r.count.toLocaleString('en'), value: (r) => r.count },
+  ];
+  const most = (row) => el('ul', { class: 'facts' }, [...row.works].sort((a, b) => b[1] - a[1]).slice(0, 10).map(([number, ns]) => el('li', {}, `${work[number].title}: ${time(ns)} `, sourceText(work[number].source) || '')));
+  const left = data.skipped.filter((s) => s[3] < to && s[4] > from).reduce((sum, s) => sum + Math.min(s[4], to) - Math.max(s[3], from), 0);
+  return [el('h3', {}, `From ${time(from)} to ${time(to)}: ${time(to - from)}`), left ? el('p', { class: 'quiet' }, `${time(left)} of it are skipped iterations, which are not in these totals`) : '',
+    dataTable([...rows.values()], columns, { label: 'totals of the range', key: (r) => r.key, sort: 2, detail: most, empty: 'nothing happens in it' }).element];
 }
 
 function hatch(context, x, y, width, height) {

@@ -1,5 +1,6 @@
 // The form for annotations: names completed from the program, specs by dimension.
 
+const OWN_UNFILTERED = 8; // annotations of the program: more of them can be filtered
 const PAIRS_UP_TO = 4; // axes: with more of them, pairs on one dimension are typed
 
 // `rows` are { name, spec }, edited in place; `program` is what the service says of it, `axes()` the names of the mesh's.
@@ -105,9 +106,18 @@ function ownAnnotations(program, change) {
   const own = [...program.parameters, ...program.results, ...program.values].filter((value) => value.spec);
   if (!own.length) return null;
   const list = el('ul', { class: 'own' });
-  const fill = () => append(list, own.map((value) => el('li', {}, el('code', {}, `${value.name}=${value.spec}`), ' ',
+  const filter = el('input', { type: 'search', placeholder: 'filter', 'aria-label': 'filter the annotations of the program', on: { input: () => fill() } });
+  const count = el('span', { class: 'quiet', 'aria-live': 'polite' });
+  const wanted = (value) => filter.value.toLowerCase().split(/\s+/).filter(Boolean).every((word) => `${value.name}=${value.spec}`.toLowerCase().includes(word));
+  const fill = () => {
+    const found = own.filter(wanted);
+    count.textContent = found.length === own.length ? '' : `${found.length} of ${own.length}`;
+    list.replaceChildren();
+    show(found);
+  };
+  const show = (found) => append(list, found.map((value) => el('li', {}, el('code', {}, `${value.name}=${value.spec}`), ' ',
     el('button', { type: 'button', class: 'link', 'aria-label': `change ${value.name}`, on: { click: () => change(value) } }, 'change'))));
-  const details = el('details', {}, el('summary', {}, `${countText(own.length, 'annotation')} of the program`), list);
+  const details = el('details', {}, el('summary', {}, `${countText(own.length, 'annotation')} of the program`), own.length > OWN_UNFILTERED ? el('div', { class: 'tools' }, filter, count) : null, list);
   details.addEventListener('toggle', fill, { once: true }); // there may be thousands
   return details;
 }

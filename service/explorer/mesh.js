@@ -11,7 +11,12 @@ function meshForm(rows, changed, hint) {
     changed();
   }
 
+  const drawing = el('details', { on: { toggle: () => count() } }, el('summary', {}, 'Draw the mesh'));
+
   function count() {
+    const mesh = Object.entries(meshOf(rows));
+    drawing.hidden = !mesh.length;
+    if (drawing.open) drawing.replaceChildren(drawing.firstChild, meshDrawing(mesh));
     total.textContent = rows.length ? countText(Object.values(meshOf(rows)).reduce((a, b) => a * b, 1), 'device') : hint;
   }
 
@@ -27,7 +32,7 @@ function meshForm(rows, changed, hint) {
 
   render();
   count();
-  return el('fieldset', {}, el('legend', {}, 'Mesh'), body, el('div', { class: 'tools' }, add, total));
+  return el('fieldset', {}, el('legend', {}, 'Mesh'), body, el('div', { class: 'tools' }, add, total), drawing);
 }
 
 function newAxis(rows) {

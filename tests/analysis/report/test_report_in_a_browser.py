@@ -182,6 +182,36 @@ def test_timeline_names_what_is_pointed_at_and_zooms(tab: Tab) -> None:
     tab.press("0")
 
 
+def test_timeline_finds_work_and_adds_up_a_range(tab: Tab) -> None:
+    show(tab, "timeline", "canvas")
+    data = tab.eval("JSON.parse(document.getElementById('data').textContent)")
+    text, line = data["strings"], data["timeline"]
+    moved = [e for e in line["events"] if line["kinds"][e[1]] == "transfer"]
+    tab.eval("document.querySelector('#timeline input[type=search]').focus()")
+    tab.type("all-reduce")
+    assert tab.eval("document.querySelector('#timeline .tools + .tools .quiet').innerText").startswith(
+        f"{len(moved)} event"
+    )
+    assert all("all-reduce" in text[line["work"][e[2]][2]] for e in moved)
+    tab.eval("document.querySelector('#timeline input[type=search]').select()")
+    tab.press("Backspace")
+    button = "[...document.querySelectorAll('#timeline button')].find((e) => e.innerText === 'totals of what is shown')"
+    tab.eval(f"{button}.click()")
+    rows = """[...document.querySelectorAll('#timeline .totals tbody tr')]
+        .map((e) => e.innerText.split('\\t').map((t) => t.trim()))"""
+    found = {row[2]: row for row in tab.eval(rows)}
+    assert found["all-reduce"][5] == str(len(moved))
+    waits = sum(e[4] - e[3] for e in line["events"] if line["kinds"][e[1]] == "wait")
+    assert float(found["compute waits"][4].rstrip("%")) == pytest.approx(100 * waits / line["end"], rel=0.01)
+    left, top = tab.eval("(({x, y}) => [x, y])(document.querySelector('#timeline canvas').getBoundingClientRect())")
+    whole = tab.eval("document.querySelector('#timeline .totals h3').innerText")
+    for kind, x in (("mousePressed", 300), ("mouseMoved", 350), ("mouseMoved", 500), ("mouseReleased", 500)):
+        tab.call(
+            "Input.dispatchMouseEvent", type=kind, x=left + x, y=top + 15, button="left", clickCount=1, modifiers=8
+        )
+    assert tab.eval("document.querySelector('#timeline .totals h3').innerText") != whole
+
+
 def test_tensors_show_their_layout(tab: Tab) -> None:
     show(tab, "tensors", "tbody tr")
     tab.click("#tensors tbody tr.clickable td:nth-child(4)")

@@ -113,6 +113,32 @@ def strange(tab: Tab, service: Service) -> list[str]:
     return [told for told in tab.problems() if not told.startswith(usual)]
 
 
+def test_the_mesh_is_drawn_as_it_is_typed(tab: Tab) -> None:
+    take_example(tab)
+    tab.click(".variant fieldset details summary")
+    cells = "[...document.querySelectorAll('.variant .grid td')].map((e) => e.innerText)"
+    tab.wait(f"{cells}.length === 8")
+    assert tab.eval(cells) == [str(n) for n in range(8)]
+    tab.eval("document.querySelector('.variant .size').select()")
+    tab.type("8")
+    tab.wait(f"{cells}.length === 16")
+    assert "data=7" in text(tab, ".variant .grid")
+
+
+def test_many_annotations_are_filtered(tab: Tab) -> None:
+    press_button(tab, "Transformer, a training step from JAX")
+    tab.wait("document.querySelector('.variant .own') !== null")
+    tab.eval("document.querySelector('.variant .own').closest('details').querySelector('summary').click()")
+    rows = "[...document.querySelectorAll('.variant .own li')].map((e) => e.innerText)"
+    tab.wait(f"{rows}.length > 100")
+    everything = tab.eval(rows)
+    tab.eval("document.querySelector('.variant input[type=search]').focus()")
+    tab.type("params W1 model")
+    found = tab.eval(rows)
+    assert found == [row for row in everything if all(w in row.lower() for w in ("params", "w1", "model"))]
+    assert 0 < len(found) < len(everything)
+
+
 def test_a_token_is_asked_for_and_kept_in_the_tab_alone(browser: Browser, service: Service) -> None:
     tab = opened(browser, service)
     use_token(tab, "wrong")

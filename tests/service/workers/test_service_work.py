@@ -395,7 +395,7 @@ def test_a_program_that_xla_scheduled_is_simulated_as_it_is() -> None:
         (SimulateOrder(**_COMMON, machine="layer.toml"), InputError, "no machine 'layer.toml'"),
         (SimulateOrder(**_COMMON, machine="h100-dgx:0"), InputError, "has no devices"),
         (SimulateOrder(**_COMMON, machine="h100-dgx", mapping="data=nowhere"), InputError, "nowhere"),
-        (ReportOrder(**_COMMON, mapping="data=nvlink"), InputError, "none is named"),
+        (ReportOrder(**_COMMON, mapping="data=nvlink"), InputError, "no machine is named"),
         (PartitionOrder(**{**_COMMON, "annotations": {"q": "data"}}), AnnotationError, "is named 'q'"),
         (PartitionOrder(**{**_COMMON, "mesh": {}}), AnnotationError, "need a mesh"),
         (PartitionOrder(**{**_COMMON, "mesh": {"a": 2**24, "b": 2**24}}), InputError, "devices"),
