@@ -294,8 +294,7 @@ class PropagatedProgram:
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis of every sharding came from, as plain data for JSON.
 
-        The page about reports lists its fields. Raises `InputError` for a program that was partitioned
-        already.
+        The page about reports lists its fields. Raises `InputError` for a program that was partitioned already.
 
         >>> sorted(propagated.provenance_dict())
         ['mesh', 'steps', 'values', 'version']
@@ -310,7 +309,7 @@ class PropagatedProgram:
     def explain(self, value: str) -> list[str]:
         """Where the sharding of the value called ``value`` came from, as lines of text.
 
-        Raises `InputError` for a name that the program lacks.
+        Raises `AnnotationError` for a name that the program lacks.
 
         >>> propagated.explain("x")[0]
         'x: [{data}, {}]'

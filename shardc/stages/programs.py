@@ -134,7 +134,7 @@ def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | N
     """Load a compiled program that `Compiled.save` wrote; it is not compiled again.
 
     ``custom_calls`` gives the addresses of the user's own C functions again, since files do not hold addresses. Raises
-    `InputError` for a file that is missing, damaged, or made for another processor.
+    `InputError` for a file that is missing, damaged, or of another format.
 
     >>> compiled.save("step.shardc")
     >>> len(shardc.load_executable("step.shardc")(*arguments))
