@@ -264,14 +264,14 @@ class CauseTracer:
             if cause.after.used - cause.before.used:
                 text += f"; wanted as {layout_text(cause.table, cause.after)}"
             return text
-        wants = f"wanted as {layout_text(cause.table, cause.after)}"
+        wanted = layout_text(cause.table, cause.after)
         lies = f"{self.name(cause)} lies as {layout_text(cause.table, cause.before)}"
         if cause.asked is None:
             who = _reader(cause.reader)
-            return f"{lies}, {wants}" + (f" by {who}" if who else "")
+            return f"{lies}, wanted as {wanted}" + (f" by {who}" if who else "")
         op = cause.asked.op
         taken = _factors(cause.asked.resharder.table, cause.asked.choice.factors)
-        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, needs it as {wants}"
+        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, needs it as {wanted}"
 
 
 #: Operations that only carry a value on.
