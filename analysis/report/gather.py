@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.report.graph import graph_data
 from shardc.analysis.report.leaves import Around, Leaf, leaves_of_module, leaves_of_simulation, loops_of_module
+from shardc.analysis.report.page import VERSION
 from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
@@ -44,7 +45,7 @@ def report_data(
     tensors, drawings, left_out = tensor_rows(partitioned.propagated.module)
     plan = None if partitioned.plan is None else _plain(plan_data(partitioned.plan, strings, drawings))
     return {
-        "version": 1,
+        "version": VERSION,
         "program": str(facts["name"]),
         "source": partitioned.program.module.source_file,
         "devices": facts["devices"],

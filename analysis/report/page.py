@@ -6,13 +6,19 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Iterable
 from importlib import resources
 from string import Template
 from typing import Any
 
-__all__ = ["SCRIPTS", "as_script", "digest", "page", "page_parts", "report_text"]
+from shardc.hlo.errors import InputError
 
+__all__ = ["SCRIPTS", "VERSION", "as_script", "digest", "page", "page_data", "page_parts", "report_text"]
+
+#: Of the data in a page: pages of another one are not put beside each other.
+VERSION = 2
+_OPENING = '<script type="application/json" id="{}">'
 #: In the order in which they stand in the page.
 SCRIPTS = (
     "elements.js",
@@ -34,8 +40,8 @@ SCRIPTS = (
 )
 
 
-def page(data: dict[str, Any]) -> str:
-    """The HTML of ``data`` (`report_data`): equal data make equal bytes.
+def page(data: dict[str, Any], beside: dict[str, Any] | None = None) -> str:
+    """The HTML of ``data`` (`report_data`): equal data make equal bytes; with ``beside`` of two reports side by side.
 
     The policy in its head lets the page's own style and script run and nothing else, by their digests; text from the
     program is only ever data (JSON without ``<``, ``>``, ``&``), put into the page as text nodes.
@@ -47,8 +53,25 @@ def page(data: dict[str, Any]) -> str:
         policy=html.escape(policy),
         style=style,
         script=script,
-        data=_embedded(data),
+        data=_element("data", data) + ("" if beside is None else "\n" + _element("beside", beside)),
     )
+
+
+def page_data(text: str, where: str) -> dict[str, Any]:
+    """The data of a page that `page` made of one report.
+
+    Raises `InputError` for other text, and for pages of another release.
+    """
+    found = re.search(_OPENING.format("data") + "(.*?)</script>", text, re.DOTALL)
+    data: dict[str, Any] = json.loads(found.group(1)) if found else {}
+    if data.get("version") != VERSION:
+        what = "the report was written by another release" if found else "the file is no report"
+        raise InputError(what, where=where, fix="write it with shardc report of this release")
+    return data
+
+
+def _element(name: str, data: dict[str, Any]) -> str:
+    return _OPENING.format(name) + _embedded(data) + "</script>"
 
 
 def page_parts() -> tuple[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["report_page", "write_report"]
+__all__ = ["put_beside", "report_page", "write_report"]
 
 
 @stage("report")
@@ -65,6 +65,22 @@ def report_page(
             partitioned, machine, mapping=mapping, ignore_memory=True
         )
     return page(report_data(partitioned, **told))
+
+
+def put_beside(path: Path, other: Path) -> None:
+    """Make the report at ``path`` a page of two: itself, and the report ``other``, written before, beside it.
+
+    Raises `InputError` where one of them is no report of this release.
+    """
+    from shardc.analysis.report.page import page, page_data
+
+    try:
+        first, second = (page_data(p.read_text(encoding="utf-8"), str(p)) for p in (path, other))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the report cannot be read: {error}", where=str(other), fix="give a page of shardc report"
+        ) from None
+    write_text(path, page(first, second))
 
 
 def report_target(path: str | Path) -> Path:

@@ -47,6 +47,9 @@ def report(
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
     ] = 30.0,
+    beside: Annotated[
+        Path | None, typer.Option("--beside", metavar="OTHER.html", help="Show this report, written before, beside it.")
+    ] = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
@@ -65,9 +68,12 @@ def report(
 
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
+    from shardc.analysis.report.write import put_beside
     from shardc.hlo.errors import InputError
     from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable
 
+    if beside is not None and output == STANDARD_OUTPUT:
+        raise InputError("two reports are written to a file", where="--beside", fix="give -o OUT.html")
     view = View(json, verbose, quiet)
     check_writable(output)
     if remedies < 0 or not seconds >= 0:
@@ -84,6 +90,8 @@ def report(
         )
     if output == STANDARD_OUTPUT:
         return
+    if beside is not None:
+        put_beside(output, beside)
     size = output.stat().st_size
     view.log(f"wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
     if json:
