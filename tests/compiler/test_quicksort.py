@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from shardc.compiler.cpu.reductions.quicksort import Quicksort
+from shardc.compiler.cpu.reductions.quicksort import Finish, Quicksort
 from shardc.native.llvm import jit
 from shardc.native.llvm.target import host_target
 from shardc.native.math.lane_order import can_order
@@ -27,15 +27,22 @@ def _code(bits: int) -> tuple[Any, dict[str, Callable[..., int]]]:
     """The functions, and what keeps them."""
     module = jit.new_module("m")
     code = Quicksort(module, bits)
-    for name, how in (("stay", {}), ("go", {"to_there": True}), ("middles", {"medians": 0})):
+    inverted = Quicksort(module, bits, Finish("inverted", lambda b, x: b.not_(x)))
+    ways: list[tuple[str, Quicksort, dict[str, Any]]] = [
+        ("stay", code, {}),
+        ("go", code, {"to_there": True}),
+        ("middles", code, {"medians": 0}),
+        ("finish", inverted, {}),
+    ]
+    for name, made, how in ways:
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]), name)
         b = ir.IRBuilder(function.append_basic_block())
-        code.sort(b, *function.args, **how)
+        made.sort(b, *function.args, **how)
         b.ret_void()
     function = ir.Function(module, ir.FunctionType(I64, [PTR, PTR, I64]), "split")
     b = ir.IRBuilder(function.append_basic_block())
     b.ret(code.split(b, *function.args))
-    names = ["stay", "go", "middles", "split"]
+    names = [*(name for name, *_ in ways), "split"]
     loaded = jit.load_object(jit.compile_ir(module), names, {})
     kinds = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     return loaded, {n: ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(loaded.address(n)) for n in names}
@@ -74,6 +81,7 @@ def test_rows(dtype: str) -> None:
         np.testing.assert_array_equal(_run("stay", x)[1], wanted)
         np.testing.assert_array_equal(_run("go", x)[2], wanted)
         np.testing.assert_array_equal(_run("middles", x)[1], wanted)
+        np.testing.assert_array_equal(_run("finish", x)[1], ~wanted)
 
 
 @pytest.mark.parametrize("dtype", ["i4", "i8"])

@@ -10,8 +10,7 @@ have NaNs: where there are such, they are put into their places as they come in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
@@ -20,6 +19,7 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, in_pieces, phase
 from shardc.compiler.cpu.reductions.lanes import over_lanes
 from shardc.compiler.cpu.reductions.merging import emit_merges
+from shardc.compiler.cpu.reductions.quicksort import Finish
 from shardc.compiler.cpu.reductions.radix import COUNTERS, Items, emit_radix_passes
 from shardc.compiler.cpu.reductions.vector_sorting import emit_vector_sort
 from shardc.compiler.cpu.scratch import allocate_parts, release
@@ -44,9 +44,6 @@ _MANY_ROWS, _CHUNK = 16, 1 << 15
 #: Simple operations that the sort of an element takes by the byte of its key, roughly.
 _PASS_COST = 16
 _PLACE_BITS = 32
-
-#: Keys that several bits have, and slots.
-_Groups = list[tuple[ir.Value, ir.Value]]
 
 
 def takes_keys(rows: Rows) -> bool:
@@ -95,6 +92,13 @@ class _KeySort:
         self.items = [_items(k, self.alone, by_parts and k is self.keys[-1]) for k in self.keys]
         #: Are items of keys as wide as elements, which lie side by side? Then they are made, and sorted, in the result.
         self.in_result = self.alone and rows.stride == 1 and self.items[0].bits == self.items[0].key_bits
+        self.finish = self._finish() if self.in_result and by_parts else None
+
+    def _finish(self) -> Finish:
+        """Elements made of sorted items at once."""
+        key, items = self.keys[0], self.items[0]
+        name = f".{key.dtype.name}{'.descending' * key.descending}"
+        return Finish(name, lambda b, item: value_of(b, items.turned(b, item), key))
 
     def emit(self, span: ChunkSpan | None) -> None:
         kernel, rows = self.kernel, self.rows
@@ -118,9 +122,9 @@ class _KeySort:
                 b.store(place, slot)
             self._number(b, 0, base)
             for n in reversed(range(len(self.keys))):
-                self._sort_by(n, counters)
+                merged = self._sort_by(n, counters)
             if self.alone:
-                self._write_values()
+                self._write_values(merged)
             elif self.first is None:
                 self._gather()
             else:
@@ -163,8 +167,11 @@ class _KeySort:
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
-    def _sort_by(self, n: int, counters: ir.Value) -> None:
-        """Put items of key ``n`` where items are, and sort them; elements are in the order of the keys behind it."""
+    def _sort_by(self, n: int, counters: ir.Value) -> ir.Value:
+        """Put items of key ``n`` where items are, and sort them; elements are in the order of the keys behind it.
+
+        Whether they were merged: then none is finished.
+        """
         key, items, rows = self.keys[n], self.items[n], self.rows
         last = n == len(self.keys) - 1
         before = self.items[n + 1] if not last else items
@@ -197,11 +204,12 @@ class _KeySort:
         done = emit_merges(self.kernel, self.e, items, rows.length, self.pieces, self.current)
         with b.if_then(b.not_(done)):
             if items.signed:
-                emit_vector_sort(self.kernel, self.e, items.bits, rows.length, self.pieces, self.current)
+                emit_vector_sort(self.kernel, self.e, items.bits, rows.length, self.pieces, self.current, self.finish)
             else:
                 emit_radix_passes(self.kernel, self.e, items, rows.length, self.pieces, self.current, counters)
+        return done
 
-    def _write_values(self) -> None:
+    def _write_values(self, merged: ir.Value) -> None:
         key, items, rows = self.keys[0], self.items[0], self.rows
 
         def fill(e: CpuEmitter, part: PhaseKernel, k: ir.Value, lanes: int) -> None:
@@ -212,37 +220,31 @@ class _KeySort:
             narrow = ir.IntType(items.key_bits)
             b.store(value, b.gep(part.results[0], [to], source_etype=narrow), align=key.dtype.nbytes)
 
-        groups = self._equal_groups(key, items)
         b = self.e.entry.builder
-        with self._if_changed(groups):  # before elements are written, perhaps over the items
-            for bits, slot in groups:
-                b.store(_lower_bound(self.e, self._places()[0], items, rows.length, bits), slot)
-        self._over_elements(fill, self._lanes(items))
-        with self._if_changed(groups):
-            self._put_equals(key, items, groups)
+        if self.finish is None:
+            self._over_elements(fill, self._lanes(items))
+        else:
+            with b.if_then(merged):
+                self._over_elements(fill, self._lanes(items))
+        if not key.is_exact:
+            changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
+            with b.if_then(b.icmp_unsigned("!=", changed, constant(I64, 0)), likely=False):
+                self._put_equals(key)
 
-    @contextmanager
-    def _if_changed(self, groups: _Groups) -> Iterator[None]:
-        """What is done where an element's key is made of other bits than it has."""
-        b = self.e.entry.builder
-        changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
-        some = b.icmp_unsigned("!=", changed, constant(I64, 0)) if groups else constant(I1, 0)
-        with b.if_then(some, likely=False):
-            yield
-
-    def _equal_groups(self, key: SortKey, items: Items) -> _Groups:
-        """The keys of zeros and of NaNs, where such are equal, and slots for where the next such element goes."""
-        b = self.e.entry.builder
-        return [(items.widened(b, k), self.e.slot(I64)) for k in _shared_keys(b, key)]
-
-    def _put_equals(self, key: SortKey, items: Items, groups: _Groups) -> None:
+    def _put_equals(self, key: SortKey) -> None:
         """Zeros, and NaNs, in the order of the operand."""
-        b, rows, kind = self.e.entry.builder, self.rows, ir.IntType(items.key_bits)
+        b, rows, kind = self.e.entry.builder, self.rows, ir.IntType(8 * key.dtype.nbytes)
         base = b.load(self.numbers, typ=I64)
+
+        def key_at(k: ir.Value) -> ir.Value:
+            return key_of(b, at_key(b, self.kernel.results[0], rows.at(b, base, k), key.dtype), key)[0]
+
+        groups = [(shared, self.e.slot(I64)) for shared in _shared_keys(b, key)]
+        for shared, slot in groups:
+            b.store(_lower_bound(self.e, key_at, rows.length, shared), slot)
         with for_range(b, 0, rows.length) as k:
             value = at_key(b, self.kernel.operands[0], rows.at(b, base, k), key.dtype)
             bits, _ = key_of(b, value, key)
-            bits = items.widened(b, bits)
             for equal, slot in groups:
                 with b.if_then(b.icmp_unsigned("==", bits, equal), likely=False):
                     at = b.load(slot, typ=I64)
@@ -337,8 +339,8 @@ def _any(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
     return b.icmp_unsigned("!=", bits, constant(bits.type, 0))
 
 
-def _lower_bound(e: CpuEmitter, source: ir.Value, items: Items, length: int, wanted: ir.Value) -> ir.Value:
-    """How many of the sorted items are less."""
+def _lower_bound(e: CpuEmitter, at: Callable[[ir.Value], ir.Value], length: int, wanted: ir.Value) -> ir.Value:
+    """How many of the sorted keys are less."""
     b = e.entry.builder
     low, high = e.slot(I64), e.slot(I64)
     b.store(constant(I64, 0), low)
@@ -348,7 +350,7 @@ def _lower_bound(e: CpuEmitter, source: ir.Value, items: Items, length: int, wan
         middle = b.lshr(b.add(first, past), constant(I64, 1))
         inside = b.icmp_signed("<", first, past)
         safe = b.select(inside, middle, constant(I64, 0))
-        less = b.and_(inside, b.icmp_unsigned("<", items.load(b, source, safe), wanted))
+        less = b.and_(inside, b.icmp_unsigned("<", at(safe), wanted))
         b.store(b.select(less, b.add(middle, constant(I64, 1)), first), low)
         b.store(b.select(b.or_(less, b.xor(inside, constant(I1, 1))), past, middle), high)
     return b.load(low, typ=I64)

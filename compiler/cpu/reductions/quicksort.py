@@ -10,6 +10,7 @@ bit of the elements costs one pass at most.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -30,7 +31,7 @@ from shardc.native.math.vector import (
     with_lanes,
 )
 
-__all__ = ["Quicksort"]
+__all__ = ["Finish", "Quicksort"]
 
 #: Vectors that are sorted in registers, at most; vectors that a step of a partition takes.
 _ROWS, _UNROLLED = 16, 4
@@ -39,10 +40,19 @@ _SAMPLED = 9
 _VOID = ir.VoidType()
 
 
-class Quicksort:
-    """The functions for signed integers of 32 or 64 bits in a module."""
+@dataclass(frozen=True)
+class Finish:
+    """What is made of sorted integers, one or a vector of them, as many bits; the name tells it from others."""
 
-    def __init__(self, module: ir.Module, bits: int) -> None:
+    name: str
+    make: Callable[[ir.IRBuilder, ir.Value], ir.Value]
+
+
+class Quicksort:
+    """The functions for signed integers of 32 or 64 bits in a module; what comes out sorted is `Finish`ed."""
+
+    def __init__(self, module: ir.Module, bits: int, finish: Finish | None = None) -> None:
+        self.finish = finish or Finish("", lambda _, x: x)
         self.module, self.kind, self.lanes = module, ir.IntType(bits), ORDERED_BITS // bits
         self.vector = with_lanes(self.kind, self.lanes)
         self.least, self.most = (constant(self.kind, n) for n in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
@@ -148,7 +158,7 @@ class Quicksort:
             b.call(function, [beside, behind, b.sub(count, left), back, b.sub(medians, one)])
             b.ret_void()
 
-        return self._function("sort", _VOID, [PTR, PTR, I64, I1, I64], fill)
+        return self._function("sort" + self.finish.name, _VOID, [PTR, PTR, I64, I1, I64], fill)
 
     def _partition(self) -> ir.Function:
         """``partition(here, there, count, pivot)``: how many are not greater than the pivot; they come first."""
@@ -227,10 +237,10 @@ class Quicksort:
         def fill(b: ir.IRBuilder, function: ir.Function) -> None:
             array, first, past, value = function.args
             with for_range(b, first, past) as k:
-                self._store(b, value, array, k)
+                self._store(b, self.finish.make(b, value), array, k)
             b.ret_void()
 
-        return self._function("fill", _VOID, [PTR, I64, I64, self.kind], fill)
+        return self._function("fill" + self.finish.name, _VOID, [PTR, I64, I64, self.kind], fill)
 
     # -- a network in registers ----------------------------------------------------------------------------------------
 
@@ -254,7 +264,7 @@ class Quicksort:
                 align = constant(I32, self.kind.width // 8)
                 held.append(intrinsic(b, "llvm.masked.load", self.vector, [at, align, there, beyond]))
             for row, value in enumerate(self._network(b, held)):
-                self._store(b, value, block, row * self.lanes)
+                self._store(b, self.finish.make(b, value), block, row * self.lanes)
             last = b.sub(count, constant(I64, self.lanes))
             with b.if_else(b.icmp_signed(">=", last, constant(I64, 0))) as (long, short):
                 with long:
@@ -265,7 +275,7 @@ class Quicksort:
                     self._store(b, self._load(b, block, k, self.kind), target, k)
             b.ret_void()
 
-        return self._function(f"leaf{rows}", _VOID, [PTR, PTR, I64], fill)
+        return self._function(f"leaf{rows}{self.finish.name}", _VOID, [PTR, PTR, I64], fill)
 
     def _network(self, b: ir.IRBuilder, held: list[ir.Value]) -> list[ir.Value]:
         """Sort the elements of vectors. Until the end they are in order by lane first: lanes are sorted one by one, and

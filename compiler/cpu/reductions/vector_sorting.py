@@ -9,7 +9,7 @@ from llvmlite import ir
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import PhaseKernel, phase
-from shardc.compiler.cpu.reductions.quicksort import Quicksort
+from shardc.compiler.cpu.reductions.quicksort import Finish, Quicksort
 from shardc.compiler.elements.control_flow import for_range
 from shardc.native.math.vector import I64, PTR, constant
 
@@ -20,7 +20,13 @@ _PARTS = 32
 
 
 def emit_vector_sort(
-    kernel: CpuKernel, e: CpuEmitter, bits: int, length: int, pieces: int, current: Sequence[ir.Value]
+    kernel: CpuKernel,
+    e: CpuEmitter,
+    bits: int,
+    length: int,
+    pieces: int,
+    current: Sequence[ir.Value],
+    finish: Finish | None,
 ) -> None:
     """Sort the items of ``current`` (`emit_radix_passes`), signed integers of so many bits, where they lie.
 
@@ -57,7 +63,7 @@ def emit_vector_sort(
         inner = part.emitter({})
         b = inner.entry.builder
         bounds, here, there = part.shared
-        code = Quicksort(b.module, bits)
+        code = Quicksort(b.module, bits, finish)
         with for_range(b, part.begin, part.end) as k:
             first, count = _part(b, bounds, k, 1)
             source, target = (b.gep(array, [first], source_etype=code.kind) for array in (here, there))
