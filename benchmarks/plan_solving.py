@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterator
 
 from plan_language import LANGUAGE_PLANS
 from plan_networks import NETWORKS_PLANS
@@ -19,6 +20,7 @@ from tables import table
 
 from shardc.costs.machines.machine import load_machine
 from shardc.hlo.config import Config
+from shardc.hlo.errors import InputError
 from shardc.hlo.passes import run_pipeline
 from shardc.partitioner.free_interface import find_free_interface
 from shardc.partitioner.partition import OPENING
@@ -40,6 +42,19 @@ def _pose(program: PlanProgram, devices: int, plan: HandPlan | None) -> LayoutQu
     free = None if plan else find_free_interface(annotated.module)
     opened = run_pipeline(annotated.propagate().module, OPENING, Config())
     return pose_question(opened, load_machine(MACHINE), free)
+
+
+def _questions(program: PlanProgram, devices: int) -> Iterator[tuple[HandPlan | None, LayoutQuestion]]:
+    """With the arguments of the first plan that divides them evenly, and with nothing annotated."""
+    for plan in program.plans:
+        try:
+            question = _pose(program, devices, plan)
+        except InputError as error:
+            print(program.name, plan.name, error.what, sep=": ", file=sys.stderr)
+        else:
+            yield plan, question
+            break
+    yield None, _pose(program, devices, None)
 
 
 def _solve(question: LayoutQuestion, limit: float) -> tuple[ChosenOptions, float, float]:
@@ -64,8 +79,7 @@ def section(devices: int = 64) -> str:
     gaps: list[float] = []
     slowest = 0.0
     for program in (*LANGUAGE_PLANS, *NETWORKS_PLANS):
-        for plan in (program.plans[0], None):
-            question = _pose(program, devices, plan)
+        for plan, question in _questions(program, devices):
             problem = question.as_choice(math.inf)
             answer, seconds, peak = _solve(question, math.inf)
             given = question.memory.given

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardc.partitioner.strategy.solve.problem import Numbers
 
-__all__ = ["CostTable", "can_eliminate", "eliminate_variables"]
+__all__ = ["CostTable", "add_tables", "can_eliminate", "eliminate_variables", "find_order"]
 
 #: Joint tables of more entries are gone through in parts, which stay in the cache.
 _PART = 1 << 16
@@ -32,7 +32,7 @@ class CostTable:
 
 def can_eliminate(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], together: int) -> bool:
     """Have all joint tables of tables with these variables at most so many entries ``together``?"""
-    return _find_order(sizes, scopes, together, together) is not None
+    return find_order(sizes, scopes, together, together) is not None
 
 
 def eliminate_variables(
@@ -43,7 +43,7 @@ def eliminate_variables(
 
     With ``most`` tables have no costs below 0; a least sum beyond it may be told as inf.
     """
-    order = _find_order(sizes, [t.variables for t in tables], largest)
+    order = find_order(sizes, [t.variables for t in tables], largest)
     if order is None:
         return None
     least = 0.0
@@ -79,7 +79,7 @@ def _least(shape: Sequence[int], scope: tuple[int, ...], tables: Sequence[CostTa
     """The least sum of ``tables`` over the first variable of ``scope``, for all values of the others; parts in which
     all is beyond ``most`` are left out."""
     if math.prod(shape) <= _PART or len(scope) == 1:
-        least: Numbers = _add_tables(shape, scope, tables).min(axis=0)
+        least: Numbers = add_tables(shape, scope, tables).min(axis=0)
         return least
     least = np.full(shape[1:], np.inf)
     u, rest = scope[1], (scope[0], *scope[2:])
@@ -98,7 +98,7 @@ def _at(table: CostTable, variable: int, value: int) -> CostTable:
     return CostTable(tuple(v for v in table.variables if v != variable), np.asarray(table.table[there]))
 
 
-def _find_order(
+def find_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], largest: int, together: float = math.inf
 ) -> list[int] | None:
     """Variables by the size of their joint tables as they are when it is their turn; None: one is too large, or all
@@ -134,7 +134,7 @@ def _extent(sizes: Mapping[int, int], variables: set[int]) -> int:
     return math.prod(sizes[v] for v in variables)
 
 
-def _add_tables(shape: Sequence[int], scope: tuple[int, ...], tables: Sequence[CostTable]) -> Numbers:
+def add_tables(shape: Sequence[int], scope: tuple[int, ...], tables: Sequence[CostTable]) -> Numbers:
     """The sum of ``tables`` over ``scope``."""
     axis = {v: n for n, v in enumerate(scope)}
     total = np.zeros(shape)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, can_eliminate, eliminate_variables
+from shardc.partitioner.strategy.solve.marginals import find_marginals
 from shardc.partitioner.strategy.solve.search import Incumbent, measure
 from shardc.partitioner.strategy.solve.surplus import Surplus
 
-__all__ = ["eliminate_near"]
+__all__ = ["eliminate_near", "sharpen"]
 
 #: Parts of all entries with which elimination begins, one after the other.
 _SHARES = (1024, 32, 1)
@@ -36,7 +37,7 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together:
             return dual.bound + most
         spread = _find_spread(dual, surplus, most, entries)
         if spread is None:
-            break
+            continue
         kept = _options_within(surplus, spread)
         found = eliminate_variables({v: len(k) for v, k in kept.items()}, _find_rest(dual, kept), entries, most)
         assert found is not None
@@ -46,6 +47,29 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together:
         if spread == most or found[0] <= spread:
             break
     return bound
+
+
+def sharpen(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -> Surplus:
+    """``surplus`` with what each option within the gap costs above the bound at least, exact at the prices of ``dual``.
+
+    It stays as it is where joint tables have more than so many entries ``together``, or ``best`` does not fit.
+    """
+    if best.excess > 0 or not np.isfinite(best.cost):
+        return surplus
+    kept = _options_within(surplus, best.cost - dual.bound)
+    if not all(len(k) for k in kept.values()):
+        return surplus
+    found = find_marginals({v: len(k) for v, k in kept.items()}, _find_rest(dual, kept), together)
+    if found is None:
+        return surplus
+    options = {v: np.full(len(s), np.inf) for v, s in surplus.options.items()}
+    for v, k in kept.items():
+        options[v][k] = np.maximum(surplus.options[v][k], found[v])
+    pairs = {
+        (v, u): np.maximum(left, np.maximum(options[v][:, None], options[u][None, :]))
+        for (v, u), left in surplus.pairs.items()
+    }
+    return Surplus(options, pairs)
 
 
 def _find_spread(dual: DualBound, surplus: Surplus, most: float, entries: int) -> float | None:

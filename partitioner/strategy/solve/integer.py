@@ -22,15 +22,24 @@ _TOLERANCE = 1e-6
 _HINTS = 100
 _ROUNDS = 12
 _NEW_ROWS = 20
+#: The network is reduced already: HiGHS's presolve would take most of the time.
+_OPTIONS = {
+    "output_flag": False,
+    "threads": 1,
+    "random_seed": 0,
+    "presolve": "off",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerResult:
-    """Positions of options (None: none was found), a proven lower bound, and whether rows cannot be met at all."""
+    """Positions of options (None: none was found), a proven lower bound, whether rows cannot be met at all, and the
+    rows of memory that the program had."""
 
     positions: dict[int, int] | None
     bound: float
     impossible: bool
+    active: frozenset[int] = frozenset()
 
 
 def has_highs() -> bool:
@@ -40,15 +49,22 @@ def has_highs() -> bool:
     return find_spec("highspy") is not None
 
 
-def solve_integer(program: LinearProgram, start: Mapping[int, int] | None, nodes: int, gap: float) -> IntegerResult:
+def solve_integer(
+    program: LinearProgram,
+    start: Mapping[int, int] | None,
+    nodes: int,
+    gap: float,
+    known: frozenset[int] = frozenset(),
+) -> IntegerResult:
     """The cheapest positions of ``program``, in trees of at most ``nodes`` nodes, within ``gap``.
 
-    Rows of memory come in as they are exceeded, those with multipliers first: bounds hold without the others too.
+    Rows of memory come in as they are exceeded, those with multipliers and those ``known`` to matter first: bounds hold
+    without the others too.
     """
     if program.impossible:
-        return IntegerResult(None, np.inf, True)
+        return IntegerResult(None, np.inf, True, known)
     rows, prices = program.rows, program.dual.multipliers
-    active = {k for k in np.argsort(-prices, kind="stable")[:_HINTS].tolist() if prices[k] > 0}
+    active = known | {k for k in np.argsort(-prices, kind="stable")[:_HINTS].tolist() if prices[k] > 0}
     bound, slack = -np.inf, 0.0
     result = IntegerResult(None, bound, False)
     for _ in range(_ROUNDS):
@@ -56,15 +72,15 @@ def solve_integer(program: LinearProgram, start: Mapping[int, int] | None, nodes
         if not slack:
             bound = max(bound, result.bound)
         if result.positions is None:
-            return IntegerResult(None, bound, result.impossible and not slack)
+            return IntegerResult(None, bound, result.impossible and not slack, active)
         over = rows.used(result.positions) - rows.limits
         fresh = [k for k in np.argsort(-over, kind="stable").tolist() if over[k] > 0 and k not in active]
         if not (over > 0).any() or (slack and not fresh):
             break
-        active.update(fresh[:_NEW_ROWS])
+        active |= frozenset(fresh[:_NEW_ROWS])
         if not fresh:
             slack = 2 * _TOLERANCE
-    return IntegerResult(result.positions, bound, False)
+    return IntegerResult(result.positions, bound, False, active)
 
 
 def _solve_relaxed(
@@ -74,13 +90,7 @@ def _solve_relaxed(
     import highspy
 
     h: Any = highspy.Highs()
-    for name, value in {
-        "output_flag": False,
-        "threads": 1,
-        "random_seed": 0,
-        "mip_max_nodes": nodes,
-        "mip_rel_gap": gap,
-    }.items():
+    for name, value in (_OPTIONS | {"mip_max_nodes": nodes, "mip_rel_gap": gap}).items():
         h.setOptionValue(name, value)
     h.passModel(program.model(highspy, whole=True))
     for row in active:

@@ -37,6 +37,7 @@ def tighten(program: LinearProgram, iterations: int) -> float | None:
         "threads": 1,
         "random_seed": 0,
         "solver": "simplex",
+        "presolve": "off",
         "simplex_iteration_limit": iterations,
     }.items():
         h.setOptionValue(name, value)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, eliminate_variables
-from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near
+from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near, sharpen
 from shardc.partitioner.strategy.solve.integer import has_highs, solve_integer
 from shardc.partitioner.strategy.solve.linear import tighten
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
@@ -39,6 +39,8 @@ _PART_ROUNDS = 5
 _PART_SHARE = 256
 #: How often the options that a linear program has are chosen anew.
 _PRICINGS = 3
+#: Entries of the joint tables of marginals together.
+_MARGINALS = 1 << 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,11 @@ class SolveLimits:
     ``enough`` no larger one begins."""
 
     table: int = 1 << 20
-    near: int = 1 << 30
+    near: int = 1 << 28
     columns: int = 200_000
-    integer: int = 50_000
+    integer: int = 25_000
     iterations: int = 100_000
-    nodes: int = 2_000
+    nodes: int = 500
     rounds: int = 60
     parts: int = 50
     gap: float = 1e-4
@@ -165,16 +167,23 @@ def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimi
 
     The first ones have the options nearest to the bound only: what is left out costs more than it by their surplus.
     """
-    bound = dual.bound
+    bound, active = dual.bound, frozenset[int]()
     for columns in [limits.columns // n for n in _SHARES]:
         fits = best.excess <= 0 and np.isfinite(best.cost)
-        if fits and columns > limits.integer:
-            break
+        if fits:
+            surplus = sharpen(dual, surplus, best, min(limits.near, _MARGINALS))
+            bound = max(bound, min(dual.bound + surplus.least, best.cost))
         most = best.cost - dual.bound if fits else np.inf
+        too_many = fits and columns > limits.integer and surplus.spread(limits.integer, most) < most
+        if too_many or _is_closed(best, bound, limits.enough):
+            break
         spread = surplus.spread(columns, most)
         program = LinearProgram(dual, surplus, spread)
-        nodes = max(limits.nodes * limits.columns // _SHARES[0] // max(len(program.objective), 1), 1)
-        result = solve_integer(program, best.positions if fits else None, min(nodes, limits.nodes), limits.gap)
+        size = max(len(program.objective), 1)
+        nodes = max(limits.nodes * limits.columns // _SHARES[0] // size, 1)
+        start = best.positions if fits else None
+        result = solve_integer(program, start, min(nodes, limits.nodes), limits.gap, active)
+        active = result.active
         if result.positions is not None:
             best.offer(result.positions, *measure(dual.network, dual.rows, result.positions))
         bound = max(bound, min(dual.bound + spread, result.bound))
