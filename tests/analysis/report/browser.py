@@ -185,10 +185,14 @@ class Tab:
             const e = document.querySelector({json.dumps(selector)});
             e.scrollIntoView({{block: 'center'}});
             const r = e.getBoundingClientRect();
-            return [r.x + r.width / 2, r.y + r.height / 2];
+            return new Promise((done) => requestAnimationFrame(() => setTimeout(() =>
+                done([r.x + r.width / 2, r.y + r.height / 2]), 0)));
         }})()"""
-        x, y = self.eval(code)
-        return float(x), float(y)
+        # Scrolling may bring parts of a page into being, which move the others.
+        before, now = None, self.eval(code)
+        while before != now:
+            before, now = now, self.eval(code)
+        return float(now[0]), float(now[1])
 
     def type(self, text: str) -> None:
         """Into what has the focus."""
