@@ -20,6 +20,7 @@ from shardc.partitioner.strategy.solve import eliminate
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, can_eliminate
 from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near, sharpen
+from shardc.partitioner.strategy.solve.highs import make_solver
 from shardc.partitioner.strategy.solve.marginals import find_marginals
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
 from shardc.partitioner.strategy.solve.parts import improve_by_parts
@@ -343,3 +344,8 @@ def test_work_on_parts_is_limited() -> None:
     short, long = (solve_choice(problem, limits=replace(limits, iterations=n)) for n in (300, 900))
     assert alone.work + 300 <= short.work < alone.work + 900 <= long.work
     assert alone.cost >= short.cost >= long.cost
+
+
+def test_the_solver_of_programs_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    make_solver(solver="simplex").run()
+    assert capfd.readouterr() == ("", "")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from shardc.partitioner.strategy.solve.highs import make_solver
 from shardc.partitioner.strategy.solve.program import LinearProgram
 
-__all__ = ["IntegerResult", "has_highs", "solve_integer"]
+__all__ = ["IntegerResult", "solve_integer"]
 
 #: HiGHS meets rows to this much of their limits.
 _TOLERANCE = 1e-6
@@ -22,13 +22,6 @@ _TOLERANCE = 1e-6
 _HINTS = 100
 _ROUNDS = 12
 _NEW_ROWS = 20
-#: The network is reduced already: HiGHS's presolve would take most of the time.
-_OPTIONS = {
-    "output_flag": False,
-    "threads": 1,
-    "random_seed": 0,
-    "presolve": "off",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +33,6 @@ class IntegerResult:
     bound: float
     impossible: bool
     active: frozenset[int] = frozenset()
-
-
-def has_highs() -> bool:
-    """Is HiGHS installed?"""
-    from importlib.util import find_spec
-
-    return find_spec("highspy") is not None
 
 
 def solve_integer(
@@ -89,9 +75,7 @@ def _solve_relaxed(
     """With the ``active`` rows of memory only, each with ``slack`` of its limit left free."""
     import highspy
 
-    h: Any = highspy.Highs()
-    for name, value in (_OPTIONS | {"mip_max_nodes": nodes, "mip_rel_gap": gap}).items():
-        h.setOptionValue(name, value)
+    h = make_solver(mip_max_nodes=nodes, mip_rel_gap=gap)
     h.passModel(program.model(highspy, whole=True))
     for row in active:
         columns, amounts, limit, _ = program.memory_row(row)

@@ -5,11 +5,10 @@ What the program leaves out has messages too: they take all its pairs leave, so 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from shardc.partitioner.strategy.solve.dual import DualBound
+from shardc.partitioner.strategy.solve.highs import make_solver
 from shardc.partitioner.strategy.solve.problem import Numbers
 from shardc.partitioner.strategy.solve.program import LinearProgram
 
@@ -31,16 +30,7 @@ def tighten(program: LinearProgram, iterations: int) -> float | None:
     if program.impossible:
         return None
     dual, rows = program.dual, program.rows
-    h: Any = highspy.Highs()
-    for name, value in {
-        "output_flag": False,
-        "threads": 1,
-        "random_seed": 0,
-        "solver": "simplex",
-        "presolve": "off",
-        "simplex_iteration_limit": iterations,
-    }.items():
-        h.setOptionValue(name, value)
+    h = make_solver(solver="simplex", simplex_iteration_limit=iterations)
     h.passModel(program.model(highspy, whole=False))
     first = h.getNumRow()
     active: list[int] = [k for k in np.argsort(-dual.multipliers, kind="stable").tolist() if dual.multipliers[k] > 0]

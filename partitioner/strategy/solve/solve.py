@@ -15,7 +15,8 @@ import numpy as np
 from shardc.partitioner.strategy.solve.dual import DualBound
 from shardc.partitioner.strategy.solve.eliminate import CostTable, eliminate_variables
 from shardc.partitioner.strategy.solve.eliminate_near import eliminate_near, sharpen
-from shardc.partitioner.strategy.solve.integer import has_highs, solve_integer
+from shardc.partitioner.strategy.solve.highs import has_highs
+from shardc.partitioner.strategy.solve.integer import solve_integer
 from shardc.partitioner.strategy.solve.linear import tighten
 from shardc.partitioner.strategy.solve.network import CostNetwork, ImpossibleChoiceError
 from shardc.partitioner.strategy.solve.parts import improve_by_parts
