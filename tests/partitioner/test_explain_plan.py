@@ -158,13 +158,13 @@ def test_memory_that_nothing_fits_into_is_told() -> None:
     text = str(raised.value)
     assert "no plan was found within 39.1 KiB of memory per device" in text
     assert "by any" not in text, "the model of memory bounds nothing"
-    assert f"arguments that are not the plan's to lay out take {bytes_text(needed)}" in text
+    assert f"arguments with given layouts take {bytes_text(needed)}" in text
     assert "x 16.0 KiB" in text
-    assert "leave them to the plan" in text
+    assert "leave their layouts to the plan" in text
     interface = FreeInterface(frozenset((0, 1, 2)), frozenset((0,)))
     with pytest.raises(PlanError, match="give more memory or devices") as free:
         partition(module, options=PartitionOptions(plan="global", memory=60_000, interface=interface))
-    assert "arguments that are not" not in str(free.value)
+    assert "arguments with given" not in str(free.value)
     kept = partition(module, options=PartitionOptions(plan="global", memory=500_000, interface=interface))
     assert kept.partitioned
 

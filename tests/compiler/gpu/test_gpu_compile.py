@@ -204,7 +204,7 @@ def test_devices_that_cannot_run_it() -> None:
 
 def test_clocks_and_tuning_are_refused(config: Config) -> None:
     module = program(MAPS)
-    with pytest.raises(UnsupportedError, match="tuning is for processors"):
+    with pytest.raises(UnsupportedError, match="only CPU targets can be tuned"):
         compile_module(module, replace(config, tune=1.0), target="cuda-emulated")
 
 
