@@ -193,7 +193,7 @@ def test_trees_are_put() -> None:
         (lambda: shardc.array(X, (MESH, P("z"))), AnnotationError, "no axis 'z'"),
         (lambda: shardc.array(X, (MESH, P(None, None, "x"))), AnnotationError, "has 3 entries"),
         (lambda: shardc.array(X, (MESH, P(unreduced=["x"]))), AnnotationError, "partial values"),
-        (lambda: shardc.array("abc", (MESH, P())), InputError, "no element type"),
+        (lambda: shardc.array("abc", (MESH, P())), InputError, "is not an element type"),
         (lambda: shardc.array(jax.random.key(0), (MESH, P())), InputError, "typed PRNG keys"),
         (lambda: shardc.array([[1], [2, 3]], (MESH, P())), InputError, "is not an array"),
         (

@@ -267,7 +267,7 @@ def test_damage_is_named(damage: Any, kind: type[ShardcError], words: list[str],
     [
         ({"a": object()}, {}, "a object cannot be kept"),
         ({(1, 2): 3}, {}, "the key"),
-        ({"a": np.array(["x"])}, {}, "no element type"),
+        ({"a": np.array(["x"])}, {}, "is not an element type"),
         ({"a": 1}, {"step": -1}, "step=-1"),
         ({"a": 1}, {"keep": 0}, "keep=0"),
         ({"a": 1}, {"metadata": {"x": X}}, "metadata="),

@@ -19,6 +19,7 @@ from shardc.compiler.lower.lowered import (
     Step,
     leaf_steps,
 )
+from shardc.hlo.ir.ir import Module
 
 __all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
 
@@ -128,7 +129,7 @@ class _BufferNames:
     """What the program calls the values in buffers."""
 
     def __init__(self, lowered: Lowered) -> None:
-        self._arguments = dict(zip(lowered.parameters, lowered.module.argument_names, strict=True))
+        self._arguments = dict(zip(lowered.parameters, _names_of_leaves(lowered.module), strict=True))
         self._writers: dict[Buffer, KernelStep | Collective] = {}
         self._sources: dict[Buffer, list[Buffer]] = {}
         for step in leaf_steps(lowered.steps):
@@ -159,6 +160,15 @@ class _BufferNames:
             seen.update(fresh)
             waiting += fresh
         return name, "", ""
+
+
+def _names_of_leaves(module: Module) -> list[str]:
+    """A name for each buffer of arguments: scheduled programs of others have tuples, a buffer for each part."""
+    names = []
+    for name, parameter in zip(module.argument_names, module.parameters, strict=True):
+        leaves = len(tuple(parameter.shape.leaves()))
+        names += [f"{name}[{n}]" for n in range(leaves)] if parameter.shape.is_tuple else [name]
+    return names
 
 
 def _block(buffer: Buffer, kind: str, offset: int, first: int, last: int, known: _BufferNames) -> MemoryBlock:
