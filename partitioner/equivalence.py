@@ -117,7 +117,7 @@ class Agreement:
 def agree(got: Array, want: Array, reference: Array | None = None, *, exact: bool | None = None) -> Agreement:
     """Does ``got`` (partitioned) agree with ``want`` (unpartitioned)?
 
-    Floats and complex numbers: ``max|got - ref| / max|ref| <= max(64 eps, 20 x want's own error)``, ``ref`` being
+    Floats and complex numbers: ``max|got - ref| / max|ref| <= max(64 eps, 20 x own error of want)``, ``ref`` being
     the float64 evaluation (``want`` itself when none is given). NaNs and infinities must stand where the reference
     has them. Everything else must be equal, and so must floats with ``exact`` (what `exact_results` says of them).
     With ``exact`` False, other types were computed from rounded floats: up to 1 % of the elements may differ, or 20
