@@ -57,7 +57,7 @@ def content_kind(data: bytes, file: str = "") -> str:
         if _BYTECODE in data:
             return "exported"
         raise ParseError(
-            "the file is none of the known binary forms",
+            "the file is in no known binary format",
             where=file or None,
             fix="give HLO text, MLIR text, MLIR bytecode, or what jax.export.Exported.serialize() returns",
         )

@@ -41,7 +41,7 @@ def shard(x: Any, spec: Any) -> Any:
         return type(x)(shard(v, wanted) for v in x)
     if type(x).__module__.split(".")[0] in ("jax", "jaxlib"):
         raise InputError(
-            "shardc.shard is for NumPy functions, this is a value of JAX's",
+            "shardc.shard is for NumPy functions, and this is a JAX value",
             fix="use jax.lax.with_sharding_constraint(x, spec) in JAX functions",
         )
     return constrain(x, wanted) if isinstance(x, Tracer) else x

@@ -110,7 +110,7 @@ def _contents(path: Path) -> str:
     except OSError as e:
         raise ValueError(f"{path} cannot be read: {e.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} cannot be read: it is no text") from None
+        raise ValueError(f"{path} cannot be read: it is not text") from None
 
 
 def _first_line(text: str) -> str:
@@ -131,8 +131,8 @@ _LINE = VariableKind("one line of text without spaces around it", _one_line)
 #: What each variable takes. The last three are set by `shardc mpiexec` for its ranks.
 VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
     {
-        "SHARDC_DUMP_TO": VariableKind("a folder, which is made where it is not there", _folder),
-        "SHARDC_REPORT_TO": VariableKind("a folder, which is made where it is not there", _folder),
+        "SHARDC_DUMP_TO": VariableKind("a folder, which is created if missing", _folder),
+        "SHARDC_REPORT_TO": VariableKind("a folder, which is created if missing", _folder),
         "SHARDC_DUMP_PASSES": VariableKind("a regular expression", _pattern),
         "SHARDC_CACHE_DIR": VariableKind("a folder", Path),
         "SHARDC_CACHE_SIZE": _number(0, 1e9),

@@ -195,7 +195,7 @@ def _any(op: Instruction, shardings: list[Sharding]) -> AnySharding:
 #: What a program goes through before its layouts are looked at: calls are opened.
 OPENING: tuple[Pass, ...] = (NestSubAxes(), FillEmpty(), RewriteNamedCalls(), InlineShardedCalls(), ShareEqual())
 
-#: What prepares a propagated program: operations become such that their parts can be computed apart.
+#: What prepares a propagated program: operations are rewritten so that their parts can be computed separately.
 PREPARATION: tuple[Pass, ...] = (
     *OPENING,
     SplitRecurrences(),

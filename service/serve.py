@@ -100,7 +100,9 @@ def _serve_with(
 
     if settings.token_file is None and not is_loopback(settings.host):
         fix = "give --token-file, or leave --host at 127.0.0.1"
-        raise InputError(f"without tokens everybody who reaches {settings.host} could ask", where="--host", fix=fix)
+        raise InputError(
+            f"without tokens everyone who reaches {settings.host} could use the service", where="--host", fix=fix
+        )
     tokens = None if settings.token_file is None else _tokens(settings.token_file, say)
     listening = stack.enter_context(listen(settings.host, settings.port))
     key = server_key(state)

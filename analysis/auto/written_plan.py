@@ -64,7 +64,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 mesh = jax.make_mesh($sizes, $axes, axis_types=(AxisType.Auto,) * $count)
 
-#: How $said lie, by name; other leaves are left to the compiler.
+#: How $said lie, by name; the compiler chooses those of other leaves.
 SPECS = {
 $specs}
 
@@ -95,7 +95,7 @@ _INSIDE = '''
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def constrained(x, spec):
-    """x, which lies as spec says; unlike jax.lax.with_sharding_constraint alone it says nothing of the gradient."""
+    """x with the sharding spec; unlike jax.lax.with_sharding_constraint alone, this leaves the gradient free."""
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 

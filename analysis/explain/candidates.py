@@ -282,7 +282,7 @@ class AnnotationCandidates:
         name = self.names.of(value)
         wanted = table.to_sharding(table.reduced(cause.after)).as_layout.dims
         if wanted != self._present(value):
-            yield value, _Edit(2, f"let {name} lie as {spec_text(wanted)} where it is made", wanted)
+            yield value, _Edit(2, f"give {name} the layout {spec_text(wanted)} where it is computed", wanted)
         lies = table.to_sharding(table.reduced(cause.before)).as_layout.dims
         if cause.before.unreduced:
             for e in range(len(lies)):
@@ -291,7 +291,7 @@ class AnnotationCandidates:
                     yield value, _Edit(1, f"split dimension {e} of {name} over {'+'.join(map(str, axes))}", more)
         reader = self._wanting(cause)
         if reader is not None and lies != self._present(reader):
-            yield reader, _Edit(1, f"leave {self.names.of(reader)} as it is computed, {spec_text(lies)}", lies)
+            yield reader, _Edit(1, f"keep the computed layout of {self.names.of(reader)}, {spec_text(lies)}", lies)
 
     def _wanting(self, cause: Cause) -> int | None:
         """The result, constraint or carry that wants the value otherwise."""

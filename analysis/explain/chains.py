@@ -262,16 +262,16 @@ class CauseTracer:
             names = _names(cause.table, cause.before.unreduced)
             text = f"{cause.made.op.opcode} %{cause.made.op.name} sums over {', '.join(split)}, split over {names}"
             if cause.after.used - cause.before.used:
-                text += f"; wanted as {layout_text(cause.table, cause.after)}"
+                text += f"; needed as {layout_text(cause.table, cause.after)}"
             return text
         wanted = layout_text(cause.table, cause.after)
-        lies = f"{self.name(cause)} lies as {layout_text(cause.table, cause.before)}"
+        lies = f"{self.name(cause)} has the layout {layout_text(cause.table, cause.before)}"
         if cause.asked is None:
             who = _reader(cause.reader)
-            return f"{lies}, wanted as {wanted}" + (f" by {who}" if who else "")
+            return f"{lies}, needed as {wanted}" + (f" by {who}" if who else "")
         op = cause.asked.op
         taken = _factors(cause.asked.resharder.table, cause.asked.choice.factors)
-        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, needs it as {wanted}"
+        return f"{lies}; {op.opcode} %{op.name}, split {taken or 'nowhere'}, needs the layout {wanted}"
 
 
 #: Operations that only carry a value on.

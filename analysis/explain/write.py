@@ -154,7 +154,7 @@ def _gain(remedy: Remedy) -> str:
 def _warning(w: Diagnostic) -> Iterator[str]:
     yield f"warning ({w.kind}): {w.text}" + (f" ({w.line})" if w.line else "")
     if w.way_out.text:
-        yield f"   way out: {w.way_out.text}"
+        yield f"   fix: {w.way_out.text}"
     if w.way_out.remedy is not None:
         yield from _remedy(w.way_out.remedy, False)
 

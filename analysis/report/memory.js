@@ -7,7 +7,7 @@ function memoryView(data, axis) {
   const near = Boolean(data.capacity) && data.capacity < 4 * data.needed;
   const top = Math.max(data.needed, data.peak_bytes, near ? data.capacity : 0) || 1;
   const peak = data.curve.reduce((best, point) => (point[1] > best[1] ? point : best), data.curve[0] || [0, 0]);
-  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at the curve for a value');
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at the curve to see a value');
   const text = `memory in use over the step; at most ${bytesText(peak[1])}`;
   const chart = canvasBox(MEMORY_HEIGHT + 26, { role: 'img', 'aria-label': text }, draw);
   let pointed = null;
@@ -133,7 +133,7 @@ function peakTable(data) {
   ];
   const facts = [`${bytesText(data.peak_bytes)} in use at the peak`];
   if (data.peak_step) facts.push(` (${data.peak_step})`);
-  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that stay`);
+  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are kept`);
   if (data.others[0]) facts.push(`; besides those below ${countText(data.others[0], 'smaller value')} of ${bytesText(data.others[1])} together`);
   return el('div', {}, el('h3', {}, 'Largest values at the peak'), el('p', {}, facts.join('')),
     dataTable(rows, columns, { label: 'values at the peak', sort: 0 }).element);

@@ -29,7 +29,7 @@ function showReport(data, place, prefix) {
     if (timed) {
       add('step', secondsText(t.seconds.step));
       add('MFU', percent(t.mfu), `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
-      add('waiting for links', `${secondsText(t.seconds.exposed)}`, 'what compute waits for');
+      add('waiting for links', `${secondsText(t.seconds.exposed)}`, 'time that compute waits');
     }
     add('operations', flopsText(t.flops), 'of one device in a step');
     add('sent', bytesText(t.wire_bytes), 'by one device in a step');
@@ -74,7 +74,7 @@ function showReport(data, place, prefix) {
       { title: 'times', numeric: true, text: (r) => `${r.count.toLocaleString('en')}${r.unknown_trip_count ? '?' : ''}`, value: (r) => r.count },
       { title: 'sent', numeric: true, text: (r) => bytesText(r.wire_bytes), value: (r) => r.wire_bytes, hint: 'by one device, all executions of a step' },
       { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds, hint: 'all executions, alone on the links' },
-      { title: 'exposed', numeric: true, timed: true, text: (r) => secondsText(r.exposed), value: (r) => r.exposed, hint: 'what compute waits for it' },
+      { title: 'exposed', numeric: true, timed: true, text: (r) => secondsText(r.exposed), value: (r) => r.exposed, hint: 'time that compute waits for it' },
       { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
       { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], show: (r) => reasonText(strings[r.reason]), words: true },
     ].filter((column) => timed || !column.timed);

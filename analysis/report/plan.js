@@ -76,8 +76,8 @@ function planTable(plan, drawings, strings) {
     { title: 'as propagated', text: (r) => r.wanted[0], value: (r) => r.wanted[0], show: (r) => (r.moved ? layoutGlyph(r.wanted, false) : el('span', { class: 'quiet' }, 'the same')) },
     { title: 'as planned', text: (r) => `${r.chosen[0]} ${r.moved ? 'moved' : ''}`, value: (r) => r.chosen[0], show: (r) => layoutGlyph(r.chosen, true) },
     { title: 'on a device', numeric: true, text: (r) => bytesText(r.bytes), value: (r) => r.bytes },
-    { title: 'propagated costs', numeric: true, text: (r) => (r.moved ? more(r.wanted_more) : ''), value: (r) => (r.moved ? r.wanted_more || 0 : 0), hint: 'what the plan costs more with the propagated layout here' },
-    { title: 'next best costs', numeric: true, text: (r) => more(r.next_more), value: (r) => r.next_more || 0, hint: 'what the plan costs more with the best other layout here' },
+    { title: 'propagated costs', numeric: true, text: (r) => (r.moved ? more(r.wanted_more) : ''), value: (r) => (r.moved ? r.wanted_more || 0 : 0), hint: 'extra cost of the plan with the propagated layout here' },
+    { title: 'next best costs', numeric: true, text: (r) => more(r.next_more), value: (r) => r.next_more || 0, hint: 'extra cost of the plan with the next best layout here' },
     { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
   ];
   plan.decisions.forEach((row, n) => (row.key = String(n)));

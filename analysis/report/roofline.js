@@ -23,7 +23,7 @@ function rooflineView(leaves, totals) {
   const [left, right] = [low([...points.map((p) => p.x), ridge / 10]), high([...points.map((p) => p.x), ridge * 10])];
   const [bottom, top] = [low(points.map((p) => p.y)), high([totals.peak_flops * 1.5])];
   const longest = Math.max(...points.map((p) => p.leaf.seconds));
-  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a dot for its kernel');
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a dot to see its kernel');
   const label = `roofline: ${countText(points.length, 'kernel')} below ${rateText(totals.peak_flops)} and ${bytesText(totals.bandwidth)}/s`;
   const chart = canvasBox(ROOF_HEIGHT, { role: 'img', 'aria-label': label }, draw);
   const edge = 78;

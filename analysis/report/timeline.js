@@ -20,7 +20,7 @@ function timelineView(data, axis, strings, openCollective) {
   const rows = engineRows(data);
   const high = rows.reduce((sum, row) => sum + bandHeight(row), 0);
   const blocks = data.skipped.map((s) => ({ time: s[3], until: s[4], lines: [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)] }));
-  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar for what it is; a click on a transfer opens its explanation');
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar to see its name; click on a transfer to open its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
   const chart = canvasBox(high + 26, { role: 'img', 'aria-label': summary }, draw);
   const find = el('input', { type: 'search', placeholder: 'find', 'aria-label': 'find in the timeline', on: { input: search } });

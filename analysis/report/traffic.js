@@ -5,7 +5,7 @@ function trafficView(data, links) {
   const least = Math.min(...data.cells.map((c) => c[2]), most);
   const cells = new Map(data.cells.map(([i, j, n]) => [i * data.blocks + j, n]));
   const each = data.devices / data.blocks;
-  const info = el('p', { class: 'info', 'aria-live': 'polite' }, most ? 'point at a cell for its bytes' : 'no device sends anything');
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, most ? 'point at a cell to see its bytes' : 'no device sends anything');
   const text = `bytes from device to device; a pair sends at most ${bytesText(most)}`;
   const chart = canvasBox((width) => size(width) * data.blocks + 30, { role: 'img', 'aria-label': text }, draw);
   const left = 56;

@@ -20,7 +20,7 @@ NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
 def out_of_memory(nbytes: int, where: str) -> RunError:
     """The error for ``nbytes`` that are not to be had."""
     return RunError(
-        f"there are no {nbytes / 2**30:,.1f} GiB of memory",
+        f"{nbytes / 2**30:,.1f} GiB of memory are not available",
         where=where,
         fix="split the array over more devices on other machines, or keep it from being a whole result or temporary",
     )

@@ -98,7 +98,7 @@ def check_schedule(
             for device in joint[1:]:
                 if ways[device] != ways[joint[0]]:
                     raise UnsupportedError(
-                        f"devices {joint[0]} and {device} of one process come to different collectives",
+                        f"devices {joint[0]} and {device} of one process reach different collectives",
                         fix="run the program with one device per rank",
                     )
 
@@ -221,7 +221,7 @@ def _deadlock(
         if at[missing] == len(ways[missing]):
             return VerificationError(
                 f"device {device} would wait for ever in {_name(known[item.index])} for device {missing}, "
-                "which never comes to it",
+                "which never reaches it",
                 where=known[item.index].source or None,
                 fix=_ALIKE,
             )

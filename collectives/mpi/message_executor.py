@@ -405,7 +405,7 @@ class MessageExecutor:
     def _missing_text(self, p: PlannedCollective) -> str:
         ranks = self.missing_ranks(p.call.index)
         named = [f"{r} on {self._hosts[r]}" if self._hosts else str(r) for r in ranks]
-        return f"; nothing came from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
+        return f"; nothing arrived from rank{'s' * (len(ranks) > 1)} {', '.join(named)}" if ranks else ""
 
 
 def _load_code(code: WorkCode) -> Loaded:

@@ -5,7 +5,7 @@ The caller starts MPI (`shardc.launcher.jobs.mpi_environment`) and passes ``MPI.
 
 Collectives run in native code that calls MPI by address (`shardc.collectives.mpi.message_executor`); Python's part are
 the small exchanges around a program. The first message between two ranks in a collective starts with the number of the
-exchange and the index of the collective: ranks that took different ways through the program are found out.
+exchange and the index of the collective: ranks that took different branches through the program are found out.
 """
 
 from __future__ import annotations

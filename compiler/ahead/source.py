@@ -47,7 +47,7 @@ def _messages(program: AheadProgram) -> str:
     texts = [f"{c.target} is false" + (f" at {c.source}" if c.source else f" (%{c.name})") for c in checks]
     rows = "".join(f"  if (code == {number + 1}) return {c_string(t)};\n" for number, t in enumerate(texts))
     if program.distributed:
-        rows += '  if (code == SHARDC_DIVERGED) return "the devices took different ways";\n'
+        rows += '  if (code == SHARDC_DIVERGED) return "the devices took different branches";\n'
         rows += '  if (code == SHARDC_MPI_FAILED) return "MPI failed";\n'
         rows += f'  if (code == SHARDC_BAD_RANKS) return "there are more ranks than {program.macro}_DEVICES";\n'
     return f"""

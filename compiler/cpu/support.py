@@ -18,7 +18,7 @@ def _rows() -> dict[str, str]:
     rows: dict[str, str] = {}
     for opcode, op in OPS.items():
         if op.family in ("control", "collective") and opcode != "fusion":
-            rows[opcode] = "the step function's concern, not a kernel's"
+            rows[opcode] = "part of the step function, not of a kernel"
         elif opcode in EXPANSIONS:
             rows[opcode] = "a lowering pass writes it as simpler ops"
         elif opcode in SPECIAL or opcode in RULES:

@@ -149,7 +149,7 @@ class _Reading:
         what = self._resolved(join_pair(i))
         if i in self._awaited:
             return walk.start(i, what, operands, steps)
-        self._other["collectives that another computation awaits, waited for where they start"] += 1
+        self._other["collectives that another computation awaits, here awaited where they start"] += 1
         results = walk.collective(what, operands, steps)
         flat = tuple(b for leaves in operands for b in leaves)
         return _as_tuple(walk, i, flat, results)
@@ -163,7 +163,7 @@ class _Reading:
 
     def _computed_aside(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """Asynchronous computation, on another stream or thread."""
-        self._other["asynchronous computations, done where they start"] += 1
+        self._other["asynchronous computations, computed where they start"] += 1
         values = self._inlined[i] = walk.computation(i.attrs["calls"], operands, steps)
         flat = tuple(b for leaves in operands for b in leaves)
         return _as_tuple(walk, i, flat, values)
@@ -206,12 +206,12 @@ class _Reading:
     # -- the rest ------------------------------------------------------------------------------------------------
 
     def _feed(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        self._other["transfers from and to the host, for nothing"] += 1
+        self._other["transfers from and to the host, without a cost here"] += 1
         return walk.new(i)
 
     def _copy_start(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """Its value is the copy, what it is of, and a handle."""
-        self._other["asynchronous copies, made where they start"] += 1
+        self._other["asynchronous copies, copied where they start"] += 1
         (value,) = i.operands
         copy = Instruction("copy", value.shape.plain, (value,), name=i.name, metadata=i.metadata, origin=i.origin)
         made = walk.kernel(copy, operands, steps)

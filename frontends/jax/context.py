@@ -28,7 +28,7 @@ def _reader() -> Callable[[], Any]:
     found: Callable[[], Any] | None = getattr(config, "trace_context", None)
     if found is None:
         raise UnsupportedError(
-            f"JAX {jax.__version__} does not tell the settings that it traces under",
+            f"JAX {jax.__version__} does not expose the settings that it traces under",
             fix="compile once, for one kind of arguments: shardc.from_jax(jax.jit(f), *args).compile()",
         )
     return found

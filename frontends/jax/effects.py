@@ -18,7 +18,7 @@ _REASONS = {
 }
 #: Primitive -> how users write it, what is the matter, and what to do instead.
 _ADVICE = {
-    "inspect_sharding": ("jax.debug.inspect_array_sharding" + _SEVERAL, "remove it: `shardc explain` tells shardings"),
+    "inspect_sharding": ("jax.debug.inspect_array_sharding" + _SEVERAL, "remove it: `shardc explain` shows shardings"),
     "custom_partitioning": ("custom_partitioning" + _SEVERAL, "call the plain function: shardc partitions it itself"),
     "pure_callback": ("jax.pure_callback" + _PARTLY, "call it outside, or let axis_names name all axes of the mesh"),
     "io_callback": ("io_callback" + _PARTLY, "call it outside, or let axis_names name all axes of the mesh"),

@@ -330,7 +330,7 @@ def _kept_arguments(known: Any, count: int, module: Module, constants: int) -> t
         return tuple(sorted(known))
     if len(module.parameters) - constants != count:
         raise UnsupportedError(
-            "this release of JAX does not tell which arguments jit dropped",
+            "this release of JAX does not expose which arguments jit dropped",
             fix="use jax.jit(fn, keep_unused=True)",
         )
     return tuple(range(count))

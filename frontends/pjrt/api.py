@@ -54,7 +54,7 @@ _IDLE_LOOKS, _REST_SECONDS = 10, 1.0
 
 #: Functions that cannot be had in Python: jaxlib holds Python's lock while another thread calls them.
 _LACKING = {
-    "Compile": "compiling for devices that are not there\n  fix: compile for this client's devices "
+    "Compile": "compiling for devices that do not exist here\n  fix: compile for this client's devices "
     "(SHARDC_NUM_DEVICES says how many), and serialize that",
 }
 

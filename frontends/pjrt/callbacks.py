@@ -50,7 +50,7 @@ class HostFunctions(Sequence[Callable[..., Any]]):
             return [self[k] for k in range(len(self))[index]]
         if not 0 <= index < len(self):
             raise RunError(
-                "a program calls Python, and its functions are not here",
+                "a program calls Python, and its functions are not available here",
                 fix="compile the function in this process: a serialized program has none of those that it calls",
             )
         record = HostFunctionsRecord.from_address(self._address)

@@ -43,9 +43,9 @@ def leaves_of_state(recorder: Trace, leaves: Sequence[Any], names: Iterable[str]
             leaf.refuse()
         if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
             raise InputError(
-                f"a {type(leaf).__name__} is no part of a loop's state or a branch's result",
+                f"a {type(leaf).__name__} cannot be part of a loop's state or a branch's result",
                 where=f"{name}, {recorder.place()}",
-                fix="keep arrays and numbers there, in dicts, lists and tuples; functions see all else around them",
+                fix="use arrays and numbers there, in dicts, lists and tuples; functions can read all else around them",
             )
         made.append(lift(recorder, leaf))
     return made
@@ -168,7 +168,7 @@ def _carried(recorder: Trace, name: str, before: Tracer, after: Tracer, label: s
             f"{name} begins with {label} of shape {before.shape}, and its function gives shape {after.shape}",
             where=str(recorder.place()),
             fix="carry an array of the final shape and write into it (x[i] = ...), let scan collect what is new in "
-            "each step, or broadcast what it begins with",
+            "each step, or broadcast the initial state",
         )
     if before.weak is not None and after.weak is None:
         return after if not before.shape else before
@@ -213,7 +213,7 @@ def _other_structure(recorder: Trace, name: str, before: Tree, after: Tree) -> I
     return InputError(
         f"{name} begins with a state {before}, and its function gives {after}",
         where=str(recorder.place()),
-        fix="return the same dicts, lists and tuples as came in",
+        fix="return the same dicts, lists and tuples that it was given",
     )
 
 

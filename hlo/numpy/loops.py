@@ -134,7 +134,7 @@ def _recorder(value: Any) -> Trace | None:
     for leaf in leaves:
         if type(leaf).__module__.split(".")[0] in ("jax", "jaxlib"):
             raise InputError(
-                "shardc's loops and branches are for NumPy functions, this is a value of JAX's",
+                "shardc's loops and branches are for NumPy functions, and this is a JAX value",
                 fix="use jax.lax.while_loop, fori_loop, scan and cond in JAX functions",
             )
     return find_recorder(leaves)
@@ -166,7 +166,7 @@ def _length(items: list[Any], names: Iterable[str], length: int | None) -> int:
     for x, name in zip(items, names, strict=True):
         if not np.ndim(x):
             raise InputError(
-                f"{name} of scan has no dimension to go along",
+                f"{name} of scan has no dimension to step along",
                 where=Location(*user_line()),
                 fix="pass arrays, or None with length=",
             )
@@ -174,7 +174,7 @@ def _length(items: list[Any], names: Iterable[str], length: int | None) -> int:
     if len(set(known.values())) != 1:
         told = ", ".join(f"{name} says {n}" for name, n in known.items()) or "neither xs nor length= is given"
         raise InputError(
-            f"scan is not told how often it runs: {told}",
+            f"the number of steps of scan is unclear: {told}",
             where=Location(*user_line()),
             fix="make first dimensions (and length=) equal",
         )

@@ -88,8 +88,8 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
             self.refuse(f"np.{func.__name__} of ")
         if func in (np.max, np.min) and "initial" not in given:
             raise self.whole.refusal(
-                f"np.{func.__name__} of x[mask] with a traced mask, which may choose nothing",
-                f"say what it is then: x[mask].{func.__name__}(initial=...), or np.where(mask, x, ...)",
+                f"np.{func.__name__} of x[mask] with a traced mask, which may select no element",
+                f"give the result for that case: x[mask].{func.__name__}(initial=...), or np.where(mask, x, ...)",
             )
         chosen = given.pop("axis", None)
         axes = range(self.ndim) if chosen is None else normal_axes(chosen, self.ndim)

@@ -22,7 +22,7 @@ from shardc.hlo.numpy.recorder import is_users, user_line
 __all__ = ["Generators", "check_repeats", "translate_errors"]
 
 _PASS_IN = (
-    "pass what changes from call to call as an argument: random numbers are drawn outside of the function, once for "
+    "pass values that change between calls as arguments: random numbers are drawn outside of the function, once for "
     "each call"
 )
 _ISeedSequence: Any = bit_generator.ISeedSequence
@@ -41,7 +41,7 @@ def check_repeats(first: Computation, second: Computation) -> None:
     place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
         "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
-        f"another the second ({_describe(a)}, then {_describe(b)}), and one of them would be in the program for ever",
+        f"another the second ({_describe(a)}, then {_describe(b)}), and the program would always repeat one of them",
         where=Location(place.source_file, place.source_line) if place else first.name,
         fix=_PASS_IN,
     )
@@ -144,7 +144,7 @@ def translate_errors() -> Iterator[None]:
             ) from e
         if _OURS.search(str(e)):
             raise UnsupportedError(
-                f"a traced value, which has no elements yet, went where only elements will do: {e}",
+                f"a traced value, which has no elements yet, was used where elements are needed: {e}",
                 where=place,
                 fix="keep to NumPy's functions inside of the function, and do this outside of it, with its results",
             ) from e

@@ -209,7 +209,7 @@ def make_parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer
     dims, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if dims is None or dtype is None:
         raise InputError(
-            f"a {type(leaf).__name__} says no shape and element type",
+            f"a {type(leaf).__name__} has no shape and element type",
             where=f"argument {label}",
             fix='pass an array or shardc.ShapeDtype((8, 16), "float32"); bind other arguments with functools.partial',
         )

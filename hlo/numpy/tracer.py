@@ -29,9 +29,9 @@ NP: Any = np
 _REFUSED_ATTRIBUTES: Mapping[str, str] = {
     "flat": "index it, or use x.ravel()",
     "nonzero": "its shape depends on values: use np.where(condition, x, y)",
-    "tobytes": "return the array, the caller can do it",
-    "tofile": "return the array, the caller can do it",
-    "dump": "return the array, the caller can do it",
+    "tobytes": "return the array and do this in the caller",
+    "tofile": "return the array and do this in the caller",
+    "dump": "return the array and do this in the caller",
     "strides": "traced values have no memory layout",
     "data": "traced values have no memory",
     "ctypes": "traced values have no memory",
@@ -270,7 +270,7 @@ class Tracer:
         """A Python loop of ``count`` steps, each of which becomes operations of its own."""
         if count > _STEPS:
             raise self.refusal(
-                f"a loop of {count} steps over a traced value would be as many operations",
+                f"a loop of {count} steps over a traced value would become that many operations",
                 "use NumPy's functions on the whole array, or shardc.scan(f, state, x)",
             )
         return range(count)
@@ -328,7 +328,7 @@ class Tracer:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise self.refusal(
-            f"a traced value of {self.aval} was to be pickled: it has no elements yet",
+            f"a traced value of {self.aval} cannot be pickled: it has no elements yet",
             "send, save and cache results, outside of the function; processes exchange nothing inside of it "
             "(comm.allreduce and such): sums over a sharded array are sums over all of it",
         )

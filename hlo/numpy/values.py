@@ -69,7 +69,7 @@ def hlo_dtype(dtype: Any, recorder: Trace) -> DType:
         return dtype_of(found if found.isnative else found.newbyteorder("="))
     except KeyError:
         raise InputError(
-            f"element type {found} has no meaning in a compiled program",
+            f"element type {found} is not supported in a compiled program",
             where=str(recorder.place()),
             fix="use bool, integers, float16/32/64, complex64/128 or a type of ml_dtypes",
         ) from None

@@ -15,7 +15,7 @@ class EliminateDead:
     """Keep what the results or side effects need."""
 
     name: str = "eliminate-dead"
-    why: str = "drop values that nobody reads"
+    why: str = "drop values that are never read"
 
     def run(self, module: Module) -> Module:
         return map_computations(module, live_part)

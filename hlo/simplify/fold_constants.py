@@ -24,7 +24,7 @@ class FoldConstants:
     """Elementwise ops and data movement on constants, up to ``limit`` elements, become constants."""
 
     name: str = "fold-constants"
-    why: str = "what is known now need not be computed every step"
+    why: str = "constants are computed once, when compiling"
     limit: int = 1024
 
     def run(self, module: Module) -> Module:

@@ -55,4 +55,4 @@ def simplify_instruction(instruction: Instruction, rules: Mapping[str, tuple[Rul
                 break
         else:
             return instruction
-    raise AssertionError(f"rules chase each other on {instruction!r}")
+    raise AssertionError(f"simplification rules undo each other on {instruction!r}")

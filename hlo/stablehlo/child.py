@@ -92,7 +92,7 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     try:
         found = ask(_SCRIPT, request, seconds)
     except ForkServerGone:
-        raise EnvironmentProblem("the process that reads StableHLO does not stay", where=sys.executable) from None
+        raise EnvironmentProblem("the process that reads StableHLO keeps ending", where=sys.executable) from None
     if found.code == -signal.SIGALRM:
         raise ParseError(
             f"MLIR's reader did not finish within {seconds:.0f} seconds, twice",
@@ -116,7 +116,7 @@ def _crash(code: int, messages: str, file: str) -> ParseError:
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
     last = messages.splitlines()[-1] if messages else ""
     return ParseError(
-        f"this input ends MLIR's reader ({how})" + (f": {last}" if last else ""),
+        f"this input crashes MLIR's reader ({how})" + (f": {last}" if last else ""),
         where=Location(file),
         fix="the file is damaged or from an incompatible release: export it again, or use HLO or MLIR text",
     )

@@ -212,7 +212,7 @@ class ConversionScope:
     def value(self, number: int) -> Instruction:
         found = self.values.get(number)
         if found is None:
-            assert self.capture is not None, f"value {number} is not in sight of {self.name}"
+            assert self.capture is not None, f"value {number} is not visible in {self.name}"
             found = self.values[number] = self.capture(self, number)
         return found
 

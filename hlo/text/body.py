@@ -489,7 +489,7 @@ class ComputationReader:
 def check_name(scanner: Scanner, name: str, at: int) -> None:
     """A word of the language is a name only behind a %."""
     if name in KEYWORDS and scanner.text[at - 1 : at] != "%":
-        raise scanner.error(f"{name!r} is a word of the language", at=at, fix=f"write %{name}, or take another name")
+        raise scanner.error(f"{name!r} is a keyword of HLO", at=at, fix=f"write %{name}, or take another name")
 
 
 @lru_cache(maxsize=16384)
@@ -499,5 +499,5 @@ def _sharding_of_text(text: str, shape: Shape | None) -> AnySharding:
 
 def _unknown_opcode(scanner: Scanner, opcode: str, at: int) -> UnsupportedError:
     near = difflib.get_close_matches(opcode, [OPCODE_SPELLING.get(o, o) for o in OPS], n=3)
-    fix = f"near names: {', '.join(near)}" if near else "`shardc ops` lists what there is"
+    fix = f"near names: {', '.join(near)}" if near else "`shardc ops` lists all operations"
     return UnsupportedError(f"unknown opcode {opcode!r}", where=scanner.location(at), fix=fix)

@@ -60,7 +60,7 @@ def read_header(scanner: Scanner) -> Header | None:
         return None
     sign, name, colon = found.groups()
     if name in KEYWORDS and not sign and not colon:
-        raise scanner.error(f"{name!r} is a word of the language", at=found.start(2), fix=f"write %{name}")
+        raise scanner.error(f"{name!r} is a keyword of HLO", at=found.start(2), fix=f"write %{name}")
     header = Header(name)
     seen: set[str] = set()
     while (found := scanner.match(_ATTRIBUTE)) is not None:

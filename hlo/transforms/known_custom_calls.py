@@ -179,7 +179,7 @@ def unknown_call(
     if needs:
         return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=_WAYS)
     if target == INSPECTION:
-        fix = "remove it: `shardc explain` tells shardings; with JAX_PLATFORMS=shardc it is answered"
+        fix = "remove it: `shardc explain` shows shardings; with JAX_PLATFORMS=shardc the call works"
         return UnsupportedError("jax.debug.inspect_array_sharding asks the compiler", where=call.place, fix=fix)
     if _CALLBACK.match(target):
         title = dict(call.attrs.get("frontend_attributes", ())).get("callback")

@@ -57,7 +57,7 @@ def block_of(
         return found, True
     if copy is False:
         raise InputError(
-            f"{shard_text(layout, region)} does not lie in one aligned piece, and copy=False was given",
+            f"{shard_text(layout, region)} is not one aligned block of memory, and copy=False was given",
             fix="leave copy= out",
         )
     block = empty(layout.local_bytes)

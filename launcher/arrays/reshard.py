@@ -80,7 +80,7 @@ def reshard_to(array: Array, target: ArrayLayout, copy: bool | None = None) -> A
             array._shared = True
         return assemble(Array, target, Held(array), transport, copy=copy)
     if copy is False:
-        raise InputError(f"{array!r} does not lie as {target.sharding}, and copy=False was given")
+        raise InputError(f"{array!r} does not have the sharding {target.sharding}, and copy=False was given")
     return _travelled(array, target)
 
 
@@ -88,7 +88,7 @@ def blocks_under(
     array: Array, target: ArrayLayout, devices: Sequence[int], take: Callable[[int], Block]
 ) -> list[Block]:
     """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard."""
-    log.debug("%r goes to a program that wants %s: it is resharded", array, target.sharding)
+    log.debug("%r is resharded for a program that needs %s", array, target.sharding)
     if _is_at_hand(array._layout, target, array._transport):
         made: dict[tuple[int, ...], Block] = {}
         held = Held(array)

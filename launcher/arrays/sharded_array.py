@@ -166,7 +166,7 @@ class ShardedArray(ABC):
         holder = next((d for d in layout.holders.values() if self._held(d) is not None), None)
         if len(layout.holders) > 1 or holder is None:
             raise InputError(
-                f"no one shard of this process holds {self._title()}",
+                f"no single shard of this process holds {self._title()}",
                 where=f"sharding {self.sharding}",
                 fix="np.asarray(x) or shardc.gather(x) put the value together; x.addressable_shards has the parts",
             )
@@ -255,7 +255,7 @@ class ShardedArray(ABC):
         if self.is_deleted:
             return block("Array", title, [*facts, "donated: its memory belongs to a result"], "")
         local, whole = self.local_devices, self.is_fully_addressable
-        facts.append("every shard lies in this process" if whole else f"{len(local)} shards lie here")
+        facts.append("every shard is in this process" if whole else f"{len(local)} shards are here")
         if self.sharding is None:
             return block("Array", title, facts, "")
         drawn = layout_html(self.name, self.shape, self.sharding, frozenset(local))

@@ -96,7 +96,7 @@ class Index:
             content = whole["index"]
             known = content["format"] == _FORMAT
         except FileNotFoundError:
-            raise InputError(f"{folder} is no checkpoint: it has no {INDEX}") from None
+            raise InputError(f"{folder} is not a checkpoint: it has no {INDEX}") from None
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise _damaged(path, f"it cannot be read: {e}") from None
         if not known or content.get("version") != VERSION:

@@ -150,7 +150,7 @@ class Reader:
             check_axes(moved, name)
         except AnnotationError as e:
             raise InputError(
-                f"{name} was saved as {saved} over {saved.mesh}, which is nothing over {self.mesh}: {e.what}",
+                f"{name} was saved as {saved} over {saved.mesh}, which does not fit {self.mesh}: {e.what}",
                 fix="give shardings= for it",
             ) from None
         return moved

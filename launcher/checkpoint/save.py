@@ -191,7 +191,7 @@ def _begin(target: Path, overwrite: bool) -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     folders.clear_leftovers(target.parent)
     if target.exists() and not (target / INDEX).is_file():
-        raise InputError(f"{target} is there, but is no checkpoint", fix="move it away, or save another step")
+        raise InputError(f"{target} exists, but is not a checkpoint", fix="move it away, or save another step")
     if target.exists():
         if not overwrite:
             raise InputError(

@@ -226,7 +226,7 @@ class Compiled:
     def _partitioned(self) -> PartitionedProgram:
         if self._source is None:
             raise InputError(
-                f"{self.executable.name} was loaded compiled: the program behind it is not there",
+                f"{self.executable.name} was loaded as an executable, without its program",
                 fix="load and compile the program itself",
             )
         return self._source()

@@ -177,7 +177,9 @@ class Driver(StepDriver):
 
     def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         if self._hosts.calling:
-            raise RunError(f"{self.executable.name} is called by Python that it calls", fix="take the inner call out")
+            raise RunError(
+                f"{self.executable.name} is called by a Python function that it calls", fix="take the inner call out"
+            )
         return super().__call__(arguments)
 
     def _step_once(self) -> None:
@@ -261,7 +263,7 @@ class Driver(StepDriver):
 
         places = "; ".join(f"device {d} is {place_of(s)}" for d, s in zip(self.devices, stops, strict=True))
         return RunError(
-            f"the devices of {self.executable.name} took different ways: {places}",
+            f"the devices of {self.executable.name} took different branches: {places}",
             fix="a condition that guards collectives must have the same value on all devices",
         )
 

@@ -60,7 +60,9 @@ class HostCalls:
         if found != [(a.shape.dims, a.shape.dtype.numpy) for a in call.results]:
             text = ", ".join(f"{x.dtype}{list(x.shape)}" for x in made) or "nothing"
             raise RunError(
-                f"{call.title} gave {text}, not {call.shape}", where=call.place, fix="give what the call promises"
+                f"{call.title} gave {text}, not {call.shape}",
+                where=call.place,
+                fix="return arrays with the shapes of the call",
             )
         for x, a in zip(made, call.results, strict=True):
             _array(row, a)[...] = x
@@ -70,7 +72,7 @@ def _function(executable: Executable, call: HostCall, custom_calls: CustomCalls)
     own = custom_calls.get(call.target)
     if own is None or own.evaluate is None:
         raise InputError(
-            f"{executable.name} calls Python ({call.title}), and its functions are not here",
+            f"{executable.name} calls Python ({call.title}), and its functions are not available here",
             where=call.place,
             fix=f"compile the function itself, or give {call.target!r} by custom_calls, with evaluate",
         )

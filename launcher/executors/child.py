@@ -150,7 +150,7 @@ class Child:
             return crash_error(task, self._process.returncode, self._pipes.said, limits)
         if self._tasks:
             return DiedBeforeError()
-        return EnvironmentProblem("a process for tasks does not start", where=last_lines(self._pipes.said.splitlines()))
+        return EnvironmentProblem("a worker process does not start", where=last_lines(self._pipes.said.splitlines()))
 
 
 def _folder() -> str:

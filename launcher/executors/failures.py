@@ -32,7 +32,7 @@ def stopped_error(name: str) -> RunError:
 
 def timeout_error(name: str, limits: TaskLimits) -> RunError:
     """The time is over."""
-    what = f"{name!r} took longer than the {limits.seconds:g} s that it may take, and was ended"
+    what = f"{name!r} took longer than its limit of {limits.seconds:g} s, and was stopped"
     return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
 
 
@@ -80,4 +80,4 @@ def last_lines(lines: Sequence[str]) -> str | None:
     """The last words of a process as one line, None when it said nothing; no control characters."""
     last = [" ".join(line.split())[:_LINE_LENGTH] for line in lines if line.strip()][-_LAST_LINES:]
     text = "".join(c if c.isprintable() else "?" for c in " | ".join(last))
-    return f"it last said: {text}" if text else None
+    return f"its last output: {text}" if text else None

@@ -201,7 +201,7 @@ def _lanes(runtime: Runtime, devices: Collection[int], streams: Sequence[Stream]
 def diverged(call: CollectiveCall, came: Sequence[int], stayed: Sequence[int]) -> RunError:
     """Devices ``came`` to a collective, ``stayed`` took another way."""
     return RunError(
-        f"devices took different ways: {_list(came)} came to {call.op} %{call.name}, {_list(stayed)} did not",
+        f"devices took different branches: {_list(came)} came to {call.op} %{call.name}, {_list(stayed)} did not",
         where=call.source or None,
         fix="a condition that guards collectives must have the same value on all devices of a group",
     )

@@ -21,7 +21,7 @@ __all__ = ["check_hosts", "check_ranks", "check_words"]
 
 #: Variables that say how a launcher reaches hosts, which may know other names than this machine does.
 _REACHING = ("HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP", "I_MPI_HYDRA_", "OMPI_MCA_plm", "PRTE_MCA_plm")
-_SIGN = "shardc: the launcher takes it"
+_SIGN = "shardc: the launcher accepts it"
 _SECONDS = 30.0
 
 
@@ -91,4 +91,4 @@ def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]
     if done.returncode or _SIGN not in done.stdout:
         lines = [re.sub(r"^\[.*?\] ", "", x).strip() for x in (done.stderr + done.stdout).splitlines()]
         said = next((x for x in lines if re.search(r"[a-z]", x)), f"exit code {done.returncode}")
-        raise InputError(f"{given}: the launcher does not take it: {said}", fix=fix)
+        raise InputError(f"{given}: the launcher rejects it: {said}", fix=fix)

@@ -167,9 +167,9 @@ def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunErr
     if not guilty:
         what = f"the ranks of this node wait for others {why}"
     elif astray:
-        what = f"{_names(guilty)} took another way through the program than the others ({why})"
+        what = f"{_names(guilty)} took another branch of the program than the others ({why})"
     elif minority:
-        what = f"{_names(guilty)} came to something else than the others ({why})"
+        what = f"{_names(guilty)} reached another collective than the others ({why})"
         if len(guilty) == sum(_waits(s) for s in found):
             what = f"{_names(guilty)} wait for each other at different places ({why})"
     elif met is not None and collective is not None:

@@ -183,7 +183,7 @@ class Profile:
                 started[index] = begin
             else:
                 add(_UNDER_WAY, name, started.pop(index, begin), end)
-        tracks = ((_EXPOSED, "communication, exposed"), (_UNDER_WAY, "communication, under way"))
+        tracks = ((_EXPOSED, "communication, exposed"), (_UNDER_WAY, "communication in flight"))
         names: list[dict[str, Any]] = [
             {"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": name}} for tid, name in tracks
         ]

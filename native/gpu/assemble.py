@@ -117,7 +117,7 @@ def link_ptx(ptx: bytes, arch: str) -> Cubin:
 
 
 def _refused(words: str, arch: str) -> GpuFault:
-    return GpuFault(f"the assembler refuses the code: {words.strip(chr(0)).strip()}", where=arch)
+    return GpuFault(f"the assembler rejects the code: {words.strip(chr(0)).strip()}", where=arch)
 
 
 _KERNEL = re.compile(r"Compiling entry function '([^']+)'")

@@ -18,7 +18,7 @@ class ScatterOnto:
     """``x + scatter-add(0, updates)`` becomes ``scatter-add(x, updates)`` where nobody else reads the scatter."""
 
     name: str = "scatter-onto"
-    why: str = "an array of zeros less, and an addition of whole arrays"
+    why: str = "saves an array of zeros and an addition of whole arrays"
     looks_at: ClassVar[frozenset[str]] = frozenset({"scatter"})
 
     def run(self, module: Module) -> Module:

@@ -25,7 +25,7 @@ class ExpandSplit:
     """See the module docstring."""
 
     name: str = "expand-split"
-    why: str = "some ops want whole dimensions of which their parts want only sums, or a counter"
+    why: str = "some ops need whole dimensions where their parts need only sums or a counter"
 
     def run(self, module: Module) -> Module:
         after = rebuild_module(module, _expand, _PROGRAMS.keys())

@@ -27,7 +27,7 @@ class FoldJoins:
 
     free: bool = False
     name: str = "fold-joins"
-    why: str = "joined arrays are cut into other chunks than their parts, a slice of them often is not"
+    why: str = "a joined array has other chunks than its parts, and a slice of it often has the same"
 
     def run(self, module: Module) -> Module:
         return rebuild_computations(module, partial(_fold_all, free=self.free))

@@ -27,7 +27,7 @@ class FoldPads:
     """Pads along split dimensions, by what the window reads beyond the array in any case."""
 
     name: str = "fold-pads"
-    why: str = "a padded array is cut into other chunks than the array"
+    why: str = "a padded array has other chunks than the array"
 
     def run(self, module: Module) -> Module:
         return rebuild_module(module, lambda old, operands: _RULES[old.opcode](old, operands), _RULES.keys())

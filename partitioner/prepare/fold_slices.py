@@ -22,7 +22,7 @@ class FoldSlices:
 
     free: bool = False
     name: str = "fold-slices"
-    why: str = "a padded array is cut into other chunks than the array, its slice often is not"
+    why: str = "a padded array has other chunks than the array, and a slice of it often has the same"
 
     def run(self, module: Module) -> Module:
         return rebuild_module(module, partial(_fold, free=self.free), {"slice"})

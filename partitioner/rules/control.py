@@ -222,7 +222,7 @@ def _constraint(body: Body, op: Instruction) -> Tree:
         layout = next(wanted)
         aim = body.required.get(op, layout)
         layout = aim if aim.unreduced else layout
-        local = body.get(tree, layout, f"the sharding constraint %{op.name} wants")
+        local = body.get(tree, layout, f"the sharding constraint %{op.name} requires")
         uses, moved = body.uses.get(op, 1), tree.moved
         return GlobalValue(op.name, tree.shape, layout, local, uses=uses, metadata=op.metadata, moved=moved)
 

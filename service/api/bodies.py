@@ -54,7 +54,7 @@ async def body_of(request: Request, limit: int, stall_seconds: float, budget: Bo
             if len(data) > limit:
                 raise _too_large(limit)
             if budget.left < 0:
-                error = RunError("too much is being uploaded at a time", fix="try again in a moment")
+                error = RunError("there are too many uploads at a time", fix="try again in a moment")
                 raise Refusal(503, error, {"Retry-After": "1"})
         yield bytes(data)
     finally:
@@ -70,10 +70,10 @@ async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]
             async with asyncio.timeout_at(end):
                 part = await anext(stream, None)
         except TimeoutError:
-            what = f"less than {_PACE} bytes of the rest came in {stall_seconds:g} s"
+            what = f"fewer than {_PACE} more bytes arrived in {stall_seconds:g} s"
             raise Refusal(408, InputError(what, where="body"), {"Connection": "close"}) from None
         except ClientDisconnect:
-            raise Refusal(400, InputError("the client went away", where="body")) from None
+            raise Refusal(400, InputError("the client closed the connection", where="body")) from None
         if part is None:
             return
         came += len(part)

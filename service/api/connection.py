@@ -76,7 +76,7 @@ class TimedConnection(H11Protocol):
             answer = problem_response(crowded, 503, {"Retry-After": "1", "Connection": "close"})
         elif _ends_twice(scope):
             unclear = InputError(
-                "the request does not say for certain where it ends: Transfer-Encoding with Content-Length or HTTP/1.0",
+                "the length of the request is ambiguous: Transfer-Encoding with Content-Length or HTTP/1.0",
                 fix="send one of the two, and Transfer-Encoding with HTTP/1.1 only",
             )
             answer = problem_response(unclear, 400, {"Connection": "close"})

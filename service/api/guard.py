@@ -101,7 +101,7 @@ class Guard:
             raise Refusal(401, InputError("the service asks for a token", fix=fix), _challenge())
         name = self._tokens.find(token.strip())
         if name is None:
-            error = InputError("the service does not know this token", fix="ask whoever runs it for one")
+            error = InputError("the service does not know this token", fix="ask its operator for one")
             raise Refusal(401, error, _challenge(', error="invalid_token"'))
         scope["token_name"] = name
 

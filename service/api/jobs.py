@@ -24,7 +24,9 @@ from shardc.service.scheduler.refusals import Closing, MissingPrograms, NoSuchJo
 
 __all__ = ["add_job_routes"]
 
-_Id = Annotated[str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="What the job was called when it was made.")]
+_Id = Annotated[
+    str, Path(pattern="^[A-Za-z0-9_-]{1,64}$", description="The id that the job got when it was submitted.")
+]
 _Wait = Annotated[float, Query(ge=0, le=60, description="Seconds to wait for its end before the answer.")]
 _Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 
@@ -37,7 +39,7 @@ _BODY = {"requestBody": {"required": True, "content": _CONTENT}}
 def add_job_routes(app: FastAPI) -> None:
     """``/v1/jobs``."""
     path = "/v1/jobs/{job_id}"
-    there: Answers = {200: {"model": JobAnswer, "description": "It was there already."}}
+    there: Answers = {200: {"model": JobAnswer, "description": "It existed already."}}
     app.add_api_route(
         "/v1/jobs",
         submit,

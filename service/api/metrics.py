@@ -71,7 +71,7 @@ class _Figures(Collector):
         tables = (
             ("makings", "Orders handed to a worker.", counted.tasks),
             ("making_seconds", "Seconds that workers took.", counted.seconds),
-            ("jobs_cached", "Jobs whose result was there already.", counted.cached),
+            ("jobs_cached", "Jobs whose result existed already.", counted.cached),
         )
         for name, text, table in tables:
             family = CounterMetricFamily(f"shardc_{name}", text, labels=("kind",))
@@ -82,7 +82,9 @@ class _Figures(Collector):
         for (kind, ended), number in sorted(counted.ended.items()):
             jobs.add_metric((kind, ended), number)
         yield jobs
-        yield CounterMetricFamily("shardc_jobs_joined", "Jobs that found their order under way.", counted.joined)
+        yield CounterMetricFamily(
+            "shardc_jobs_joined", "Jobs that joined a running job with the same order.", counted.joined
+        )
         yield CounterMetricFamily("shardc_jobs_requeued", "Jobs that went back into the queue.", counted.requeued)
         for name, number in asdict(self._store.statistics()).items():
             if isinstance(number, int | float):  # there is a text besides, which says what is wrong with it

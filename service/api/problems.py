@@ -31,17 +31,17 @@ _MEANINGS: Mapping[int, str] = MappingProxyType(
     {
         400: "The request is not what HTTP or JSON allow.",
         401: "No token, or one that this server does not know.",
-        403: "The request comes from a page of another place, or was sent to another name.",
-        404: "There is no such thing here.",
-        405: "The path has other methods.",
-        408: "The rest of the request did not come.",
-        409: "It is over already.",
+        403: "The request comes from a page of another origin, or names another host.",
+        404: "It does not exist here.",
+        405: "The path does not have this method.",
+        408: "The rest of the request did not arrive in time.",
+        409: "The job has ended already.",
         413: "The request is larger than this server takes.",
         415: "The body is of another type.",
         422: "The request is well-formed and says something that does not hold.",
         429: "The queue is full.",
         500: "A fault of the server.",
-        503: "The server is ending, or busy.",
+        503: "The server is shutting down, or busy.",
         507: "The server's disk is full.",
     }
 )
@@ -131,5 +131,5 @@ def _methods(request: Request) -> set[str]:
 
 async def _bug(request: Request, error: Exception) -> Response:
     logging.getLogger("shardc.serve").error("%s %s", request.method, request.url.path, exc_info=error)
-    found = RunError("the service has a fault", fix="see the server's log, and please report it")
+    found = RunError("the service failed unexpectedly", fix="see the server's log, and please report it")
     return problem_response(found, 500)

@@ -54,9 +54,9 @@ def _check_url(url: str, where: str) -> str:
     except ValueError:
         raise InputError("this is not a URL", where=where, fix=fix) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError("a URL is no place for a password", where=where, fix="SHARDC_TOKEN or SHARDC_TOKEN_FILE")
+        raise InputError("a URL must not hold a password", where=where, fix="SHARDC_TOKEN or SHARDC_TOKEN_FILE")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise InputError(f"{url!r} is not the URL of a compile service", where=where, fix=fix)
     if any(c.isspace() or not c.isprintable() for c in url):
-        raise InputError(f"{url!r} has characters that no URL has", where=where, fix=fix)
+        raise InputError(f"{url!r} has invalid characters", where=where, fix=fix)
     return url.rstrip("/")

@@ -51,7 +51,7 @@ def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None 
 class Client(Requests):
     """A service's client; made by `connect`. ``config`` are the settings that orders take along.
 
-    Every method raises what the same stage raises here, and `EnvironmentProblem` where the service is away.
+    Every method raises what the same stage raises here, and `EnvironmentProblem` where the service does not answer.
     """
 
     def __init__(self, address: Address, *, config: Config | None = None, **options: Any) -> None:
@@ -70,7 +70,7 @@ class Client(Requests):
             from shardc.service.client.terms import need_none_of
 
             if given.config.custom_calls:
-                raise InputError(f"a compile service is of no use: {need_none_of(given.config)}", fix="compile here")
+                raise InputError(f"a compile service cannot be used: {need_none_of(given.config)}", fix="compile here")
             return RemoteProgram(self, program_bytes(given), "", given.config, local=given)
         from shardc.frontends.load import content_kind, read_file
 

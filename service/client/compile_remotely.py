@@ -106,7 +106,7 @@ class RemoteCompilation:
                 kept = requests.fetch_stored(ticket.key, FILE)
                 return None if kept is None else read_executable(kept[1], ticket.order)
         except ShardcError as e:
-            log.info("%s is not to be had from %s: %s", ticket.key, self.config.server, e.what)
+            log.info("%s cannot be fetched from %s: %s", ticket.key, self.config.server, e.what)
             return None
 
     def _client(self) -> Client:

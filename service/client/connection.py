@@ -162,7 +162,7 @@ def _latin(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers as they travel; `EnvironmentProblem` for a token that cannot."""
     for text in headers.values():
         if not text.isascii() or not text.isprintable():
-            raise EnvironmentProblem("the token has characters that no token has", where="SHARDC_TOKEN")
+            raise EnvironmentProblem("the token has invalid characters", where="SHARDC_TOKEN")
     return dict(headers)
 
 

@@ -252,7 +252,7 @@ class RemotePropagated:
         PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
         if judge is not None or interface is not None:
             what = "a judge of one's own" if judge is not None else "a free interface"
-            raise UnsupportedError(f"{what} at a compile service: orders have no words for it", fix="partition here")
+            raise UnsupportedError(f"{what} at a compile service: an order cannot express it", fix="partition here")
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}

@@ -166,7 +166,7 @@ class Requests:
                 if e.missing or not more:  # a restarted service may have forgotten its jobs
                     raise
         if job.state == "failed":
-            raise from_problem(job.problem or {"what": "the service says that the job failed, and not why"})
+            raise from_problem(job.problem or {"what": "the service gives no reason for the failure of the job"})
         if job.entry is None:
             raise RunError("the job was cancelled", where=f"job {job.id} at {self.address.url}")
         if job.entry.key != job.key:
@@ -237,7 +237,7 @@ class Requests:
         except ValueError:
             key = b""
         if len(key) != hashlib.sha256().digest_size:
-            raise RunError("the service's key is none", where=f"{self.address.url}/v1/key")
+            raise RunError("the service has no valid key", where=f"{self.address.url}/v1/key")
         return key
 
     def _ask_job(self, method: str, path: str, **options: Any) -> Job:
@@ -281,7 +281,8 @@ def _check_file(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
     """``data``, if it is the ``artifact`` of ``entry``."""
     if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise RunError(
-            f"{artifact.name} is not what the service signed: it was damaged on its way", where=f"result {entry.key}"
+            f"{artifact.name} does not match the signature of the service: it was damaged in transfer",
+            where=f"result {entry.key}",
         )
     return data
 

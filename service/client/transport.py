@@ -130,9 +130,9 @@ def _manager(urllib3: ModuleType, url: str, proxy: str) -> PoolManager:
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
         through: PoolManager = urllib3.ProxyManager(proxy, proxy_headers=headers, **options)
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as e:
-        why = f"certificates: {_reason(e)}" if isinstance(e, OSError) else f"{shown!r} is no proxy that can be used"
+        why = f"certificates: {_reason(e)}" if isinstance(e, OSError) else f"{shown!r} cannot be used as a proxy"
         raise EnvironmentProblem(
-            f"the compile service cannot be asked as the environment has it: {why}",
+            f"the compile service cannot be reached with the settings of the environment: {why}",
             where=url,
             fix="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
         ) from None

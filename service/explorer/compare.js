@@ -6,7 +6,7 @@ function comparison(a, b, program) {
     figuresTable(figures(a.result), figures(b.result)),
     el('h3', {}, 'Collectives'),
     collectivesTable(a.result, b.result),
-    el('h3', {}, 'Arguments and results that lie differently'),
+    el('h3', {}, 'Arguments and results with other layouts'),
     tensorsTable(a.result.report, b.result.report),
   ];
 }
@@ -16,7 +16,7 @@ function changesView(a, b, program) {
   const own = new Map([...program.values, ...program.results, ...program.parameters].map((value) => [value.name, value.spec]));
   const asked = [a, b].map((variant) => askedOf(JSON.parse(variant.made)));
   const names = [...new Set(asked.flatMap(Object.keys))].filter((name) => asked[0][name] !== asked[1][name]);
-  if (!names.length) return el('p', { class: 'quiet' }, 'Both variants ask for the same.');
+  if (!names.length) return el('p', { class: 'quiet' }, 'Both variants are the same.');
   const say = (name, spec) => {
     if (spec) return el('code', {}, name.startsWith('--') ? `${name} ${spec}` : `${name}=${spec}`);
     if (name.startsWith('--')) return el('span', { class: 'quiet' }, name === '--mesh' ? 'the mesh of the program' : 'no machine');
@@ -135,5 +135,5 @@ function tensorsTable(a, b) {
       { title: `on a device ${'AB'[n]}`, text: (r) => `${r.dtype}[${r[side].local_shape.join(',')}]`, value: (r) => r[side].local_shape.reduce((x, y) => x * y, 1) },
     ]),
   ];
-  return dataTable(rows, columns, { label: 'tensors that lie differently', key: (r) => r.key, empty: 'all lie as before' }).element;
+  return dataTable(rows, columns, { label: 'tensors with other layouts', key: (r) => r.key, empty: 'all layouts are the same' }).element;
 }

@@ -30,7 +30,7 @@ function specTable(specs) {
 function meshTable(meshes) {
   if (meshes.length < 2) return null;
   const rows = meshes.map((tried) => [meshText(tried.mesh), tried.reason || secondsText(tried.modelled), secondsText(tried.step_seconds), tried.peak_bytes === null ? '' : bytesText(tried.peak_bytes)]);
-  return el('details', {}, el('summary', {}, `${countText(meshes.length, 'mesh', 'meshes')} weighed`), scrollTable('meshes that were weighed', ['mesh', 'by models', 'step', 'memory'], rows));
+  return el('details', {}, el('summary', {}, `${countText(meshes.length, 'mesh', 'meshes')} compared`), scrollTable('meshes that were compared', ['mesh', 'by models', 'step', 'memory'], rows));
 }
 
 function scrollTable(label, titles, rows) {

@@ -75,7 +75,7 @@ function programSection(section, take) {
   }
 
   async function read(bytes, name, signal, mesh = {}) {
-    if (!bytes.size) throw new Problem({ error: 'InputError', what: 'there is nothing in it', where: name, fix: 'give a program' }, 0);
+    if (!bytes.size) throw new Problem({ error: 'InputError', what: 'it is empty', where: name, fix: 'give a program' }, 0);
     status.textContent = `sending ${name}, ${bytesText(bytes.size)}`;
     const { program } = await upload(bytes, signal);
     return { ...(await readStored(program, name, signal, mesh)), bytes };
@@ -106,7 +106,7 @@ function summaryOf(program) {
 }
 
 function stateText(job) {
-  if (job.away) return 'the service is away, waiting for it';
+  if (job.away) return 'the service does not answer; trying again';
   if (job.state === 'queued') return job.position ? `number ${job.position} in the queue` : 'queued';
   if (job.state !== 'running') return job.state;
   const { stage, done, of } = job.progress || {};

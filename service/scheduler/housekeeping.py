@@ -71,7 +71,7 @@ class Housekeeping:
         self._jobs.counters.requeued += 1
         order = from_json(adopted.order)
         if adopted.downs >= _MOST_DOWNS:
-            what = f"the service went down {adopted.downs} times while it made this, and does not try again"
+            what = f"the service went down {adopted.downs} times while it made this, and will not try again"
             raise RunError(what, fix="submit it again if the service was ended by something else")
         with ExitStack() as leases:
             programs = programs_of(order)

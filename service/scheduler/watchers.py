@@ -49,7 +49,7 @@ class Watchers:
         try:
             callback(job)
         except Exception as e:
-            log.warning("whoever watches job %s cannot be told: %s", job.id, e)
+            log.warning("the watchers of job %s cannot be notified: %s", job.id, e)
             self._remove(job.id, callback)
 
     def _remove(self, job_id: str, callback: Callback) -> None:

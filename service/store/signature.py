@@ -35,7 +35,7 @@ def check_signature(entry: StoreEntry, key: bytes) -> None:
         raise RunError(
             "the signature is wrong: the server with the expected key did not make this",
             where=f"entry {entry.key}",
-            fix="ask whoever runs the server for its key, and set SHARDC_SERVER_KEY",
+            fix="ask the server's operator for its key, and set SHARDC_SERVER_KEY",
         )
 
 

@@ -158,7 +158,7 @@ class StorageBackend:
             raise EnvironmentProblem(
                 f"the store cannot be {done}: {problem}",
                 where=self.where,
-                fix="look after the storage, or name another: --store",
+                fix="check the storage, or name another: --store",
             ) from e
 
 

@@ -43,7 +43,7 @@ class PreparePipeline:
     """What is done to a propagated program before it is partitioned."""
 
     name: str = "prepare-pipeline"
-    why: str = "operations become such that their parts can be computed apart"
+    why: str = "operations are rewritten so that their parts can be computed separately"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         del module, config
@@ -59,7 +59,7 @@ class OptimisePipeline:
     pipelined_loops: Choice = "auto"
     decomposed_rings: bool = False
     name: str = "optimise-pipeline"
-    why: str = "collectives become fewer and smaller, and something to compute goes on beside them"
+    why: str = "collectives become fewer and smaller, and overlap with computation"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         del module, config
@@ -89,7 +89,7 @@ class LowerPipeline:
     """What a per-device program goes through before code for this computer is emitted."""
 
     name: str = "lower-pipeline"
-    why: str = "operations become kernels in an order, as processors want them"
+    why: str = "operations become ordered kernels for CPUs"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         return apply_overlap(PASSES, module, config)
@@ -101,7 +101,7 @@ class LowerGpuPipeline:
 
     arch: str = "sm_90"
     name: str = "lower-gpu-pipeline"
-    why: str = "operations become kernels in an order, as GPUs want them"
+    why: str = "operations become ordered kernels for GPUs"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         if self.arch not in GPU_ARCHS:
@@ -116,7 +116,7 @@ class LowerDescribedPipeline:
 
     machine: Machine | None = None
     name: str = "lower-described-pipeline"
-    why: str = "operations become kernels in an order, as compilers for a described accelerator do it"
+    why: str = "operations become ordered kernels, as compilers for a described accelerator make them"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         del module
@@ -128,7 +128,7 @@ class XlaFormPipeline:
     """What a partitioned program goes through before it is printed for XLA."""
 
     name: str = "xla-form-pipeline"
-    why: str = "XLA compiles what comes of it without changing it"
+    why: str = "XLA compiles the result without changing it"
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         del module, config

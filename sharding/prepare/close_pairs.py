@@ -27,7 +27,7 @@ class ClosePairs:
     """No ``async-``, ``copy-`` and collective ``-start``, ``-update`` and ``-done``."""
 
     name: str = "close-pairs"
-    why: str = "what overlaps with what is decided once the program is partitioned"
+    why: str = "overlap is decided after partitioning"
 
     def run(self, module: Module) -> Module:
         if not any(i.opcode == "async-done" or i.opcode in _DONE for i in module.instructions()):

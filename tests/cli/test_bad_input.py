@@ -39,7 +39,7 @@ FILES = [
     ("nothing.hlo", "there is no file nothing.hlo"),
     (".", "cannot be read"),
     ("empty.hlo", "the file is empty"),
-    ("binary.hlo", "none of the known binary forms"),
+    ("binary.hlo", "in no known binary format"),
     ("unknown.hlo", "frobnicate"),
     ("cut.hlo", "cut.hlo:"),
     ("shapes.hlo", "%y"),

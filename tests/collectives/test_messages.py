@@ -188,7 +188,7 @@ def test_another_step(stamp: tuple[int, ...], said: str | None) -> None:
 
 def test_a_message_that_never_comes() -> None:
     made = executor(Library(done=False), timeout=0.05)
-    with pytest.raises(Exception, match="nothing came from rank 1 on b"):
+    with pytest.raises(Exception, match="nothing arrived from rank 1 on b"):
         for _ in range(1000):
             assert ask(made, deadline=1_000_000) == 1
             made.tick()

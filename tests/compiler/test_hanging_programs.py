@@ -54,7 +54,7 @@ def test_two_collectives_that_wait_for_each_other() -> None:
 
 
 def test_groups_that_come_as_a_whole_need_a_process_of_their_own() -> None:
-    with pytest.raises(UnsupportedError, match="devices 0 and 2 of one process come to different collectives"):
+    with pytest.raises(UnsupportedError, match="devices 0 and 2 of one process reach different collectives"):
         program("{{0,1},{2,3}}").propagate().partition().compile().driver  # noqa: B018
 
 

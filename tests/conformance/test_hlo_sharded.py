@@ -42,7 +42,7 @@ REFUSED = {
 NO_VALUE = {
     "unknown custom call": "a custom call without a meaning",
     "calls back into Python": "a callback of a process that is gone",
-    "the infeed has nothing": "nobody feeds the evaluator",
+    "the infeed has no more": "nobody feeds the evaluator",
     "does not exist": "device numbers have a meaning on devices only",
     "groups of": "groups have a meaning on devices only",
     "do not take part": "groups have a meaning on devices only",

@@ -119,7 +119,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
 
 
 def test_a_receiver_that_nobody_sends_to_is_named() -> None:
-    with pytest.raises(RunError, match="waits on channel 2, and nobody sends") as caught:
+    with pytest.raises(RunError, match="waits on channel 2, and no device sends") as caught:
         evaluate(read(TRANSFER.replace("CHANNEL", "2")), [np.array([3, 4])])
     assert "recv" in str(caught.value.where)
 
@@ -147,7 +147,7 @@ func.func @main() -> (tensor<2xi64>, tensor<f32>) {
 def test_infeeds_take_from_the_queue() -> None:
     numbers, half = evaluate(read(FEED.replace("FEEDS", "@first")), [])
     assert numbers.tolist() == [1, 2] and half == 0.5
-    with pytest.raises(RunError, match="infeed has nothing more"):
+    with pytest.raises(RunError, match="infeed has no more"):
         evaluate(read(FEED.replace("FEEDS", "")), [])
 
 

@@ -65,7 +65,7 @@ def test_memory_is_shared_where_shards_lie_in_one_piece() -> None:
     assert not any(
         np.shares_memory(s.data, value) for s in shardc.array(value, rows.sharding, copy=True).addressable_shards
     )
-    with pytest.raises(InputError, match="does not lie in one aligned piece"):
+    with pytest.raises(InputError, match="is not one aligned block"):
         shardc.array(value, (MESH, P(None, "x")), copy=False)
 
 

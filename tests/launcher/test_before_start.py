@@ -32,8 +32,8 @@ REFUSED = {
     "mpiexec -n 2 --hosts localhost,no-such-host.invalid:4 true": "this machine cannot find no-such-host.invalid",
     "mpiexec -n 2 --hosts a:x true": "'a:x' is not a host",
     "mpiexec -n 2 --option nonsense true": "'nonsense' is no option of the launcher",
-    "mpiexec -n 2 --option=--no-such-option true": "the launcher does not take it",
-    "mpiexec -n 2 --option=-l --option true true": "the launcher does not take it",
+    "mpiexec -n 2 --option=--no-such-option true": "the launcher rejects it",
+    "mpiexec -n 2 --option=-l --option true true": "the launcher rejects it",
 }
 
 

@@ -64,7 +64,7 @@ def test_groups_loop_differently_often(turns: list[int], donate: bool) -> None:
 def test_members_of_a_group_may_not() -> None:
     compiled = _compiled(("d", "m"))
     x = np.ones((4, 4), np.int32)
-    with pytest.raises(RunError, match=r"took different ways.*device 1"):
+    with pytest.raises(RunError, match=r"took different branches.*device 1"):
         compiled(x, np.array([1, 2, 1, 1], np.int32))
     same = compiled(x, np.array([2, 2, 1, 1], np.int32))
     np.testing.assert_array_equal(np.asarray(same), _expected(x, [2, 1]))

@@ -77,7 +77,7 @@ def test_what_is_given_away_is_not_written_over() -> None:
 
 
 def test_no_shard_has_it_all() -> None:
-    with pytest.raises(InputError, match="no one shard of this process holds"):
+    with pytest.raises(InputError, match="no single shard of this process holds"):
         np.from_dlpack(shardc.array(value_of("float32"), (MESH, P("x"))))
 
 

@@ -191,7 +191,7 @@ def test_who_waits_for_processes_that_wait_for_it(
 def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     found = [replace(s, step=9) for s in WAITING[:3]]
     said = str(diagnose_hang([*found, exchanging(3, "making f(float32[8])")], PLANS, "at once"))
-    assert said.startswith("rank 3 (pid 103 on host) came to something else than the others (at once)")
+    assert said.startswith("rank 3 (pid 103 on host) reached another collective than the others (at once)")
     assert "rank 3 (pid 103 on host): it waits for the other ranks in making f(float32[8]), for 2.0 s" in said
     assert "rank 0 (pid 100 on host): it waits in all-reduce %all (collective 1) of step, step 9, group 0,1,2,3" in said
     assert "where: m.py:2" in said and "fix: call the same programs" in said

@@ -18,7 +18,7 @@ class ExpandCustomCalls:
     """Top-k and the like, written as HLO's own ops; users' calls where they say how."""
 
     name: str = "expand-custom-calls"
-    why: str = "what HLO has an op for needs no code of its own"
+    why: str = "an operation that HLO has needs no code of its own"
     custom_calls: CustomCalls = field(default_factory=dict, hash=False)
     looks_at: ClassVar[frozenset[str]] = frozenset({"custom-call"})
 

@@ -18,7 +18,7 @@ class ExpandPermutes:
     """Write permutes of slices out where their offsets are the same on all devices; refuse the others."""
 
     name: str = "expand-permutes"
-    why: str = "transports move whole buffers, and copies know how to write into others"
+    why: str = "transports move whole buffers, and copies can write into other arrays"
 
     def run(self, module: Module) -> Module:
         if not any(map(sends_slices, module.instructions())):

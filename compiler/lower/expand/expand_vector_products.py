@@ -24,7 +24,7 @@ class ExpandVectorProducts:
     """A ``dot`` with one row or one column is a ``reduce`` of products; smaller ones than ``least`` elements stay."""
 
     name: str = "expand-vector-products"
-    why: str = "a matrix times a vector reads the matrix once, in the order in which it lies"
+    why: str = "a matrix times a vector reads the matrix once, in memory order"
     least: int = 1 << 12
     looks_at: ClassVar[frozenset[str]] = frozenset({"dot"})
 

@@ -16,7 +16,7 @@ class JoinPairs:
     """The program's own pairs become collectives that remember it; `ConvertAsync` makes pairs of them again."""
 
     name: str = "join-pairs"
-    why: str = "what is rewritten next is one operation; when it is started is decided last"
+    why: str = "passes rewrite one operation, and its start is scheduled last"
 
     def run(self, module: Module) -> Module:
         after = rebuild_module(module, _change)

@@ -25,7 +25,7 @@ class SelectLargeUpdates:
     """Where the part that is written is at least ``share`` of the array."""
 
     name: str = "select-large-updates"
-    why: str = "the array is neither copied nor is what is put into it made apart"
+    why: str = "saves a copy of the array, and a second array for the update"
     share: float = 0.5
     looks_at: ClassVar[frozenset[str]] = frozenset({"dynamic-update-slice"})
 

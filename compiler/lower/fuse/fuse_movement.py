@@ -34,7 +34,7 @@ class FuseMovement:
     ``eager`` no product comes to wait for a collective that it could go on beside."""
 
     name: str = "fuse-movement"
-    why: str = "operands and results of products change their form on the way"
+    why: str = "operands and results of products are rearranged while they are read and written"
     factor: float = 2.0
     readers: int = 4
     eager: bool = False

@@ -22,7 +22,7 @@ class FusePlaces:
     """Sorts of one array by numbers, in long rows, with the slices that read them."""
 
     name: str = "fuse-places"
-    why: str = "a few places of sorted rows are found by walks over the rows, and what is sorted needs no memory"
+    why: str = "a few places of sorted rows are found by walks over the rows, and the sorted rows need no memory"
     looks_at: ClassVar[frozenset[str]] = frozenset({"sort"})
 
     def run(self, module: Module) -> Module:

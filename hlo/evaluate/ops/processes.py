@@ -113,7 +113,7 @@ def _recv_done(m: Interpreter, i: Instruction, devices: Sequence[int], operands:
                 data = _mailboxes(m).take(channel if targets is None else (channel, device))
             except LookupError:
                 raise RunError(
-                    f"device {device} waits on channel {channel}, and nobody sends: the program would hang",
+                    f"device {device} waits on channel {channel}, and no device sends: the program would hang",
                     where=recv.place,
                     fix="every recv needs a send on the same channel; the host sends nothing to the evaluator",
                 ) from None
@@ -126,7 +126,7 @@ def _infeed(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Op
     out: list[Value] = []
     for _ in devices:
         if not queue:
-            raise RunError("the infeed has nothing more to give", where=i.place, fix="pass the data as arguments")
+            raise RunError("the infeed has no more data", where=i.place, fix="pass the data as arguments")
         data = queue.popleft()
         out.append((data, None))
     return out

@@ -57,7 +57,7 @@ _REFUSED_ROWS = (
     ),
     ("apply_along_axis apply_over_axes", "it loops over elements", "write the function for whole arrays"),
     ("roots poly polyfit polydiv", "its steps depend on values", "use np.linalg, or compute it outside"),
-    ("may_share_memory shares_memory", "traced values have no memory", "leave the question out"),
+    ("may_share_memory shares_memory", "traced values have no memory", "remove this call"),
 )
 REFUSED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {name: (why, fix) for names, why, fix in _REFUSED_ROWS for name in names.split()}

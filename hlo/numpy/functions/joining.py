@@ -308,7 +308,7 @@ def _pad(recorder: Trace, array: Any, pad_width: Any, mode: Any = "constant", **
         raise ValueError("index can't contain negative values")
     allowed = {"constant": ("constant_values",), "reflect": ("reflect_type",), "symmetric": ("reflect_type",)}
     if mode not in ("constant", "edge", "reflect", "symmetric", "wrap", "empty"):
-        refuse(recorder, f"np.pad(mode={mode!r})", "modes constant, edge, reflect, symmetric and wrap are there")
+        refuse(recorder, f"np.pad(mode={mode!r})", "use mode constant, edge, reflect, symmetric or wrap")
     extra = [k for k in options if k not in allowed.get(mode, ())] or (
         ["reflect_type"] if options.get("reflect_type", "even") != "even" else []
     )

@@ -111,7 +111,7 @@ def _qr_factors(x: Tracer, complete: bool) -> tuple[Any, Any]:
 def _qr(recorder: Trace, a: Any, mode: str = "reduced") -> Any:
     x = _matrix(recorder, a, square=False)
     if mode not in ("reduced", "complete", "r"):
-        refuse(recorder, f"np.linalg.qr(mode={mode!r})", "modes reduced, complete and r are there")
+        refuse(recorder, f"np.linalg.qr(mode={mode!r})", "use mode reduced, complete or r")
     q, r = _qr_factors(x, mode == "complete")
     return r if mode == "r" else _QR(q, r)
 

@@ -19,7 +19,7 @@ _STATUS = ENUMS["CUresult"]
 _REFUSALS = {
     _STATUS["CUDA_ERROR_INVALID_IMAGE"]: "update NVIDIA's driver, or compile without nvidia-nvjitlink and ptxas",
     _STATUS["CUDA_ERROR_NO_BINARY_FOR_GPU"]: "compile the program for this GPU (`shardc devices` names it)",
-    _STATUS["CUDA_ERROR_INVALID_PTX"]: "this is a mistake of shardc; please report it with the log",
+    _STATUS["CUDA_ERROR_INVALID_PTX"]: "this is a bug in shardc; please report it with the log",
     _STATUS["CUDA_ERROR_UNSUPPORTED_PTX_VERSION"]: "update NVIDIA's driver, or install nvidia-nvjitlink",
     _STATUS["CUDA_ERROR_JIT_COMPILER_NOT_FOUND"]: "install nvidia-nvjitlink, so that PTX is assembled before",
 }
@@ -112,7 +112,7 @@ def load_image(driver: CudaDriver, image: Image, text: bytes, device: str) -> An
         return handle
     if status not in _REFUSALS:
         raise driver.error("cuModuleLoadDataEx", status, device)
-    what = f"the driver does not load the {image.kind}: {driver.status_name(status)}"
+    what = f"the driver cannot load the {image.kind}: {driver.status_name(status)}"
     raise GpuProblem(f"{what}\n{said}" if said else what, where=device, fix=_REFUSALS[status])
 
 

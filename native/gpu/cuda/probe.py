@@ -96,7 +96,7 @@ def probe_driver(driver: CudaDriver) -> CudaProbe:
     try:
         version = int(driver.call("cuDriverGetVersion"))
         if version < _OLDEST_DRIVER:
-            reason = f"the driver knows CUDA {_dotted(version)} only; {_dotted(_OLDEST_DRIVER)} is wanted"
+            reason = f"the driver knows CUDA {_dotted(version)} only; {_dotted(_OLDEST_DRIVER)} is needed"
             return CudaProbe(None, version, problem=reason, fix="update NVIDIA's driver")
         driver.call("cuInit", 0)
         count = int(driver.call("cuDeviceGetCount"))

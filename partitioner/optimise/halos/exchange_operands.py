@@ -47,7 +47,7 @@ class ExchangeOperands:
     """Permutes between the same devices of values that are computed, element by element, of what is sent as well."""
 
     name: str = "exchange-operands"
-    why: str = "operands that neighbours have need no result beside them"
+    why: str = "sending operands can cost less than sending their result"
     looks_at: ClassVar[frozenset[str]] = frozenset({"collective-permute"})
 
     def run(self, module: Module) -> Module:

@@ -26,7 +26,7 @@ class SplitRecurrences:
     """Loops over the rows of split arrays whose steps are affine, or quotients of affine forms, in what they carry."""
 
     name: str = "split-recurrences"
-    why: str = "shards can go along their rows at once when it is known what the rows before do to what is carried"
+    why: str = "shards go along their rows at the same time once the effect of earlier rows on the state is known"
     looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:

@@ -43,7 +43,7 @@ class SelectPlaces:
     """Sorts of one array by numbers, of which slices of a few places are read, where counts are fewer than elements."""
 
     name: str = "select-places"
-    why: str = "to find a few places of a split array the others need no order, and devices send counts only"
+    why: str = "to find a few places of a split array, devices send counts only and sort nothing"
 
     def run(self, module: Module) -> Module:
         found = {s.sort: s for c in module.computations for s in _searches(c)}

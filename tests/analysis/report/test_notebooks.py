@@ -59,9 +59,7 @@ def test_array_shows_who_holds_what() -> None:
     cells = ["".join(td.itertext()) for td in tree.iter("td")]
     held = {tuple(s.start or 0 for s in shard.index): shard.device for shard in array.addressable_shards}
     assert cells == [str(held[start]) for start in sorted(held)]
-    assert "float32[4,6]" in text(array._repr_html_()) and "every shard lies in this process" in text(
-        array._repr_html_()
-    )
+    assert "float32[4,6]" in text(array._repr_html_()) and "every shard is in this process" in text(array._repr_html_())
     array._donate("step")
     assert "donated" in text(array._repr_html_())
 

@@ -160,7 +160,7 @@ def run(
     started: dict[int, list[list[Array]]] = {}
     while True:
         stops = [next(r, None) for r in runs]
-        assert len(set(stops)) == 1, "devices took different ways"
+        assert len(set(stops)) == 1, "devices took different branches"
         if stops[0] is None:
             return [d.results() for d in devices]
         index, awaited = stops[0]

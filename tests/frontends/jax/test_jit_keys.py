@@ -165,7 +165,7 @@ def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.delattr(config, "trace_context")
     context._reader.cache_clear()
-    with pytest.raises(UnsupportedError, match="does not tell the settings"):
+    with pytest.raises(UnsupportedError, match="does not expose the settings"):
         shardc.jit(lambda x: x)(shardc.array(X))
     context._reader.cache_clear()
 

@@ -118,7 +118,7 @@ while how != "end":
 WORDS = {
     "kill": r"rank 1 \(pid \d+ on .*\): it is dead",
     "raise": r"\[1\] ValueError: rank 1 has a problem",
-    "skip": r"JaxRuntimeError: INTERNAL: .*(came to something else than the others|wait for each other at different)",
+    "skip": r"JaxRuntimeError: INTERNAL: .*(reached another collective than the|wait for each other at different)",
 }
 
 

@@ -233,7 +233,7 @@ def appending(x: Any, seen: list[int] = []) -> Any:  # noqa: B006 - on purpose
 def test_what_changes_from_call_to_call_is_refused(function: Callable[[Any], Any]) -> None:
     with pytest.raises(InputError, match="one thing the first time and another the second") as caught:
         traced(function, [X])
-    assert "as an argument" in str(caught.value.fix)
+    assert "as arguments" in str(caught.value.fix)
     assert "test_trace_errors.py:" in str(caught.value.where)
 
 
@@ -315,7 +315,7 @@ def test_values_must_not_leave_the_function() -> None:
     [
         (lambda x: "text", [X], "returns a str"),
         (lambda x: None, [X], "returns no array"),
-        (lambda x: x, ["text"], "a str says no shape"),
+        (lambda x: x, ["text"], "a str has no shape"),
         (lambda x: x, [np.array(["a"])], "element type <U1"),
         (lambda x: x, [ShapeDtype((2,), object)], "element type object"),
         (lambda x: x["a"], [{"a": X, 1: X}], "cannot be sorted"),

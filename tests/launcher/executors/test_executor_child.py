@@ -90,10 +90,10 @@ def test_errors_of_ours_arrive_as_they_are(children: Children) -> None:
     ("task", "limits", "message"),
     [
         ("fail", {}, r"'fail' failed with an unexpected error: ValueError: what nobody knows"),
-        ("abort", {}, r"'abort' crashed \(SIGABRT\)\n  where: it last said: LLVM ERROR: .* %llvm\.\?odd"),
+        ("abort", {}, r"'abort' crashed \(SIGABRT\)\n  where: its last output: LLVM ERROR: .* %llvm\.\?odd"),
         ("leave", {}, r"'leave' crashed \(exit status 7\)"),
         ("crash_without_memory", {}, r"needs more memory than there is"),
-        ("for_ever", {"seconds": 0.3}, r"'for_ever' took longer than the 0\.3 s that it may take"),
+        ("for_ever", {"seconds": 0.3}, r"'for_ever' took longer than its limit of 0\.3 s"),
         ("sleep", {"seconds": 0.3}, r"'sleep' took longer"),
         ("fill_memory", {"memory_bytes": 1 << 29}, r"more memory than the 512\.0 MiB that it may have"),
         ("nest", {}, r"nested too deeply"),
@@ -213,7 +213,9 @@ def test_a_child_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [])
         children = Children({}, BAD_TASKS)
-        with pytest.raises(EnvironmentProblem, match=r"does not start\n  where: it last said: .*ModuleNotFoundError"):
+        with pytest.raises(
+            EnvironmentProblem, match=r"does not start\n  where: its last output: .*ModuleNotFoundError"
+        ):
             children.call("echo", b"", LIMITS)
         patch.setattr(sys, "executable", "/nowhere/python")
         with pytest.raises(EnvironmentProblem, match="no process can be started: No such file"):

@@ -25,7 +25,7 @@ PROBLEMS = [
     "RunError: the process of 'abort' crashed (SIGABRT)",
     "RunError: the process of 'leave' crashed (exit status 7)",
     "InputError: no task 'unknown'",
-    "RunError: 'for_ever' took longer than the 0.3 s that it may take, and was ended",
+    "RunError: 'for_ever' took longer than its limit of 0.3 s, and was stopped",
     "RunError: 'fill_memory' needs more memory than the 512.0 MiB that it may have",
 ]
 

@@ -62,7 +62,7 @@ ARRIVED = [
     r"'name': 'Stub GPU', .*'capability': '9.0', 'code': 'sm_90', 'memory': 17179869184",
     r"cuStreamCreate flags 1 -> 0x110",
     r"cuModuleLoadDataEx image \.ver n 2 options 5 6 size 16384",
-    r"raised GpuProblem the driver does not load the ptx: CUDA_ERROR_STUB: stub string \| stub log: line 7",
+    r"raised GpuProblem the driver cannot load the ptx: CUDA_ERROR_STUB: stub string \| stub log: line 7",
     r"cuModuleGetFunction 0x4d0 add",
     r"cuFuncSetAttribute 0xf00 8 102400",
     r"raised GpuFault no kernel 'nope'",
@@ -90,7 +90,7 @@ ARRIVED = [
     r"cuGraphDestroy 0x6a",
     r"cuGraphLaunch 0x6e 0x110",
     r"cuEventQuery",
-    r"raised GpuProblem out of memory: 1,099,511,627,776 bytes are wanted, 123 of 456 are free",
+    r"raised GpuProblem out of memory: 1,099,511,627,776 bytes are needed, 123 of 456 are free",
     r"raised GpuFault a kernel failed with CUDA_ERROR_ILLEGAL_ADDRESS: .*launched last: add",
 ]
 

@@ -114,10 +114,10 @@ def test_a_cubin_that_is_too_new_gives_place_to_its_ptx() -> None:
     fake.statuses["cuModuleLoadDataEx"] = [200]
     runtime.load([Image("cubin", b"ELF")], [sample_ptx().data]).kernel("add")
     fake.statuses["cuModuleLoadDataEx"] = [200, 222]
-    with pytest.raises(GpuProblem, match="does not load the ptx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION"):
+    with pytest.raises(GpuProblem, match="cannot load the ptx: CUDA_ERROR_UNSUPPORTED_PTX_VERSION"):
         runtime.load([Image("cubin", b"ELF")], [sample_ptx().data])
     fake.statuses["cuModuleLoadDataEx"] = [200]
-    with pytest.raises(GpuProblem, match="does not load the cubin: CUDA_ERROR_INVALID_IMAGE"):
+    with pytest.raises(GpuProblem, match="cannot load the cubin: CUDA_ERROR_INVALID_IMAGE"):
         runtime.load([Image("cubin", b"ELF")], [b""])
 
 
@@ -194,7 +194,7 @@ def test_memory_that_runs_out_is_collected_first() -> None:
     fake = fake_cuda(memory=8 << 20)
     runtime = cuda_runtime(fake)
     kept = [runtime.allocate(2 << 20) for _ in range(4)]
-    with pytest.raises(GpuProblem, match="out of memory: 4,194,304 bytes are wanted, 0 of 8,388,608 are free"):
+    with pytest.raises(GpuProblem, match="out of memory: 4,194,304 bytes are needed, 0 of 8,388,608 are free"):
         runtime.allocate(4 << 20)
     kept.clear()
     runtime.allocate(8 << 20)

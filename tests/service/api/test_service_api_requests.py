@@ -45,7 +45,7 @@ def test_a_program_is_named_by_its_content(tmp_path):
     [
         (b"", "text/plain", 422, "empty"),
         (b" \n", "application/octet-stream", 422, "empty"),
-        (b"a\0b", "application/octet-stream", 422, "known binary forms"),
+        (b"a\0b", "application/octet-stream", 422, "known binary format"),
         (PROGRAM, "application/json", 415, "application/octet-stream"),
         (PROGRAM, "", 415, "without a type"),
         (PROGRAM * 40, "text/plain", 413, "--max-upload"),

@@ -213,7 +213,7 @@ def test_two_variants_side_by_side(tab: Tab, service: Service) -> None:
     assert figures["devices"] == ["8", "8", "same"]
     collectives = text(tab, "#comparison [aria-label='collectives of both variants'] tbody")
     assert "all-to-all" in collectives and "new" in collectives
-    assert "w1" in text(tab, "#comparison [aria-label='tensors that lie differently'] tbody")
+    assert "w1" in text(tab, "#comparison [aria-label='tensors with other layouts'] tbody")
     press_button(tab, "Only B", "#reports")
     shown = "[...document.querySelectorAll('#reports figure')].map((e) => !e.hidden)"
     assert tab.eval(shown) == [False, True]
@@ -276,7 +276,7 @@ def test_annotations_are_found_and_tried(tab: Tab, service: Service) -> None:
     assert tab.eval("document.querySelectorAll('.found pre')[1].textContent").startswith("[mesh]\ndata = 2")
     press_button(tab, "Find over other meshes of 4 devices")
     tab.wait("document.querySelectorAll('.found details').length === 3 || document.querySelector('.problem') !== null")
-    assert text(tab, ".found summary") == "3 meshes weighed"
+    assert text(tab, ".found summary") == "3 meshes compared"
     press_button(tab, "Try these annotations")
     make(tab, 2)
     written = "[...document.querySelectorAll('.variant')[1].querySelectorAll('.spec')].map((e) => e.value)"
@@ -427,7 +427,7 @@ def test_errors_say_what_where_and_what_to_do(tab: Tab) -> None:
     press_button(tab, "Paste text")
     press_button(tab, "Take this text")
     assert text(tab, "#program [role=status]") == summary, "the program that was there stays"
-    assert "there is nothing in it" in text(tab, ".problem")
+    assert "it is empty" in text(tab, ".problem")
 
 
 def test_what_is_missing_is_told_before_anything_is_asked(tab: Tab) -> None:
@@ -489,7 +489,7 @@ def test_a_service_that_is_killed_goes_on_where_it_was(browser: Browser, tmp_pat
         press_button(tab, "Make the report")
         tab.wait("document.querySelector('.variant [role=status]').innerText.startsWith('running')")
         service.kill()
-        tab.wait("document.querySelector('.variant [role=status]').innerText.includes('the service is away')")
+        tab.wait("document.querySelector('.variant [role=status]').innerText.includes('the service does not answer')")
         service.start()
         make(tab, 1)
         assert tab.eval("document.querySelector('.problem') === null")

@@ -339,7 +339,7 @@ def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--host", "0.0.0.0"], "without tokens everybody who reaches 0.0.0.0 could ask"),
+        (["--host", "0.0.0.0"], "without tokens everyone who reaches 0.0.0.0 could use the service"),
         (["--store-size", "much"], "'much' is not a size"),
         (["-q", "--token-file", "/nowhere/tokens"], "the new token would not be shown"),
     ],

@@ -231,7 +231,7 @@ def test_proxies_and_certificates_of_the_environment_that_are_of_no_use(
     monkeypatch.setenv(name, value)
     url = f"{scheme}://shardc.invalid:8377"
     code, out, err = run(capsys, ["partition", plain, "--server", url])
-    assert (code, out) == (2, "") and "error: the compile service cannot be asked" in err and name in err
+    assert (code, out) == (2, "") and "error: the compile service cannot be reached" in err and name in err
     monkeypatch.setenv("SHARDC_SERVER", url)
     code, out, err = run(capsys, ["partition", plain])
     assert code == 0 and out and "running it here" in err

@@ -42,7 +42,7 @@ def client(service: FakeService) -> Iterator[Client]:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://user:secret@host:1", "no place for a password"),
+        ("http://user:secret@host:1", "must not hold a password"),
         ("ftp://host", "not the URL"),
         ("127.0.0.1:8377", "not the URL"),
         ("http://", "not the URL"),
@@ -99,7 +99,7 @@ def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SHARDC_TOKEN", "right")
         with shardc.connect(service.url) as client:
             client.machines()
-    with pytest.raises(EnvironmentProblem, match="token has characters"):
+    with pytest.raises(EnvironmentProblem, match="token has invalid characters"):
         shardc.connect(NOBODY, token="right\r\nHost: other")
 
 
@@ -225,7 +225,7 @@ def test_what_is_not_signed_is_not_believed(service: FakeService, client: Client
     service.entries[entry.key] = entry
     client.fetch(entry.key, "program.json")
     service.files[entry.key] = {"program.json": service.files[entry.key]["program.json"][:-1] + b" "}
-    with pytest.raises(RunError, match="not what the service signed"):
+    with pytest.raises(RunError, match="does not match the signature"):
         client.fetch(entry.key, "program.json")
 
 

@@ -197,12 +197,12 @@ def test_a_candidate_whose_worker_failed_is_a_failed_one_and_not_kept() -> None:
     files, _ = ask(order, OrderPart(workers=2), LAYER)
     wanted = WantedPieces.read_from(files)
     assert wanted is not None
-    crash = PieceResult(problem=to_problem(RunError("the process crashed", where="it last said: oh")))
+    crash = PieceResult(problem=to_problem(RunError("the process crashed", where="its last output: oh")))
     last, *others = wanted.pieces[::-1]
     found = {p.text: done(order, p, LAYER) for p in others} | {last.text: crash}
     files, _ = ask(order, OrderPart(notes=wanted.notes, found=found))
     result = plain.from_json(SweepResult, files["sweep.json"])
-    assert "the process crashed (it last said: oh)" in [o.reason for o in result.failed]
+    assert "the process crashed (its last output: oh)" in [o.reason for o in result.failed]
     asked, _, _ = together(order, LAYER)
     assert [piece.text for p in asked for piece in p.pieces] == [last.text]
 

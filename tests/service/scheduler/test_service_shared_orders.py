@@ -247,10 +247,10 @@ def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pyte
         found = at_work(workers, "b", "c")
         assert found["c"].limits == TaskLimits(seconds=40, memory_bytes=5)
         now += 40
-        found["c"].fail(RunError("'order' took longer than the 40 s that it may take"))
+        found["c"].fail(RunError("'order' took longer than its limit of 40 s"))
         failed = over(scheduler, job)
         assert failed.problem is not None
-        assert failed.problem["what"].startswith("'order' took longer than the 60 s")
+        assert failed.problem["what"].startswith("'order' took longer than its limit of 60 s")
         assert found["b"].running.is_stopped()
         assert len(workers.tasks) == 4
 
