@@ -262,7 +262,8 @@ def _memory(simulation: Simulation | None, timeline: MemoryTimeline) -> dict[str
         "peak_step": timeline.steps[timeline.peak] if timeline.steps else "",
         "peak_bytes": timeline.in_use[timeline.peak] if timeline.in_use else 0,
         "largest": [
-            {k: getattr(b, k) for k in ("name", "op_name", "source", "shape", "kind", "nbytes")} for b in at[:_LARGEST]
+            {k: getattr(b, k) for k in ("name", "op_name", "source", "shape", "kind", "nbytes", "first", "last")}
+            for b in at[:_LARGEST]
         ],
         "others": [len(at[_LARGEST:]), sum(b.nbytes for b in at[_LARGEST:])],
     }  # fmt: skip

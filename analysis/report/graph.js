@@ -3,6 +3,7 @@
 const GRAPH_ITEMS = 120;
 const ARGUMENTS = 'arguments'; // the scope of the arguments, see graph.py
 const ARGUMENTS_SHOWN = 8;
+const READABLE = 0.85; // the smallest scale that a scope is opened at: labels are 10 pixels high
 
 function svg(tag, attributes, ...children) {
   const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
@@ -53,6 +54,11 @@ function graphView(data, strings, openCollective) {
     drawn.picture.setAttribute('height', drawn.height * scale);
   }
 
+  // Scrolls sideways to a point of the picture, once it is laid out.
+  function centre(x) {
+    requestAnimationFrame(() => (picture.scrollLeft = x * scale - picture.clientWidth / 2));
+  }
+
   // Nodes whose name, title or source has all the words, one after the other.
   function search() {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -73,8 +79,9 @@ function graphView(data, strings, openCollective) {
       else tell(item);
     });
     picture.replaceChildren(drawn.picture);
-    scale = Math.max(0.5, Math.min(1, (document.documentElement.clientWidth - 60) / drawn.width));
+    scale = Math.max(READABLE, Math.min(1, (document.documentElement.clientWidth - 60) / drawn.width));
     resize();
+    centre(drawn.heart);
     detail.textContent = `${countText(items.length, 'item')}; click on a scope to open it, on an operation for what it reads and writes`;
     const item = chosen && items.find((i) => i.node === chosen);
     if (item) {
@@ -171,8 +178,9 @@ function drawGraph(items, edges, choose) {
     shapes.set(item, box);
     return box;
   });
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `graph of ${countText(items.length, 'item')}` }, lines, boxes, edges.map((edge, n) => (back.has(n) ? null : edgeLabel(edge, ends(edge, places, false, ports[n]), ports[n].turn))));
-  return { picture, shapes, width, height };
+  const heaviest = items.reduce((best, item, n) => ((item.operations || 0) > (items[best].operations || 0) ? n : best), 0);
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `graph of ${countText(items.length, 'item')}` }, lines, boxes, edgeLabels(edges, back, places, ports));
+  return { picture, shapes, width, height, heart: items.length ? places[heaviest].x + NODE.width / 2 : 0 };
 }
 
 // [x, y] where an edge begins, and where it ends.
@@ -191,6 +199,20 @@ function edgeShape(edge, [x, y, to, down], isBack, items) {
   return svg('path', { class: `edge${isBack ? ' back' : ''}`, d: path }, svg('title', {}, `${items[edge.from].title} to ${items[edge.to].title}${said ? `\n${said}` : ''}`));
 }
 
+// Labels of edges where there is room: one that would lie on a box or on another label is left to the edge's title.
+function edgeLabels(edges, back, places, ports) {
+  const taken = places.map(({ x, y }) => [x, y, x + NODE.width, y + NODE.height]);
+  return edges.map((edge, n) => {
+    const label = back.has(n) ? null : edgeLabel(edge, ends(edge, places, false, ports[n]), ports[n].turn);
+    if (!label) return null;
+    const [x, y, half] = [Number(label.getAttribute('x')), Number(label.getAttribute('y')), 3.1 * label.firstChild.length + 3];
+    const box = [x - half, y - 10, x + half, y + 4];
+    if (taken.some(([left, up, right, down]) => box[0] < right && left < box[2] && box[1] < down && up < box[3])) return null;
+    taken.push(box);
+    return label;
+  });
+}
+
 function edgeLabel(edge, [x, y, to, down], turn) {
   const layouts = [...edge.layouts.keys()];
   if (!layouts.length) return null;
@@ -204,13 +226,13 @@ function edgeLabel(edge, [x, y, to, down], turn) {
 function itemShape(item, { x, y }, choose) {
   const opcode = item.node ? item.node.opcode : '';
   const kind = item.kind === 'collective' ? `collective ${colourOf('collective', opcode, '')}` : item.kind;
-  const under = item.scope ? countText(item.operations, item.title === ARGUMENTS ? 'argument' : 'operation') : item.node ? item.node.shape : '';
+  const under = item.scope ? countText(item.operations, item.title === ARGUMENTS ? 'argument' : 'operation') : item.node ? `${item.node.name === item.title ? '' : `${item.node.name} `}${item.node.shape}` : '';
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const acts = Boolean(item.scope || item.node);
   const group = svg('g', { class: `item ${kind}${item.outside ? ' outside' : ''}`, transform: `translate(${x},${y})`, role: acts ? 'button' : false, tabindex: acts ? 0 : false, 'aria-label': `${item.title} ${under}` },
     svg('title', {}, `${item.title}\n${item.node ? `${item.node.name}\n${item.node.shape}` : under}`),
     svg('rect', { width: NODE.width, height: NODE.height, rx: 7 }),
-    svg('text', { class: 'name', x: NODE.width / 2, y: 18 }, cut(item.title, 22)), svg('text', { class: 'under', x: NODE.width / 2, y: 34 }, cut(under, 26)),
+    svg('text', { class: 'name', x: NODE.width / 2, y: 18 }, cut(item.title, 22)), svg('text', { class: 'under', x: NODE.width / 2, y: 34 }, cut(under, 28)),
     (item.moves || []).slice(0, 4).map(([move, n], k) => svg('g', { class: `item collective ${colourOf('collective', move, '')}`, transform: `translate(${6 + k * 30},${NODE.height - 9})` },
       svg('title', {}, `${n} ${move}`), svg('rect', { width: 26, height: 16, rx: 8 }), svg('text', { class: 'under', x: 13, y: 12 }, String(n)))));
   if (acts) {

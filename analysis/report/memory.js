@@ -122,13 +122,25 @@ function bytesStep(least) {
   return step;
 }
 
+// Rows that read alike, such as the results of one kernel, are numbered.
+function numberEquals(rows) {
+  const alike = new Map();
+  for (const row of rows) {
+    const key = `${row.title} ${row.name}`;
+    alike.set(key, [...(alike.get(key) || []), row]);
+  }
+  for (const group of alike.values()) if (group.length > 1) group.forEach((row, n) => (row.name = `${row.name} (${n + 1})`));
+}
+
 function peakTable(data) {
   const rows = data.largest.map((row) => ({ ...row, title: lastScope(row.op_name) || row.name }));
+  numberEquals(rows);
   const columns = [
     { title: 'bytes', numeric: true, value: (r) => r.nbytes, text: (r) => bytesText(r.nbytes) },
     { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => [r.title, ' ', el('span', { class: 'quiet' }, r.name)], wide: true },
     { title: 'shape on a device', text: (r) => r.shape, value: (r) => r.shape },
     { title: 'kind', text: (r) => r.kind, value: (r) => r.kind, choice: true },
+    { title: 'steps', text: (r) => `${r.first.toLocaleString('en')} to ${r.last.toLocaleString('en')}`, value: (r) => r.first, hint: 'the kernels and transfers of the step, by number, in which the value is in memory' },
     { title: 'source', text: (r) => r.source, value: (r) => r.source, show: (r) => sourceText(r.source) },
   ];
   const facts = [`${bytesText(data.peak_bytes)} in use at the peak`];

@@ -47,7 +47,9 @@ function rooflineView(leaves, totals) {
     context.textBaseline = 'bottom';
     context.fillText(`${rateText(totals.peak_flops)} (${totals.dtype.replaceAll('_', ' ')})`, along(right, width) - 4, up(totals.peak_flops) - 4);
     const middle = Math.sqrt(Math.max(left, bottom / totals.bandwidth) * ridge);
-    context.fillText(`memory ${bytesText(totals.bandwidth)}/s`, along(middle, width) - 8, up(roofAt(middle, totals)) - 8);
+    const memory = `memory ${bytesText(totals.bandwidth)}/s`;
+    const beside = Math.max(along(middle, width) - 8, edge + 6 + context.measureText(memory).width);
+    context.fillText(memory, beside, up(roofAt(middle, totals)) - 8);
     for (const p of points) {
       context.beginPath();
       context.arc(along(p.x, width), up(p.y), size(p), 0, 7);
@@ -71,7 +73,7 @@ function rooflineView(leaves, totals) {
     for (let n = Math.round(Math.log10(left)); n <= Math.round(Math.log10(right)); n += every) {
       const x = along(10 ** n, width);
       line(context, x, up(bottom), x, up(top));
-      context.fillText(n < 0 ? String(10 ** n) : (10 ** n).toLocaleString('en'), Math.min(x, width - 20), ROOF_HEIGHT - 30);
+      context.fillText(n < 0 ? String(10 ** n) : (10 ** n).toLocaleString('en'), Math.min(x, width - 20), ROOF_HEIGHT - 28);
     }
     context.fillText('operations per byte of memory traffic', (edge + width) / 2, ROOF_HEIGHT - 14);
     context.textAlign = 'right';

@@ -161,6 +161,7 @@ def test_another_device_by_default_is_no_other_program() -> None:
 
 
 def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    import jax.extend.core  # noqa: F401 - parts of JAX that are imported at the first call read the settings, too
     from jax._src import config
 
     monkeypatch.delattr(config, "trace_context")
