@@ -15,6 +15,7 @@ release = shardc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_reference"]
 html_theme = "furo"
 html_title = "shardc"
+html_show_copyright = False
 exclude_patterns = ["gpu_results.json"]
 
 # Backticks in docstrings are names of the reference; others stay words. Annotations name types that have no page.

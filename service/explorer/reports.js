@@ -27,6 +27,7 @@ function reportsSection(section) {
       figure.dataset.side = variant.label;
       figure.querySelector('.label').textContent = variant.label;
       figure.querySelector('iframe').title = `report of variant ${variant.label}`;
+      for (const button of figure.querySelectorAll('figcaption button')) button.setAttribute('aria-label', `save ${button.textContent} of variant ${variant.label}`);
       return figure;
     });
     for (const figure of [...row.children]) if (!wanted.includes(figure)) figure.remove();

@@ -60,6 +60,7 @@ def test_the_report_can_be_read(tab: Tab, width: int) -> None:
     for section in SECTIONS:
         tab.eval(f"document.getElementById('{section}')?.scrollIntoView()")
         tab.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    tab.eval("document.querySelectorAll('details').forEach((e) => (e.open = true))")
     for dark in (False, True):
         tab.dark(dark)
         assert low_contrast(tab) == []

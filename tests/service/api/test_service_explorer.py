@@ -11,6 +11,7 @@ import pytest
 
 from shardc.service.explorer.files import policy
 from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
+from tests.analysis.report.legibility import cut_text, equal_labels, equal_rows, low_contrast, overlapping_text
 from tests.service.service_harness import TOKEN, Service, eventually
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -520,6 +521,22 @@ def test_page_is_never_wider_than_the_window(tab: Tab, width: int) -> None:
     beyond = f"""[...document.querySelectorAll('.variant *, figcaption *')].filter((e) =>
         e.getBoundingClientRect().right > {width}).length"""
     assert tab.eval(beyond) == 0
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_two_variants_can_be_read(tab: Tab, width: int) -> None:
+    tab.resize(width=width, height=900)
+    take_example(tab)
+    tab.click(".variant fieldset details summary")
+    choose_machine(tab, "h100-dgx")
+    press_button(tab, "Make the report")
+    make(tab, 1)
+    compare(tab, "model,None")
+    for dark in (False, True):
+        tab.dark(dark)
+        assert low_contrast(tab) == []
+    tab.dark(False)
+    assert (overlapping_text(tab), cut_text(tab), equal_labels(tab), equal_rows(tab)) == ([], [], [], [])
 
 
 def test_what_is_pressed_is_large_enough_and_has_a_name(tab: Tab) -> None:
