@@ -32,20 +32,27 @@ def ops(
         raise InputError(f"no family {family!r}", where="--family", fix=f"the families are {', '.join(FAMILIES)}")
     rows = [r.as_dict() for r in op_matrix() if not family or r.family == family]
     view = View(json, verbose, quiet)
-    columns = ("opcode", "family", *CONCERNS)
     notes: dict[str, int] = {}
-    cells = [[r["opcode"], r["family"], *(_cell(r[c], notes) for c in CONCERNS)] for r in rows]
-    footer = "".join(fill(f"[{number}] {why}", 120, subsequent_indent="    ") + "\n" for why, number in notes.items())
+    cells = {
+        name: [[r["opcode"], *(_cell(r[c], notes) for c in CONCERNS)] for r in rows if r["family"] == name]
+        for name in FAMILIES
+    }
+    footer = "".join(
+        fill(f"[{number}] {why}", _WIDEST, subsequent_indent="    ") + "\n" for why, number in notes.items()
+    )
 
     def render() -> None:
-        view.table("", columns, cells)
-        view.text("\n" + footer if footer else "")
+        for name, lines in cells.items():
+            if lines:
+                view.table(f"{name}:", ("opcode", *CONCERNS), lines)
+                view.text("\n")
+        view.text(footer)
 
     view.result(rows, render)
 
 
-#: Longer cells become notes, so that a line fits into 120 columns.
-_WIDEST_CELL = 17
+#: Columns of a line. Longer cells become notes, so that it fits.
+_WIDEST, _WIDEST_CELL = 100, 12
 
 
 def _cell(text: str, notes: dict[str, int]) -> str:
