@@ -97,8 +97,9 @@ def module_key(module: Module, target: Target | None, *settings: object) -> str:
     parts: list[object] = [
         FORMAT, source_digest(), llvmlite.__version__, target, settings, module.name, module.num_partitions,
         module.replica_count, module.partitioned, module.mesh, module.arg_names, module.result_names,
-        module.aliases, module.donors, sorted(module.attrs), module.attrs.get("global_parameters"),
-        module.attrs.get("global_results"), memory_limit(module), structure.computation(module.entry),
+        module.aliases, module.donors, module.uneven_interface, sorted(module.attrs),
+        module.attrs.get("global_parameters"), module.attrs.get("global_results"), memory_limit(module),
+        structure.computation(module.entry),
     ]  # fmt: skip
     parts += [p.sharding for p in module.parameters] + [module.entry.root.sharding]
     parts += [(i.name, i.source, i.origin) for i in module.instructions() if "replica_groups" in i.attrs]

@@ -256,7 +256,8 @@ class Module:
     people's names of entry parameters and flattened results (``state['w1']``), empty strings where unknown.
     ``mesh`` is the device mesh of an annotated program; None before one is known. ``partitioned`` tells a
     per-device program (shapes are local) from a global one. ``donors`` are parameters whose memory may be
-    reused for any result. ``attrs`` keeps header attributes that only the printer needs.
+    reused for any result. ``uneven_interface`` lets arguments and results that nobody lays out end in a shorter
+    shard, as arrays of NumPy programs may. ``attrs`` keeps header attributes that only the printer needs.
     """
 
     name: str
@@ -270,6 +271,7 @@ class Module:
     result_names: tuple[str, ...] = ()
     aliases: tuple[Alias, ...] = ()
     donors: tuple[int, ...] = ()
+    uneven_interface: bool = False
     source_file: str = ""
     attrs: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRS)
 

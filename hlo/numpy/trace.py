@@ -174,6 +174,7 @@ def _trace_of(recorded: _Recorded) -> TracedFunction:
         recorder.build(recorded.root),
         arg_names=tuple(recorded.labels),
         result_names=tuple(out_tree.names("result")),
+        uneven_interface=True,
     )
     kept = {*module.instructions()}
     inside = [RequestedSharding(i, spec, where) for i, spec, where in recorder.constraints if i in kept]

@@ -22,8 +22,8 @@ from shardc.hlo.text.shapes import shape_of_text
 __all__ = ["print_carried", "print_state", "restore_carried"]
 
 _ARGUMENTS, _RESULTS, _MESH = "shardc.arguments", "shardc.results", "shardc.mesh"
-_GLOBAL, _ORDERS = "shardc.global_shapes", "shardc.device_orders"
-_OURS = (_ARGUMENTS, _RESULTS, _MESH, _GLOBAL, _ORDERS)
+_GLOBAL, _ORDERS, _UNEVEN = "shardc.global_shapes", "shardc.device_orders", "shardc.uneven_interface"
+_OURS = (_ARGUMENTS, _RESULTS, _MESH, _GLOBAL, _ORDERS, _UNEVEN)
 
 #: Names, and a mesh as data: axes, and devices if they are in another order.
 _Names = tuple[str, ...]
@@ -41,7 +41,9 @@ def print_carried(module: Module) -> str:
     It is to be read without a file name, which instructions would else have as their source.
     """
     more = {_ARGUMENTS: to_json(module.arg_names, _Names), _RESULTS: to_json(module.result_names, _Names)}
-    return print_module(_telling(module, {**more, **_mesh(module)}), named_shardings=True, as_is=True)
+    return print_module(
+        _telling(module, {**more, **_mesh(module), **_uneven(module)}), named_shardings=True, as_is=True
+    )
 
 
 def print_state(module: Module) -> str:
@@ -54,7 +56,7 @@ def print_state(module: Module) -> str:
         more[_ARGUMENTS] = to_json(module.arg_names, _Names)
     if any(module.result_names):
         more[_RESULTS] = to_json(module.result_names, _Names)
-    more |= _mesh(module)
+    more |= _mesh(module) | _uneven(module)
     if module.partitioned:
         shapes = (module.attrs.get(k, ()) for k in ("global_parameters", "global_results"))
         more[_GLOBAL] = to_json(tuple(tuple(str(s) for s in group) for group in shapes), _Shapes)
@@ -68,6 +70,10 @@ def _mesh(module: Module) -> dict[str, str]:
     return (
         {} if mesh is None else {_MESH: to_json((mesh.axes, mesh.device_ids, mesh.name), tuple[_Axes, _Devices, str])}
     )
+
+
+def _uneven(module: Module) -> dict[str, str]:
+    return {_UNEVEN: to_json(True, bool)} if module.uneven_interface else {}
 
 
 def _telling(module: Module, more: Mapping[str, str]) -> Module:
@@ -89,6 +95,7 @@ def restore_carried(module: Module) -> Module:
         mesh = Mesh(*_read(header, _MESH, tuple[_Axes, _Devices, str])) if _MESH in header else module.mesh
         shapes = _read(header, _GLOBAL, _Shapes) if _GLOBAL in header else None
         orders = _read(header, _ORDERS, _Orders) if _ORDERS in header else ()
+        uneven = _read(header, _UNEVEN, bool) if _UNEVEN in header else module.uneven_interface
     except ShardcError as e:
         raise ParseError(e.what, where=e.where) from None
     for where, names, count in (
@@ -105,7 +112,8 @@ def restore_carried(module: Module) -> Module:
         attrs["device_orders"] = {(kind, n): devices for kind, n, devices in orders}
     attrs |= _global_shapes(module, shapes) if shapes is not None else {}
     partitioned = module.partitioned or shapes is not None
-    return module.with_(arg_names=arguments, result_names=results, mesh=mesh, partitioned=partitioned, attrs=attrs)
+    names = {"arg_names": arguments, "result_names": results}
+    return module.with_(**names, mesh=mesh, partitioned=partitioned, uneven_interface=uneven, attrs=attrs)
 
 
 def _global_shapes(module: Module, shapes: _Shapes) -> dict[str, tuple[Shape, ...]]:

@@ -13,9 +13,9 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import COMBINERS, identity_of
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.rules.searching import TOP_OF_SHARDS
-from shardc.partitioner.rules.sorts.columns import COLUMN_SORTS
+from shardc.partitioner.rules.sorts.columns import COLUMN_SORTS, repeated_sort
 from shardc.partitioner.rules.sorts.sample_sort import SAMPLE_SORT
-from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, nothing, pass_or_reduce
+from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, always, nothing, pass_or_reduce
 from shardc.sharding.rules import factor_rule
 
 __all__ = ["RULES", "same_reduction"]
@@ -92,6 +92,7 @@ RULES: Mapping[str, PartitionRow] = {
     "topk": Local("on shards, the searched dimension whole", alternatives=(TOP_OF_SHARDS,)),
     "sort": Local(
         "on shards, the sorted dimension whole: its axes move to another one, or columns are dealt out and merged",
+        sends=always(repeated_sort),
         alternatives=(SAMPLE_SORT, *COLUMN_SORTS),
     ),
     "scan": Local("whole operands: the body works on whole slices", usable=nothing),

@@ -36,21 +36,27 @@ def even_interface(
 ) -> list[Sharding]:
     """Open dimensions of arguments and results get no uneven shards: only axes that divide are kept.
 
-    Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request. With
-    ``strict`` it never is, and open dimensions end before the first sub-axis.
+    Inside the program uneven dimensions are padded; what a caller passes or receives is so only on request: of an
+    annotation, or of a module with an ``uneven_interface``, where dimensions only lose axes of more parts than
+    elements. With ``strict`` it never is, and open dimensions end before the first sub-axis.
     """
+    fit = _fitting if module.uneven_interface and not strict else _even
     out = list(shardings)
     root = module.entry.root
     for i in (*module.parameters, *((root,) if root.opcode == "tuple" else ())):
         for v, shape in zip(graph.values[i], i.shape.leaves(), strict=True):
             given = graph.initial[v].dims
             dims = zip(out[v].dims, given, shape.dims, strict=True)
-            even = tuple(d if g.closed and not strict else _even(d, n, graph.mesh) for d, g, n in dims)
+            even = tuple(d if g.closed and not strict else fit(d, n, graph.mesh) for d, g, n in dims)
             if strict:
                 even = tuple(d if d.closed else _without_sub_axes(d) for d in even)
             if even != out[v].dims:
                 out[v] = replace(out[v], dims=even)
     return out
+
+
+def _fitting(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:
+    return dim if dim.extent(mesh) <= size else _even(dim, size, mesh)
 
 
 def _even(dim: DimSharding, size: int, mesh: Mesh) -> DimSharding:

@@ -60,6 +60,7 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     module, read = program.module, carried(program.module)
     assert difference(module, read) is None or name in ("text", "demo")  # their places become sources
     assert (read.mesh, read.arg_names, read.result_names) == (module.mesh, module.arg_names, module.result_names)
+    assert read.uneven_interface is module.uneven_interface
     assert [i.name for i in read.instructions()] == [i.name for i in module.instructions()]
     assert [i.source for i in read.instructions()] == [i.source for i in module.instructions()]
     assert [i.sharding for i in read.instructions()] == [i.sharding for i in module.instructions()]

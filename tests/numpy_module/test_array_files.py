@@ -66,7 +66,7 @@ def test_only_parts_are_read() -> None:
 
 
 def test_hdf5_and_zarr_by_their_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What is asked of h5py and zarr, where they are not installed; with them, `test_installed_libraries`."""
+    """What is asked of h5py and zarr, where they are not installed; with them see `test_installed_h5py`."""
 
     class File(dict):  # type: ignore[type-arg]
         def __init__(self, path: Any, mode: str) -> None:
@@ -94,11 +94,65 @@ def test_hdf5_and_zarr_by_their_libraries(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert "pip install" in str(e.value)
 
 
-def test_installed_libraries(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharding", [P("x"), P("y", "x"), P(None, ("x", "y")), P()])
+def test_installed_h5py(tmp_path: Path, sharding: P, monkeypatch: pytest.MonkeyPatch) -> None:
     h5py = pytest.importorskip("h5py")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
         file["group/x"] = X
-    numpy.testing.assert_array_equal(numpy.asarray(np.from_hdf5(tmp_path / "x.h5", "group/x", mesh=MESH)), X)
+        file.create_dataset("packed", data=X.astype(">f4"), chunks=(8, 16), compression="gzip")
+        file["single"] = 3.5
+    found, read = _while_counting(h5py.Dataset, monkeypatch, lambda: np.from_hdf5(path, "group/x", **_over(sharding)))
+    numpy.testing.assert_array_equal(numpy.asarray(found), X)
+    assert max(read) <= _largest_part(sharding)
+    numpy.testing.assert_array_equal(numpy.asarray(np.from_hdf5(path, "packed", **_over(sharding))), X.astype("f4"))
+    assert float(np.from_hdf5(path, "single", mesh=MESH)) == 3.5
+    for name in ("group", "none"):
+        with pytest.raises(InputError, match=name):
+            np.from_hdf5(path, name)
+    (tmp_path / "text.h5").write_text("no file of HDF5")
+    with pytest.raises(InputError, match=r"text\.h5"):
+        np.from_hdf5(tmp_path / "text.h5", "x")
+
+
+@pytest.mark.parametrize("sharding", [P("x"), P("y", "x"), P(None, ("x", "y")), P()])
+def test_installed_zarr(tmp_path: Path, sharding: P, monkeypatch: pytest.MonkeyPatch) -> None:
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "x.zarr"
+    group = zarr.open(path, mode="w")
+    group.create_array("x", data=X, chunks=(8, 16))
+    zarr.save(tmp_path / "alone.zarr", X)
+    kind = type(zarr.open(path, mode="r")["x"])
+    found, read = _while_counting(kind, monkeypatch, lambda: np.from_zarr(path, "x", **_over(sharding)))
+    numpy.testing.assert_array_equal(numpy.asarray(found), X)
+    assert max(read) <= _largest_part(sharding)
+    numpy.testing.assert_array_equal(numpy.asarray(np.from_zarr(tmp_path / "alone.zarr", **_over(sharding))), X)
+    for wrong in ({"path": path}, {"path": path, "name": "none"}, {"path": tmp_path / "none.zarr"}):
+        with pytest.raises(InputError, match="zarr"):
+            np.from_zarr(**wrong)
+
+
+def _over(sharding: P) -> dict[str, Any]:
+    return {"mesh": MESH, "sharding": sharding}
+
+
+def _largest_part(sharding: P) -> int:
+    """Elements of the largest part of ``X``."""
+    return max(s.data.size for s in np.from_array(X, **_over(sharding)).addressable_shards)
+
+
+def _while_counting(kind: type, monkeypatch: pytest.MonkeyPatch, read: Any) -> tuple[Any, list[int]]:
+    """What ``read`` gives, and the sizes of all that was read from a ``kind`` of arrays meanwhile."""
+    sizes: list[int] = []
+    plain = kind.__getitem__  # type: ignore[attr-defined]
+
+    def counted(self: Any, index: Any) -> Any:
+        made = plain(self, index)
+        sizes.append(numpy.size(made))
+        return made
+
+    monkeypatch.setattr(kind, "__getitem__", counted)
+    return read(), sizes
 
 
 def test_ranks(tmp_path: Path, repository: Path) -> None:

@@ -11,6 +11,7 @@ have one) serves as well; equal integers on their own nobody can tell apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -24,11 +25,14 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.rechunk import rechunk, total_sent
-from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.choose import SplitProblem, volume
 from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["COLUMN_SORTS", "place_type", "placed_operand", "rows_of_columns"]
+__all__ = ["COLUMN_SORTS", "place_type", "placed_operand", "repeated_sort", "rows_of_columns"]
+
+#: Bytes sent that a byte weighs which a device sorts although others do, too.
+_REPEATED = 0.25
 
 
 def _near(r: int, k: int) -> int:
@@ -125,12 +129,22 @@ def _equation(dims: tuple[int, ...], along: int, count: int) -> FactorRule:
     return b.build()
 
 
+def repeated_sort(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+    """What it weighs that devices sort the same elements, which were split: work and memory that a gather costs and its
+    bytes do not tell."""
+    rule = problem.rule
+    split = max(math.prod(table.extent(atoms) for atoms in o.layouts[0].dims) for o in problem.operands)
+    whole, mine = math.prod(f.size for f in rule.factors), volume(table, rule, factors)
+    more = max(0.0, mine - whole / split)
+    return (_REPEATED * more * sum(o.nbytes for o in problem.operands if not o.free), 0)
+
+
 def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], *, places: bool) -> tuple[float, int]:
     """Two exchanges of shards, one shard between neighbours, and what makes columns chunks again."""
     (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     k, n = table.extent(factors[along]), problem.rule.factors[along].size
     if k == 1:
-        return (0.0, 0)
+        return repeated_sort(table, problem, factors)
     lines = 1
     for f, (factor, atoms) in enumerate(zip(problem.rule.factors, factors, strict=True)):
         lines *= 1 if f == along else -(-factor.size // table.extent(atoms))

@@ -21,7 +21,7 @@ from shardc.hlo.transforms.key_arrays import key_array
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.rules.sorts.columns import place_type, placed_operand
+from shardc.partitioner.rules.sorts.columns import place_type, placed_operand, repeated_sort
 from shardc.partitioner.rules.sorts.splitters import (
     ShardCuts,
     Values,
@@ -92,7 +92,7 @@ def _sends(op: Instruction, rule: FactorRule) -> Sends:
         (along,) = problem.rule.of_kind(FactorKind.PERMUTATION)
         k, n = table.extent(factors[along]), problem.rule.factors[along].size
         if k == 1:
-            return (0.0, 0)
+            return repeated_sort(table, problem, factors)
         r = -(-n // k)
         digit, part = digit_bits(r, k), part_size(r, k)
         digits = 8 * nbytes // digit
