@@ -29,14 +29,14 @@ from shardc.partitioner.plan.judge import Judgement
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.plan.plan_trials import CarriedPlan, PlanTrials
-from shardc.partitioner.plan.seeds.find_seeds import find_seeds
+from shardc.partitioner.plan.seeds.find_seeds import find_seeds, find_state_seeds
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["AnnotatedProgram", "PlanSearch"]
 
-#: How many plans within corrected limits of memory are carried out, and how many that follow patterns, the same again
-#: with state spread.
+#: How many plans within corrected limits of memory are carried out, and how many that follow patterns; the same again
+#: with state spread, and again of those that say only which axes split the state.
 _ROUNDS, _SEEDS = 3, 2
 #: Annotations are left out as long as a step takes no longer than by this factor.
 _LONGER = 1.01
@@ -115,9 +115,9 @@ class PlanSearch:
         trials = PlanTrials(ways, self.memory, _ROUNDS)
         trials.run(self.question, self.best)
         if trials.last is not None:
-            for spread in (False, True):
-                seeds = find_seeds(self.question, self.memory, spread=spread)
-                trials.try_seeds(self.question, seeds, self.best, _SEEDS)
+            seeds = [find_seeds(self.question, self.memory, spread=spread) for spread in (False, True)]
+            for found in (*seeds, find_state_seeds(self.question, self.memory)):
+                trials.try_seeds(self.question, found, self.best, _SEEDS)
         return trials.best
 
     def carry_out(self, choice: Sequence[int], planned: Module | None = None) -> AnnotatedProgram:

@@ -16,7 +16,7 @@ from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.plan.plan_trials import CarriedPlan, PlanTrials
-from shardc.partitioner.plan.seeds.find_seeds import find_seeds
+from shardc.partitioner.plan.seeds.find_seeds import find_seeds, find_state_seeds
 from shardc.partitioner.strategy.decisions import ChosenSplits
 
 __all__ = ["Finish", "choose_plan"]
@@ -26,8 +26,9 @@ Finish = Callable[[Module, ChosenSplits | None], Module]
 
 #: By how much memory may grow on a machine: plans know it no finer.
 _MORE_MEMORY = 1.05
-#: How many plans that follow patterns are carried out besides with their state spread.
-_SPREAD = 2
+#: How many plans that follow patterns are carried out besides with their state spread, and how many that say only which
+#: axes split the state.
+_SPREAD, _KEPT = 2, 2
 
 
 def choose_plan(
@@ -81,6 +82,7 @@ def choose_plan(
         if budget.seeds:
             trials.try_seeds(whole, find_seeds(whole, room), answer, budget.seeds)
             trials.try_seeds(whole, find_seeds(whole, room, spread=True), answer, _SPREAD)
+            trials.try_seeds(whole, find_state_seeds(whole, room), answer, _KEPT)
     if within is not None and not trials.fits and any(i.opcode == "while" for i in module.instructions()):
         make = within(room)
         trials.tried.clear()

@@ -29,7 +29,7 @@ from shardc.partitioner.plan.judge import Judgement, judge_by_models
 from shardc.partitioner.plan.plan_budget import PlanBudget
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.plan.seeds.dimension_classes import DimensionClasses
-from shardc.partitioner.plan.seeds.find_seeds import find_seeds
+from shardc.partitioner.plan.seeds.find_seeds import find_seeds, find_state_seeds
 from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.decisions import ChosenSplits
@@ -143,6 +143,24 @@ def test_rows_of_a_table_are_spread() -> None:
     assert table == (("data", "model"), ())
 
 
+def test_state_lies_over_each_set_of_axes(perceptron: tuple[Module, FreeInterface]) -> None:
+    """Over both, over either one and whole; the batch lies as is cheapest, and nothing else is cheaper by the model."""
+    question = state_of(*perceptron, 2)
+    seeds = find_state_seeds(question, 1e12)
+    found: dict[frozenset[str], float] = {}
+    for s in seeds:
+        assert s.answer.choice is not None
+        up, down, _ = ({a for axes in spec for a in axes} for spec in argument_specs(question, s.answer.choice))
+        assert up == down
+        found[frozenset(up)] = s.answer.cost
+    assert set(found) <= {frozenset(axes) for axes in ([], ["data"], ["model"], ["data", "model"])}
+    assert len(found) >= 3
+    assert min(found.values()) <= min(s.answer.cost for s in find_seeds(question, 1e12)) * (1 + 1e-9)
+    assert [s.answer.cost for s in seeds] == sorted(found.values())
+    known = {s.answer.choice for spread in (False, True) for s in find_seeds(question, 1e12, spread=spread)}
+    assert {s.answer.choice for s in seeds} - known, "what no pattern has"
+
+
 def test_within_memory_first(question: LayoutQuestion) -> None:
     peaks = [question.memory.peak(s.answer.choice or ()) for s in find_seeds(question, 1e12)]
     room = sorted(peaks)[1] / 1.2
@@ -183,7 +201,7 @@ def test_the_judge_has_the_last_word(perceptron: tuple[Module, FreeInterface], s
     finish, judge = Carried(), judge_by_models(Context.over(MESH, module, MACHINE), MACHINE)
     budget = PlanBudget(rounds=1, seeds=seeds)
     made = choose_plan(module, MACHINE, finish, budget=budget, memory=1e12, judge=judge, interface=free)
-    assert len(finish.modules) <= 1 + 2 * (2 + seeds + 1 + (3 if seeds else 0))
+    assert len(finish.modules) <= 1 + 2 * (2 + seeds + 1 + (6 if seeds else 0))
     assert judge(made).cost == min(judge(m).cost for m in finish.modules)
 
 

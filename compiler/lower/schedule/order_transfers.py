@@ -21,6 +21,8 @@ __all__ = ["model_timeline", "order_transfers"]
 
 #: What is hidden by rounding.
 _NOTHING = 1e-9
+#: Of the memory that computations may take more: all, then less and less of it where that is more than there is.
+_LESS_MEMORY = (1.0, 0.25, 0.05, 0.0)
 
 
 def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
@@ -37,7 +39,8 @@ def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: boo
         room = min(limits) - _kept_bytes(plain)
         most = max(before, min(most, room)) if before <= room else most
     many = max(1, overlap.transfers)
-    for widths, memory in ((_halves(many), overlap.memory), ((1,), overlap.memory), ((1,), 1.0)):
+    less = [1 + (overlap.memory - 1) * share for share in _LESS_MEMORY]
+    for widths, memory in ((_halves(many), overlap.memory), *(((1,), x) for x in dict.fromkeys(less))):
         made = _Scheduling(overlap, widths, memory, limit).of(module)
         if _written_bytes(made, packed) <= most:
             return made

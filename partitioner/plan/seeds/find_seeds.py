@@ -5,13 +5,16 @@ batch, say, or to heads, hidden width and vocabulary. Or one class has some bloc
 Arguments and arithmetic lie as it says; or a step's state (all large arguments where none is known) is spread besides,
 where arithmetic is not split: over the blocks that its classes leave. So people lay out programs by hand, and so plans
 differ in what a model of costs may be wrong about.
+
+Another family says only which axes the state is split over (`find_state_seeds`), and leaves all else to the model:
+tables of features over one axis, say, while the batch has both.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,11 +25,11 @@ from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.plan.seeds.dimension_classes import DimensionClass, DimensionClasses
 from shardc.partitioner.plan.seeds.nearest_choice import nearest_choice
 from shardc.partitioner.plan.seeds.propagate_arguments import layouts_of, propagate_arguments
-from shardc.partitioner.regions.region_graph import Wire
-from shardc.partitioner.strategy.solve.problem import ChosenOptions
+from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
+from shardc.partitioner.strategy.solve.problem import ChosenOptions, Numbers
 from shardc.partitioner.strategy.solve.solve import SolveLimits
 
-__all__ = ["PlanSeed", "find_seeds"]
+__all__ = ["PlanSeed", "find_seeds", "find_state_seeds"]
 
 #: What each block of axes is given to, first choice first.
 _Pattern = tuple[tuple[DimensionClass, ...], ...]
@@ -72,15 +75,26 @@ class PlanSeed:
 def find_seeds(question: LayoutQuestion, room: float, *, spread: bool = False) -> list[PlanSeed]:
     """The best ones first: those within ``room`` modelled bytes, then by cost. Equal ones are told once. State lies as
     patterns say, or is ``spread``."""
-    seeds: dict[tuple[float, float], PlanSeed] = {}
     patterns = _Patterns(question)
+    return _ranked(question, room, (patterns.pin(pattern, spread=spread) for pattern in patterns.all()))
+
+
+def find_state_seeds(question: LayoutQuestion, room: float) -> list[PlanSeed]:
+    """The cheapest plan for each set of blocks of axes, all of which and no others split the state; best ones first."""
+    patterns = _Patterns(question)
+    sets = (s for count in range(len(patterns.blocks), -1, -1) for s in itertools.combinations(patterns.blocks, count))
+    return _ranked(question, room, map(patterns.keep, sets))
+
+
+def _ranked(question: LayoutQuestion, room: float, pinned: Iterable[LayoutQuestion]) -> list[PlanSeed]:
+    """The cheapest answers to so many ``pinned`` forms of the ``question`` as may be priced, equal ones once."""
+    seeds: dict[tuple[float, float], PlanSeed] = {}
     count = min(_PATTERNS, _VARIABLES // max(len(question.problem.costs), 1))
-    for pattern in itertools.islice(patterns.all(), count):
-        pinned = patterns.pin(pattern, spread=spread)
-        answer = pinned.solve(math.inf, limits=_ROUGH)
+    for form in itertools.islice(pinned, count):
+        answer = form.solve(math.inf, limits=_ROUGH)
         if answer.choice is not None:
             peak = question.memory.peak(answer.choice)
-            seeds.setdefault((float(f"{answer.cost:.5g}"), float(f"{peak:.4g}")), PlanSeed(pinned, answer))
+            seeds.setdefault((float(f"{answer.cost:.5g}"), float(f"{peak:.4g}")), PlanSeed(form, answer))
     order = sorted(seeds, key=lambda key: (key[1] > room * _MORE_MEMORY, key))
     return [seeds[key] for key in order if key[0] <= _WORSE * order[0][0]]
 
@@ -112,24 +126,38 @@ class _Patterns:
         """The question where arguments lie as the pattern says, or the state is spread besides, and arithmetic is split
         so, as far as may be."""
         costs = list(self.question.problem.costs)
-
-        def allow(variable: int, allowed: Sequence[bool]) -> None:
-            left = np.where(allowed, costs[variable], np.inf)
-            if np.isfinite(left).any():
-                costs[variable] = left
-
         for node in self.question.graph.arguments.values():
-            k, j = self.place[node]
             wire = node.results[0]
             want = self.layout(wire, pattern, spread=spread and wire in self.state)
-            allow(k, [o.results[0] is want for o in self.question.problem.members[k][j].options])
+            self._allow(costs, node, [o.results[0] is want for o in self._options(node)])
         for node in self.classes.heavy:
-            k, j = self.place[node]
-            options, of = self.question.problem.members[k][j].options, self.classes.of_factors(node)
+            of = self.classes.of_factors(node)
             for block, given in zip(self.blocks, pattern, strict=True):
                 mine = [f for f, c in enumerate(of) if c in given]
                 if mine:
-                    allow(k, [o.choice is not None and _splits(o.choice.factors, mine, block) for o in options])
+                    self._allow(costs, node, [_splits(o, mine, block) for o in self._options(node)])
+        return self._with(costs)
+
+    def keep(self, blocks: Sequence[tuple[int, ...]]) -> LayoutQuestion:
+        """The question where these ``blocks`` split each array of the state, as far as may be, and no other axes do."""
+        costs, axes = list(self.question.problem.costs), frozenset(itertools.chain.from_iterable(blocks))
+        for node in self.question.graph.arguments.values():
+            if node.results[0] in self.state:
+                self._allow(costs, node, [o.results[0].used == axes for o in self._options(node)])
+        return self._with(costs)
+
+    def _options(self, node: DecisionNode) -> Sequence[NodeOption]:
+        k, j = self.place[node]
+        return self.question.problem.members[k][j].options
+
+    def _allow(self, costs: list[Numbers], node: DecisionNode, allowed: Sequence[bool]) -> None:
+        """Leave ``node`` the options that are ``allowed``, if there are any."""
+        k = self.place[node][0]
+        left = np.where(allowed, costs[k], np.inf)
+        if np.isfinite(left).any():
+            costs[k] = left
+
+    def _with(self, costs: list[Numbers]) -> LayoutQuestion:
         return replace(self.question, problem=replace(self.question.problem, costs=costs))
 
     def layout(self, wire: Wire, pattern: _Pattern, *, spread: bool) -> AxisLayout:
@@ -157,7 +185,8 @@ class _Patterns:
         return False
 
 
-def _splits(factors: Sequence[tuple[int, ...]], mine: Sequence[int], block: tuple[int, ...]) -> bool:
+def _splits(option: NodeOption, mine: Sequence[int], block: tuple[int, ...]) -> bool:
+    factors = () if option.choice is None else option.choice.factors
     return any(set(block) <= set(factors[f]) for f in mine if f < len(factors))
 
 

@@ -64,6 +64,7 @@ def test_patterns_never_harm(search: PlanSearch, room: float, monkeypatch: pytes
     limited = replace(search, memory=room, best=search.question.solve(room))
     found = limited.found()
     monkeypatch.setattr(find_plan, "find_seeds", lambda question, memory, spread: [])
+    monkeypatch.setattr(find_plan, "find_state_seeds", lambda question, memory: [])
     without = limited.found()
     assert found is not None and without is not None
     assert found is not without and not without.is_better(found, room)
