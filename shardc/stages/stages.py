@@ -386,7 +386,7 @@ class Partitioned(PartitionedProgram, Reported):
         no hardware and no tensors, and takes the same time for any number of devices.
 
         Raises `InputError` for unknown machines, meshes that do not fit the machine, and programs larger than its
-        memory (not with ``ignore_memory``: `Simulation.fits` then tells).
+        memory. With ``ignore_memory`` such programs are simulated, and `Simulation.fits` is False.
 
         >>> step = partitioned.simulate("h100-dgx")
         >>> step.compute_seconds < step.step_seconds
