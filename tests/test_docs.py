@@ -95,6 +95,20 @@ def test_the_glossary_says_each_term_once(repository: Path) -> None:
         assert len(row) == 3, row
 
 
+GUIDES = ("api", "auto", "explain", "simulate", "machines", "guide-plans", "guide-mpi", "checkpoints", "gpu", "service")
+FIRST = ("start", "cli", "quickstart-jax", "quickstart-numpy", "quickstart-mpi", "coming-from", "limits")
+
+
+@pytest.mark.parametrize("page", GUIDES + FIRST)
+def test_a_guide_links_its_terms_to_the_glossary(repository: Path, page: str) -> None:
+    glossary = (repository / "docs" / "glossary.md").read_text(encoding="utf-8")
+    titles = {
+        re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in re.findall(r"^## (.*)", glossary, re.MULTILINE)
+    }
+    linked = re.findall(r"\]\(glossary\.md#([^)]+)\)", (repository / "docs" / f"{page}.md").read_text(encoding="utf-8"))
+    assert linked and set(linked) <= titles, linked
+
+
 def status_rows(text: str) -> dict[str, str]:
     """The cells of two-column rows and wider by the first one, links reduced to their words."""
     plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)

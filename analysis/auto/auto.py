@@ -43,10 +43,10 @@ def auto(
 ) -> FoundPlan:
     """Find annotations for ``program`` (a `Program`, or the path of a file) that make its step short on a machine.
 
-    ``machine`` is a name such as ``"h100-dgx"``, or the path of a description. ``mesh`` is the mesh; with ``devices``
-    instead, all meshes of so many devices over the program's axes are compared by models (``data`` and ``model`` where
-    it has none), and the best are partitioned and simulated; default: the program's own mesh. ``memory`` is the number
-    of bytes per device that a step may take; default: the machine's.
+    ``machine`` is a name such as ``"h100-dgx"``, or the path of a description. ``mesh`` is the mesh; default: the
+    program's own. With ``devices`` instead, models compare all meshes of so many devices over the program's axes
+    (``data`` and ``model`` where it has none). The best are partitioned and simulated. ``memory`` is the number of
+    bytes per device that a step may take; default: the machine's.
 
     The program's own annotations stay. With ``keep``, only those of arguments and results with one of these names or
     globs stay. Returns a `FoundPlan`, whose step is that of the annotated program, partitioned and simulated.

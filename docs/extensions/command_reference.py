@@ -28,7 +28,7 @@ GUIDES = {
     "calibrate": ("This computer", "../simulate.md#this-computer-calibrate"),
     "explain": ("Explain", "../explain.md"),
     "report": ("The report page", "../explain.md#the-report-page"),
-    "visualize": ("Start", "../start.md#see-where-a-tensor-lies"),
+    "visualize": ("Start", "../start.md#see-where-a-tensor-is"),
     "verify": ("Command line", "../cli.md"),
     "opt": ("Passes", "../cli.md#passes"),
     "ops": ("Design", "../design.md"),

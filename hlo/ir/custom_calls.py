@@ -50,7 +50,7 @@ class CustomCall:
       Original (and typed FFI, whose interface is not spoken): ``void f(void* out, const void** in)``. Status returning:
       ``void f(void* out, const void** in, void* status)``. Unified: ``void f(void* out, const void** in, const char*
       opaque, size_t n, void* status)`` with the backend_config as ``opaque``. ``out`` is the result, or an array of
-      addresses if the call returns a tuple. ``status`` is 64 zero bytes that nobody reads. The function must be safe to
+      addresses if the call returns a tuple. ``status`` is 64 zero bytes that are not read. The function must be safe to
       call from several threads.
     - ``keep`` holds what must live as long as the function: the library, a callback.
     - ``sharding_rule`` says which dimensions may be split, in Shardy's notation. Sizes may be left out, so that it fits

@@ -18,7 +18,7 @@ class Array(OperationsArray):
     """A global array whose shards are on the devices of a mesh: what compiled programs return.
 
     It has a global ``shape`` and ``dtype``, a ``sharding``, and the shards of this process. NumPy's operators,
-    functions (``np.sum(x)``) and methods work on it: each is a program over the array's mesh, compiled once for
+    functions (``np.sum(x)``) and methods work on it. Each is a program over the array's mesh, compiled once for
     arguments of the same shapes, types and layouts, and returns another `Array`. In a job all processes make the same
     calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. For what NumPy must know
     values for (``x[mask]``, ``np.unique``) this process must hold the whole value.

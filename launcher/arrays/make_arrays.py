@@ -39,10 +39,10 @@ Block = NDArray[np.uint8]
 def array(value: Any, sharding: Any = None, *, mesh: Any = None, dtype: Any = None, copy: bool | None = None) -> Array:
     """Make an `Array` of a global value, which is the same on every process.
 
-    ``value`` is a NumPy array; Python numbers and lists (int64 and float64, unless ``dtype`` is given); anything with
-    ``__dlpack__`` on the CPU; an `Array`, which is resharded; or a JAX array, which is read shard by shard.
-    ``sharding`` is `P` over ``mesh``, ``(mesh, P(...))``, a sharding such as ``x.sharding``, or JAX's NamedSharding.
-    Without it the array is replicated over ``mesh``, and without both it is on one device.
+    ``value`` is a NumPy array, Python numbers and lists (int64 and float64, unless ``dtype`` is given), or anything
+    with ``__dlpack__`` on the CPU. It may also be an `Array`, which is resharded, or a JAX array, which is read shard
+    by shard. ``sharding`` is `P` over ``mesh``, ``(mesh, P(...))``, a sharding such as ``x.sharding``, or JAX's
+    NamedSharding. Without it the array is replicated over ``mesh``, and without both it is on one device.
 
     Shards that are contiguous in ``value`` share its memory, unless ``copy=True``: do not write to ``value`` while they
     are used. ``copy=False`` raises `InputError` where a copy is needed. Nothing is sent.
@@ -89,7 +89,7 @@ def array_from_callback(
     """Make an `Array` of which ``callback(index)`` returns the elements ``array[index]``.
 
     ``index`` is a tuple of slices with start and stop. The callback is called once for each distinct shard of this
-    process, in the order of its devices; other processes may call theirs at other times. Nothing is sent. Raises
+    process, in the order of its devices. Other processes may call theirs at other times. Nothing is sent. Raises
     `InputError` for data of another shape or element type; exceptions of the callback pass through.
 
     >>> whole = np.arange(8.0)

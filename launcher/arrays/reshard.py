@@ -42,7 +42,7 @@ def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
     """Arrays in another layout: over other axes, or another mesh of the same devices.
 
     ``tree`` is an `Array`, or a pytree that contains some; other leaves stay as they are. ``sharding`` is one for all,
-    or a pytree that is a prefix of ``tree``, in the forms of `array`; a `P` alone is over the array's own mesh. In a
+    or a pytree that is a prefix of ``tree``, in the forms of `array`. A `P` alone is over the array's own mesh. In a
     job *every* process must call it, with the same arrays in the same order. An array that has the layout already
     shares its memory with the result. Raises `InputError` for a mesh of other devices.
 

@@ -61,8 +61,8 @@ def load_checkpoint(
     sharding (arrays, `ShapeDtype`, ``jax.ShapeDtypeStruct``), and None is not loaded. Without it, named tuples,
     dataclasses and other containers become dicts.
 
-    An array has the first sharding that is given: by ``shardings`` (a pytree that is a prefix, in the forms of
-    `array`), by its leaf in ``like``, or as it was saved, over ``mesh`` by the names of its axes. What was saved as
+    ``shardings`` (a pytree that is a prefix, in the forms of `array`) gives an array its sharding, else its leaf in
+    ``like``. Without one it has the sharding that was saved, over ``mesh`` by the names of its axes. What was saved as
     NumPy and gets no sharding is NumPy again. ``verify=False`` skips checksums.
 
     In a job every rank must call it, and when one fails all raise. `InputError` names the file, tensor and part that is

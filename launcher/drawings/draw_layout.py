@@ -141,8 +141,15 @@ def _cell(cell: ShardCell, box: Box, parts: tuple[DimensionPart | None, Dimensio
     text = _fitting(cell, width)
     size = min(13.0, height * 0.7, 1.75 * width / max(len(text), 1))
     if size >= 5:
-        colour = _DARK if any(p is not None and p.padding for p in parts) else "white"
-        yield svg_text(x + width / 2, y + height / 2 + size / 3, text, size, colour, anchor="middle")
+        ink = _DARK if any(p is not None and p.padding for p in parts) else _ink(colour)
+        yield svg_text(x + width / 2, y + height / 2 + size / 3, text, size, ink, anchor="middle")
+
+
+def _ink(colour: str) -> str:
+    """White or black, whichever has more contrast with ``#rrggbb`` (luminance as WCAG 2.1 defines it)."""
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.18 else "black"
 
 
 def _fitting(cell: ShardCell, width: float) -> str:

@@ -265,7 +265,7 @@ def _facts(sharding: Sharding) -> list[str]:
     used = math.prod(a.extent(mesh) for a in sharding.used_axes())
     copies = mesh.size // max(used, 1)
     if copies > 1:
-        out.append(f"every part lies on {copies} devices" + (" (replicated)" if used == 1 else ""))
+        out.append(f"every part is on {copies} devices" + (" (replicated)" if used == 1 else ""))
     if sharding.unreduced:
         axes = ", ".join(map(str, sharding.unreduced))
         out.append(f"every device holds a partial value: the {sharding.reduction} over {axes} is the value")

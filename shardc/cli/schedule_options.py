@@ -50,7 +50,7 @@ OverlapOption = Annotated[
     typer.Option(
         "--overlap",
         metavar=_CHOICES,
-        help="Collectives go on while devices compute; auto: where the machine can and it pays (SHARDC_OVERLAP).",
+        help="Collectives run while devices compute; auto: where the machine can and it saves time (SHARDC_OVERLAP).",
     ),
 ]
 ProfileInOption = Annotated[

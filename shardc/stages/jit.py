@@ -53,12 +53,12 @@ def jit(
     JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
     to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
-    Calls return values of `Array` in these cases: an argument is one; ``target`` is not ``cpu`` (see
-    `Partitioned.compile`); ``custom_calls`` are given (see `Program.with_custom_calls`); with a compile service; under
-    ``SHARDC_CHECK``; in MPI jobs. Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
-    `Array`. These are all functions where JAX is not installed, otherwise those that JAX cannot trace: they change
-    arrays in place, call what JAX does not know, or draw from a generator of `shardc.numpy.random`. `shardc.numpy.jit`
-    takes NumPy functions alone, with NumPy's element types.
+    Calls return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. They also do so where
+    an argument is an `Array`, ``target`` is not ``cpu`` (see `Partitioned.compile`), or ``custom_calls`` are given (see
+    `Program.with_custom_calls`). Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
+    `Array`. Without JAX, these are all functions. With it, they are those that JAX cannot trace: they change arrays in
+    place, call unknown functions, or draw from a generator of `shardc.numpy.random`. `shardc.numpy.jit` takes NumPy
+    functions alone, with NumPy's element types.
 
     Raises what JAX raises for functions that it cannot trace, and `ShardcError` from the stages.
 

@@ -28,7 +28,7 @@ __all__ = ["compile_function", "from_function", "from_jax", "load", "load_execut
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     """Read a program from a file: HLO text, MLIR text or bytecode, or a serialized ``jax.export.Exported``.
 
-    The contents tell the kind of file, not its name. ``args`` and ``kwargs`` are only for programs with symbolic
+    The contents decide the kind of file, not its name. ``args`` and ``kwargs`` are only for programs with symbolic
     dimensions, and only their shapes and types count. They are the function's own arguments for an Exported, one
     argument per parameter for MLIR.
 

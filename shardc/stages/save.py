@@ -20,13 +20,13 @@ _HLO = (".hlo", ".txt")
 def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     """Write a program to a file that `shardc.load` reads, with source lines and shardings.
 
-    ``program`` is a function or jitted function of JAX with example arguments (which may be abstract), a ``Traced``,
-    ``Lowered`` or ``jax.export.Exported`` of JAX, or a `Program` or `Propagated`. The suffix of ``path`` chooses the
-    format: ``.hlo`` and ``.txt`` are HLO text, ``.mlirbc`` and ``.bc`` MLIR bytecode, all others MLIR text, which JAX's
-    own tools read. An interrupted call leaves no half-written file.
+    ``program`` is a function or jitted function of JAX with example arguments, which may be abstract. It may also be a
+    ``Traced``, ``Lowered`` or ``jax.export.Exported`` of JAX, or a `Program` or `Propagated`. The suffix of ``path``
+    chooses the format. ``.hlo`` and ``.txt`` are HLO text, ``.mlirbc`` and ``.bc`` MLIR bytecode. All others are MLIR
+    text, which JAX's own tools read. An interrupted call leaves no half-written file.
 
-    Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX, `InputError` for arguments
-    beside a program that has its own, or a file that cannot be written.
+    Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX. Raises `InputError` for
+    arguments of a program that has its own, or a file that cannot be written.
 
     >>> shardc.save(program, "step.hlo")
     >>> shardc.load("step.hlo").num_devices

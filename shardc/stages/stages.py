@@ -145,8 +145,8 @@ class Program(SourceProgram):
         """Simulate a step on a described machine: all the stages at once, see `Partitioned.simulate`.
 
         ``mesh`` is the mesh of the program, or resizes it. A program that XLA has partitioned and scheduled
-        (``compiled.as_text()`` with ``is_scheduled=true``) is simulated as it is, with its order, fusions and
-        asynchronous pairs; ``mesh`` then names its devices, for ``mapping``.
+        (``compiled.as_text()`` with ``is_scheduled=true``) is simulated with its order, fusions and asynchronous pairs.
+        ``mesh`` then names its devices, for ``mapping``.
 
         >>> step = program.simulate("h100-dgx", mesh={"data": 4, "model": 2})
         >>> step.devices, step.fits
@@ -266,10 +266,10 @@ class Partitioned(PartitionedProgram, Reported):
     ) -> Explanation:
         """Why each collective is there, the most costly first, and warnings.
 
-        With a ``machine`` costs are modelled seconds, otherwise bytes. ``remedies`` is the number of collectives for
-        which annotations are tried that make the whole program cheaper: at most ``tries`` for each, for some
-        ``seconds`` in all. ``thresholds`` maps names of `shardc.analysis.explain.diagnostics.survey.Thresholds` to
-        shares between 0 and 1, from which on something is a warning.
+        With a ``machine`` costs are modelled seconds, otherwise bytes. For ``remedies`` collectives, annotations are
+        tried that make the whole program cheaper. There are at most ``tries`` for each, and no new one after
+        ``seconds``. ``thresholds`` maps names of `shardc.analysis.explain.diagnostics.survey.Thresholds` to shares
+        between 0 and 1, from which on something is a warning.
 
         Raises `InputError` for unknown machines and thresholds.
 
@@ -336,12 +336,12 @@ class Partitioned(PartitionedProgram, Reported):
     def compile(self, target: str = "cpu", *, profile: bool = False, tune: float | None = None) -> Compiled:
         """Compile to native code, loaded on this job's devices: virtual ones, or MPI ranks under a launcher.
 
-        ``target`` is ``cpu``; ``cuda``, the GPU of this machine; ``cuda:sm_90`` or another kind of GPU, to save the
-        program for another machine; or ``cuda-emulated``, GPU code whose threads run on this processor, slowly.
+        ``target`` is ``cpu``, or ``cuda`` for the GPU of this machine. ``cuda:sm_90`` or another kind of GPU saves the
+        program for another machine. ``cuda-emulated`` runs the threads of GPU code on this processor, slowly.
         ``profile`` records what each kernel takes, at some 50 ns each; `Compiled.profile` does so without it. ``tune``
         is the number of seconds in which other tiles, chunks and fusions are tried on this machine (default:
-        ``SHARDC_TUNE``, else none); what is found is kept in the cache. Tuned results differ by no more than the
-        rounding of reordered sums.
+        ``SHARDC_TUNE``, else none). The cache keeps the best. Tuned results differ by no more than the rounding of
+        reordered sums.
 
         Raises `UnsupportedError` for unknown targets and for tuning on GPUs, `EnvironmentProblem` where ``cuda`` has no
         GPU, with the reason.
@@ -386,7 +386,7 @@ class Partitioned(PartitionedProgram, Reported):
         no hardware and no tensors, and takes the same time for any number of devices.
 
         Raises `InputError` for unknown machines, meshes that do not fit the machine, and programs larger than its
-        memory (not with ``ignore_memory``: `Simulation.fits` then tells).
+        memory. With ``ignore_memory`` such programs are simulated, and `Simulation.fits` is False.
 
         >>> step = partitioned.simulate("h100-dgx")
         >>> step.compute_seconds < step.step_seconds

@@ -78,8 +78,10 @@ def explain(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Explain why each collective exists and what would remove it; with --value, where a value's sharding comes from;
-    with --plan global, what was chosen for each value and what else would cost.
+    """Explain why each collective exists and what would remove it.
+
+    With --value it explains where a value's sharding comes from. With --plan global it also shows what was chosen for
+    each value, and what other choices cost.
 
     Example: shardc explain step.hlo --machine h100-dgx
     """

@@ -37,8 +37,8 @@ def verify(
 ) -> None:
     """Run the partitioned program on virtual devices and compare it with the unpartitioned one on random inputs.
 
-    What no rounding reaches (data movement, integers) must agree exactly, floats within 64 eps or 20 times the
-    unpartitioned run's own error, integers made from such floats but for 1 %. Exit code 1 when they differ.
+    Results without rounding (data movement, integers) must agree exactly. Floats must agree within 64 eps, or 20 times
+    the unpartitioned run's own error. Of integers made from such floats, 99 % must agree. Exit code 1 when they differ.
     Example: shardc verify step.hlo --trials 5
     """
     from shardc.analysis.verify import verify_program

@@ -36,7 +36,7 @@ def test_matrix_by_columns() -> None:
     assert p.facts == (
         "dimension 0: 128, whole",
         "dimension 1: 512, 4 parts of 128 over model",
-        "every part lies on 2 devices",
+        "every part is on 2 devices",
     )
     (panel,) = p.panels
     assert panel is not None
@@ -123,7 +123,7 @@ def test_thousands_of_devices_are_elided() -> None:
     [
         (Sharding(MESH, (DimSharding(),), unreduced=(AxisRef("data"), AxisRef("model"))), (4,), "the sum over data, m"),
         (Sharding(Mesh((), (3,)), (DimSharding(),)), (4,), "on device 3 only"),
-        (Sharding.of(MESH), (), "every part lies on 8 devices (replicated)"),
+        (Sharding.of(MESH), (), "every part is on 8 devices (replicated)"),
         (Sharding(MESH, (DimSharding(),), manual=("data",)), (4,), "the program itself handles data"),
     ],
 )

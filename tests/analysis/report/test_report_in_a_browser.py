@@ -215,7 +215,7 @@ def test_timeline_finds_work_and_adds_up_a_range(tab: Tab) -> None:
 def test_tensors_show_their_layout(tab: Tab) -> None:
     show(tab, "tensors", "tbody tr")
     tab.click("#tensors tbody tr.clickable td:nth-child(4)")
-    assert tab.eval("document.querySelectorAll('#tensors .detail .part').length") >= 1
+    tab.wait("document.querySelectorAll('#tensors .detail .part').length >= 1")
     assert "devices that hold the part" in tab.eval("document.querySelector('#tensors .detail').innerText")
     tab.click("#tensors tbody tr.clickable td:nth-child(4)")
 

@@ -126,6 +126,24 @@ def test_the_mesh_is_drawn_as_it_is_typed(tab: Tab) -> None:
     assert "data=7" in text(tab, ".variant .grid")
 
 
+@pytest.mark.parametrize("example", ["Perceptron, a training step", "Transformer, a training step from JAX"])
+def test_each_axis_of_an_example_is_doubled(tab: Tab, example: str) -> None:
+    press_button(tab, example)
+    tab.wait("document.querySelectorAll('.variant .size').length === 2")
+    choose_machine(tab, "")
+    for axis in (0, 1):
+        size = f"document.querySelectorAll('.variant .size')[{axis}]"
+        large = 2 * int(tab.eval(f"{size}.value"))
+        tab.eval(f"{size}.select()")
+        tab.type(str(large))
+        press_button(tab, "Make the report" if axis == 0 else "Make the report again")
+        tab.wait(
+            "document.querySelector('.problem') !== null || document.querySelector('.variant.stale') === null && "
+            "document.querySelectorAll('iframe').length === 1"
+        )
+        assert tab.eval("document.querySelector('.problem') === null")
+
+
 def test_many_annotations_are_filtered(tab: Tab) -> None:
     press_button(tab, "Transformer, a training step from JAX")
     tab.wait("document.querySelector('.variant .own') !== null")
