@@ -90,7 +90,7 @@ class _MeshChoice:
         search, best = self.best()
         given = search.as_users_have_it(search.as_given())
         best = best and search.as_users_have_it(search.shorten(best))
-        if best is None or given.is_better(best, self.memory):
+        if best is None or (given.is_better(best, self.memory) and not best.is_leaner(given)):
             best = given
         self.tell(best)
         if not best.fits(self.memory):

@@ -205,7 +205,7 @@ def test_a_profiled_executable_travels_as_a_file() -> None:
 
 def test_loaded_executables_cannot_be_compiled_again(tmp_path: Path) -> None:
     compiled(tmp_path, LOOP).save(tmp_path / "p.shardc")
-    with pytest.raises(InputError, match="loaded compiled"):
+    with pytest.raises(InputError, match="loaded as an executable"):
         shardc.load_executable(tmp_path / "p.shardc").profile(np.eye(16, dtype=np.float32))
 
 

@@ -111,7 +111,7 @@ def test_a_worker_that_crashes_costs_its_candidate(file: Path, monkeypatch: pyte
         patch.setattr("shardc.analysis.sweep.where.open_executor", partial(open_executor, tasks=crashing))
         failed = sweep(file, **arguments)
     assert not failed.ranked
-    assert {o.reason.partition(" (it last")[0] for o in failed.failed} == {
+    assert {o.reason.partition(" (its last")[0] for o in failed.failed} == {
         "the process of 'assess' crashed (SIGABRT)"
     }  # fmt: skip
     assert len(sweep(file, **arguments).ranked) == len(failed.failed)
