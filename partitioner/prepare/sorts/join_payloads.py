@@ -160,12 +160,12 @@ def _joined(c: Computation, called: Mapping[Computation, Computation]) -> Comput
     c = rebuild_computation(c, None, called)
     found = next(_found(c), None)
     while found is not None:
-        c = _Joining(found).computation(c)
+        c = _PayloadJoiner(found).computation(c)
         found = next(_found(c), None)
     return c
 
 
-class _Joining:
+class _PayloadJoiner:
     """One sort with what is read in its order."""
 
     def __init__(self, found: _Payloads) -> None:
