@@ -34,7 +34,7 @@ INNER = frozenset(
     )
 )
 #: Examples for which an optional package must be there.
-NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr"}
+NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr", "shardc.from_torch": "torch"}
 
 
 def named(path: str) -> Any:
