@@ -114,8 +114,8 @@ __version__ = VERSION
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "numpy":
-        return import_module("shardc.numpy")
+    if name in ("numpy", "torch"):
+        return import_module(f"shardc.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'shardc' has no attribute {name!r}")
     value = getattr(import_module(f"shardc.{_MODULES[name]}"), name)

@@ -16,7 +16,7 @@ from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.pieces import Whole
 
-__all__ = ["Input", "ModuleTensor", "Resident", "TorchSignature", "Update"]
+__all__ = ["Input", "ModuleTensor", "Resident", "TorchSignature", "Update", "check_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +93,30 @@ class TorchSignature:
 
     def tensors(self, leaves: Sequence[Any]) -> list[Any]:
         """The tensors among the leaves of a call, checked."""
-        return [t for leaf, spec in zip(leaves, self.inputs, strict=True) if (t := self._input(leaf, spec)) is not None]
+        checked = (check_input(self.torch, leaf, spec) for leaf, spec in zip(leaves, self.inputs, strict=True))
+        return [t for t in checked if t is not None]
 
-    def _input(self, leaf: Any, spec: Input) -> Any:
-        if spec.dtype is None:
-            if leaf is not spec.value and leaf != spec.value:
-                raise InputError(
-                    f"the program was made for {spec.value!r}, and {leaf!r} was given",
-                    where=spec.name,
-                    fix="make another program for this value: shardc.from_torch(module, args)",
-                )
-            return None
-        dtype = numpy_type(self.torch, leaf.dtype) if isinstance(leaf, self.torch.Tensor) else np.asarray(leaf).dtype
-        if tuple(leaf.shape) != spec.dims or dtype != spec.dtype:
+
+def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
+    """A leaf of a call where it is an array that fits; None for a value that the program was made for."""
+    if spec.dtype is None:
+        if leaf is not spec.value and leaf != spec.value:
             raise InputError(
-                f"{dtype}{list(leaf.shape)} for an argument {spec.dtype}{list(spec.dims)}",
+                f"the program was made for {spec.value!r}, and {leaf!r} was given",
                 where=spec.name,
-                fix="make another program for these arguments: shardc.from_torch(module, args)",
+                fix="make another program for this value",
             )
-        return leaf
+        return None
+    if not hasattr(leaf, "shape"):
+        raise InputError(f"a {type(leaf).__name__} is not a tensor", where=spec.name)
+    dtype = numpy_type(torch, leaf.dtype) if isinstance(leaf, torch.Tensor) else np.asarray(leaf).dtype
+    if tuple(leaf.shape) != spec.dims or dtype != spec.dtype:
+        raise InputError(
+            f"{dtype}{list(leaf.shape)} for an argument {spec.dtype}{list(spec.dims)}",
+            where=spec.name,
+            fix="make another program for these arguments",
+        )
+    return leaf
 
 
 @dataclass(frozen=True, slots=True)
