@@ -13,7 +13,8 @@ Examples continue these lines:
 
 from __future__ import annotations
 
+from shardc.torch.plans import fully_shard, parallelize_module, spec_of_placements
 from shardc.torch.train_step import TrainStep, train_step
 from shardc.torch.training import Training
 
-__all__ = ["TrainStep", "Training", "train_step"]
+__all__ = ["TrainStep", "Training", "fully_shard", "parallelize_module", "spec_of_placements", "train_step"]

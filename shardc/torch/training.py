@@ -205,7 +205,8 @@ class Training:
     def load(self, path: str | Path) -> int:
         """Read what `save` wrote, every rank the parts that its devices hold, and return the number of steps.
 
-        >>> training.load("trained-torch")
+        >>> path = training.save("kept-torch")
+        >>> training.load("kept-torch")
         2
         """
         like = {n: _Like(layout) for n in self._state if (layout := self._layouts.get(n)) is not None}
