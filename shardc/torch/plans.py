@@ -38,11 +38,11 @@ def parallelize_module(module: Any, axis: str, plan: Mapping[str, Any]) -> dict[
         if not found:
             raise AnnotationError(f"no module is called {pattern!r}", fix="see module.named_modules()")
         for name in found:
-            out.update({f"{name}.{k}": v for k, v in _specs(modules[name], name, axis, style).items()})
+            out.update({f"{name}.{k}": v for k, v in _of_style(modules[name], name, axis, style).items()})
     return out
 
 
-def _specs(module: Any, name: str, axis: str, style: Any) -> dict[str, PartitionSpec]:
+def _of_style(module: Any, name: str, axis: str, style: Any) -> dict[str, PartitionSpec]:
     title = style if isinstance(style, str) else type(style).__name__
     own = dict(module.named_parameters(recurse=False))
     if title == "SequenceParallel":
