@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from shardc.stages.jit import jit as jit
     from shardc.stages.last_compiled import last_compiled as last_compiled
     from shardc.stages.programs import from_jax as from_jax
+    from shardc.stages.programs import from_torch as from_torch
     from shardc.stages.programs import load as load
     from shardc.stages.programs import load_executable as load_executable
     from shardc.stages.programs import trace as trace
@@ -85,6 +86,7 @@ _MODULES = {
     "device_put": "launcher.arrays.make_arrays",
     "fori_loop": "hlo.numpy.loops",
     "from_jax": "stages.programs",
+    "from_torch": "stages.programs",
     "gather": "launcher.arrays.gather",
     "jit": "stages.jit",
     "last_compiled": "stages.last_compiled",
@@ -112,8 +114,8 @@ __version__ = VERSION
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "numpy":
-        return import_module("shardc.numpy")
+    if name in ("numpy", "torch"):
+        return import_module(f"shardc.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'shardc' has no attribute {name!r}")
     value = getattr(import_module(f"shardc.{_MODULES[name]}"), name)

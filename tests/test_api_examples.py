@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ import pytest
 
 import shardc
 import shardc.numpy
+import shardc.torch
 from shardc.cli.app import main
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
 #: Modules whose docstring has the lines that examples continue, the longest name first.
-MODULES = ("shardc.numpy", "shardc")
+MODULES = ("shardc.numpy", "shardc.torch", "shardc")
 #: What shardc's own floors call: methods by which arrays are computed, cells of tables.
 INNER = frozenset(
     (
@@ -34,7 +36,9 @@ INNER = frozenset(
     )
 )
 #: Examples for which an optional package must be there.
-NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr"}
+NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr", "shardc.from_torch": "torch"}
+#: Modules of which every example needs a package.
+OF_PACKAGES = {"shardc.torch": "torch"}
 
 
 def named(path: str) -> Any:
@@ -69,6 +73,7 @@ def test_every_public_name_is_on_the_page() -> None:
     on_page = set(directives())
     assert {f"shardc.{name}" for name in shardc.__all__} <= on_page | {"shardc.PartitionSpec"}
     assert {f"shardc.numpy.{name}" for name in shardc.numpy.__all__ if name != "random"} <= on_page
+    assert {f"shardc.torch.{name}" for name in shardc.torch.__all__} <= on_page
     assert {f"shardc.numpy.random.{name}" for name in shardc.numpy.random.__all__} <= on_page
 
 
@@ -86,6 +91,8 @@ def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[
         assert main(["demo", "--write", "."]) == 0
         found: dict[str, dict[str, Any]] = {module: {"__name__": "examples"} for module in MODULES}
         for module, scope in found.items():
+            if importlib.util.find_spec(OF_PACKAGES.get(module, "shardc")) is None:
+                continue
             for example in doctest.DocTestParser().get_examples(inspect.getdoc(named(module)) or ""):
                 exec(example.source, scope)
         yield found
@@ -97,7 +104,10 @@ def test_examples_run(path: str, scopes: dict[str, dict[str, Any]]) -> None:
     """Those of a class and its methods, which continue it."""
     if path in NEEDED:
         pytest.importorskip(NEEDED[path])
-    scope = scopes[next(module for module in MODULES if path.startswith(module))]
+    module = next(module for module in MODULES if path.startswith(f"{module}."))
+    if module in OF_PACKAGES:
+        pytest.importorskip(OF_PACKAGES[module])
+    scope = scopes[module]
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     wrong: list[str] = []
     for name, text in documented(path):

@@ -111,7 +111,9 @@ class Compiled:
     @cached_property
     def _signature(self) -> Any:
         """How arguments and results belong to the function's pytrees, if there is a function."""
-        return self._jax(self.executable) if isinstance(self._jax, FunctionType) else self._jax
+        found = self._jax(self.executable) if isinstance(self._jax, FunctionType) else self._jax
+        resident = getattr(found, "resident", None)  # one that keeps a part of the arguments between calls
+        return found if resident is None else resident(self.executable)
 
     @cached_property
     def driver(self) -> Any:

@@ -22,7 +22,7 @@ from shardc.stages.stages import Compiled, Program, as_stage, remote_compiler
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
 
-__all__ = ["compile_function", "from_function", "from_jax", "load", "load_executable", "trace"]
+__all__ = ["compile_function", "from_function", "from_jax", "from_torch", "load", "load_executable", "trace"]
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
@@ -65,6 +65,38 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
     program = module_from_jax(function, *args, **kwargs)
     config = _calling(job_config(), program.callbacks)
     return Program(program.module, program, config=config, seconds=seconds_since("read", start))
+
+
+def from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
+    """Make a program of a PyTorch module and example arguments.
+
+    ``source`` is a ``torch.nn.Module``, called with the tensors ``args`` and ``kwargs``, or a
+    ``torch.export.ExportedProgram``, which has its arguments already. Tensors may be on the device ``meta``: nothing
+    is computed. The program's arguments are the module's tensors under their names in ``state_dict``, then the inputs
+    under their names in ``forward``. A tensor that has several names goes by the first. Buffers and inputs that the
+    module changes are results too, over the memory of the argument.
+
+    The compiled program is called like the module. It takes tensors and returns tensors, over the memory of results
+    that one device holds. Parameters stay laid out between calls, until somebody writes to the module's tensors.
+
+    Needs the extra ``torch``. Raises `EnvironmentProblem` without it, `UnsupportedError` for operators that shardc
+    lacks, with the module's path and the source line, and for dynamic shapes and random numbers.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    >>> from_model = shardc.from_torch(model, (torch.ones(4, 16),))
+    >>> from_model.arg_names
+    ('0.weight', '0.bias', '2.weight', '2.bias', 'input')
+    >>> split = from_model.annotate({"0.weight": P("model", None), "2.weight": P(None, "model")}, mesh=mesh)
+    >>> split.compile()(torch.ones(4, 16)).shape
+    torch.Size([4, 8])
+    """
+    from shardc.frontends.torch.frontend import program_from_torch
+
+    start = time.perf_counter()
+    found = program_from_torch(source, args, kwargs)
+    seconds = seconds_since("read", start)
+    return Program(found.module, found.signature, config=job_config(), seconds=seconds, content=found.content)
 
 
 def from_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], **options: Any) -> Program:

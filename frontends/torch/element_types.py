@@ -1,0 +1,62 @@
+"""Element types of PyTorch and NumPy, and tensors as arrays of NumPy's over the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.dlpack import CPU, from_dlpack, to_dlpack
+from shardc.launcher.arrays.gather import gather
+
+__all__ = ["as_numpy", "as_tensor", "numpy_type"]
+
+
+def numpy_type(torch: Any, dtype: Any) -> np.dtype[Any]:
+    """NumPy's type for one of PyTorch's; UnsupportedError for quantised ones and others without one."""
+    name = str(dtype).removeprefix("torch.")
+    try:
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        raise UnsupportedError(
+            f"tensors of {dtype}", fix="convert them to a type that NumPy or ml_dtypes has"
+        ) from None
+
+
+def as_numpy(tensor: Any, where: str) -> NDArray[Any]:
+    """The memory of a dense tensor on the CPU as an array, with its strides; InputError for others."""
+    if tensor.is_meta:
+        raise InputError(
+            "the tensor is on the device meta: it has a shape and no values",
+            where=where,
+            fix="load the weights, or call module.to_empty(device='cpu')",
+        )
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    if str(tensor.layout) != "torch.strided":
+        raise InputError(f"a tensor of layout {tensor.layout}", where=where, fix="pass tensor.to_dense()")
+    return from_dlpack(tensor, where)
+
+
+def as_tensor(torch: Any, array: Array) -> Any:
+    """A result as a tensor: over the memory of the shard that holds it all, else put together from all shards."""
+    whole = len(array._layout.holders) == 1 and array._held(next(iter(array._layout.holders.values()))) is not None
+    return torch.from_dlpack(array if whole else _Exported(gather(array)))
+
+
+class _Exported:
+    """An array for `torch.from_dlpack`, with the element types that NumPy's own export lacks."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, copy: bool | None = None, **_: Any) -> Any:
+        return to_dlpack(self._array, max_version, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU

@@ -1,0 +1,164 @@
+"""A module as an exported program in core ATen operators, and what its inputs and results are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardc.frontends.torch.element_types import numpy_type
+from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
+from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+
+__all__ = ["TensorGraph", "core_aten", "export", "graph_of", "without_fused_attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorGraph:
+    """A graph of operators that change nothing in place.
+
+    ``placeholders`` has the flat argument of each placeholder, None for those of plain values. ``results`` are the
+    numbers of the graph's outputs that are results of the program, in its order.
+    """
+
+    graph_module: Any
+    signature: TorchSignature
+    placeholders: tuple[int | None, ...]
+    results: tuple[int, ...]
+
+    def avals(self, jax: Any) -> list[Any]:
+        """Shapes and types of the flat arguments, as JAX takes them."""
+        s = self.signature
+        states = [jax.ShapeDtypeStruct(tuple(x.tensor.shape), numpy_type(s.torch, x.tensor.dtype)) for x in s.states]
+        return [*states, *(jax.ShapeDtypeStruct(i.dims, i.dtype) for i in s.inputs if i.dtype is not None)]
+
+
+def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    """``torch.export.export``, whose errors are told as ours."""
+    try:
+        return torch.export.export(module, tuple(args), dict(kwargs or {}), strict=False)
+    except ShardcError:
+        raise
+    except Exception as e:
+        message = next(iter(str(e).strip().splitlines()), "")
+        raise UnsupportedError(
+            f"torch.export cannot follow the module: {type(e).__name__}: {message}",
+            where=type(module).__name__,
+            fix="let torch.export.export(module, args, kwargs) succeed first: its message has more",
+        ) from e
+
+
+def without_fused_attention(torch: Any) -> Any:
+    """A context in which attention becomes products and a softmax, which are partitioned like all others."""
+    return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+
+
+def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    """The exported program of a module, or an exported program as it is; before decompositions, shapes known."""
+    if isinstance(source, torch.export.ExportedProgram):
+        if args or kwargs:
+            raise InputError(
+                "arguments given together with an ExportedProgram", fix="it has its arguments already: pass it alone"
+            )
+        exported = source
+    elif isinstance(source, torch.nn.Module):
+        exported = export(torch, source, args, kwargs)
+    else:
+        raise InputError(
+            f"cannot make a program from a {type(source).__name__}",
+            fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram",
+        )
+    if exported.range_constraints:
+        raise UnsupportedError(
+            f"dynamic dimensions: {', '.join(map(str, exported.range_constraints))}",
+            fix="export the module without dynamic_shapes, once for each shape",
+        )
+    return exported
+
+
+def graph_of(torch: Any, exported: Any) -> TensorGraph:
+    """The graph of an exported program, after decompositions."""
+    kinds = torch.export.graph_signature
+    held = (kinds.InputKind.PARAMETER, kinds.InputKind.BUFFER, kinds.InputKind.CONSTANT_TENSOR)
+    specs = exported.graph_signature.input_specs
+    states, where = _states(exported, [s for s in specs if s.kind in held])
+    leaves = _leaf_names(torch, exported)
+    nodes = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
+    inputs: list[Input] = []
+    placeholders: list[int | None] = []
+    flat: dict[str, int] = {}
+    for spec in specs:
+        if spec.kind in held:
+            number: int | None = where[spec.target]
+        elif spec.kind == kinds.InputKind.USER_INPUT:
+            inputs.append(_input(torch, kinds, next(leaves), spec.arg, nodes))
+            before = sum(i.dtype is not None for i in inputs[:-1])
+            number = None if inputs[-1].dtype is None else len(states) + before
+        else:
+            raise UnsupportedError(f"an input of the kind {spec.kind.name.lower()}: {spec.target}")
+        placeholders.append(number)
+        if number is not None:
+            flat[spec.arg.name] = number
+    outputs, updates, results = _results(kinds, exported.graph_signature.output_specs, {**where, **flat})
+    call = exported.call_spec
+    signature = TorchSignature(
+        torch, states, tuple(inputs), call.in_spec, outputs, call.out_spec, updates, tuple(range(len(flat)))
+    )
+    return TensorGraph(exported.graph_module, signature, tuple(placeholders), results)
+
+
+def _states(exported: Any, specs: Sequence[Any]) -> tuple[tuple[ModuleTensor, ...], dict[str, int]]:
+    """The module's tensors, each once, under the first of its names; and the number of each by all its names."""
+    states: list[ModuleTensor] = []
+    numbers: dict[str, int] = {}
+    seen: dict[int, int] = {}
+    order = {name: k for k, name in enumerate(exported.state_dict)}
+    for spec in sorted(specs, key=lambda s: order.get(s.target, len(order))):
+        known = exported.state_dict if spec.target in exported.state_dict else exported.constants
+        tensor = known[spec.target]
+        if id(tensor) not in seen:
+            seen[id(tensor)] = len(states)
+            states.append(ModuleTensor(str(spec.target), tensor))
+        numbers[spec.target] = seen[id(tensor)]
+    return tuple(states), numbers
+
+
+def _leaf_names(torch: Any, exported: Any) -> Iterator[str]:
+    """What the leaves of the arguments are called: ``x``, ``batch['ids']``."""
+    pytree, spec = torch.utils._pytree, exported.call_spec.in_spec
+    signature = exported.module_call_graph[0].signature
+    names = list(getattr(signature, "forward_arg_names", None) or ())
+    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    for path, _ in pytree.tree_flatten_with_path(tree)[0]:
+        by_name = path[0].idx == 1
+        first = path[1].key if by_name else names[path[1].idx] if path[1].idx < len(names) else f"args[{path[1].idx}]"
+        yield f"{first}{pytree.keystr(path[2:])}"
+
+
+def _input(torch: Any, kinds: Any, name: str, arg: Any, nodes: Mapping[str, Any]) -> Input:
+    if not isinstance(arg, kinds.TensorArgument):
+        return Input(name, value=getattr(arg, "value", None))
+    value = nodes[arg.name].meta["val"]
+    return Input(name, tuple(int(n) for n in value.shape), np.dtype(numpy_type(torch, value.dtype)))
+
+
+def _results(
+    kinds: Any, specs: Sequence[Any], arguments: Mapping[str, int]
+) -> tuple[tuple[tuple[int | None, Any], ...], tuple[Update, ...], tuple[int, ...]]:
+    """The module's own results, the changes of its state, and the numbers of the outputs that both take."""
+    outputs: list[tuple[int | None, Any]] = []
+    user: list[int] = []
+    changed: list[tuple[int, int]] = []
+    for number, spec in enumerate(specs):
+        if spec.kind == kinds.OutputKind.USER_OUTPUT:
+            tensor = isinstance(spec.arg, kinds.TensorArgument)
+            outputs.append((len(user) if tensor else None, getattr(spec.arg, "value", None)))
+            user += [number] if tensor else []
+        elif spec.kind in (kinds.OutputKind.BUFFER_MUTATION, kinds.OutputKind.USER_INPUT_MUTATION):
+            changed.append((number, arguments[spec.target]))
+        else:
+            raise UnsupportedError(f"a result of the kind {spec.kind.name.lower()}: {spec.target}")
+    updates = tuple(Update(len(user) + k, argument) for k, (_, argument) in enumerate(changed))
+    return tuple(outputs), updates, (*user, *(number for number, _ in changed))

@@ -1,0 +1,87 @@
+"""What the operators of a PyTorch graph mean, as functions of JAX.
+
+The tables in `rows` have one row for each operator. Operators without a row become others by PyTorch's own
+decompositions, where there are such. Every result is held against what PyTorch says that it is: another element type
+is converted, another shape is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardc.frontends.torch.element_types import numpy_type
+from shardc.hlo.errors import UnsupportedError
+
+__all__ = ["Operators", "decompositions"]
+
+Row = Callable[..., Any]
+
+
+def _rows() -> Mapping[str, Row]:
+    from shardc.frontends.torch.rows import elementwise, indexing, products, reductions, shapes, windows
+
+    families = (elementwise, shapes, reductions, indexing, products, windows)
+    return {name: row for family in families for name, row in family.ROWS.items()}
+
+
+def decompositions(torch: Any) -> dict[Any, Row]:
+    """PyTorch's decompositions of the operators that no row has, and of none that a row has."""
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    have = _rows()
+    table = {**decomposition_table, **core_aten_decompositions()}
+    return {
+        target: function
+        for target, function in table.items()
+        if str(target) not in have and str(getattr(target, "overloadpacket", target)) not in have
+    }
+
+
+class Operators:
+    """The table, for one loaded PyTorch."""
+
+    def __init__(self, torch: Any, jax: Any) -> None:
+        self._torch, self._jax = torch, jax
+        self._rows = _rows()
+
+    def row(self, target: Any) -> Row:
+        """The function for an operator; UnsupportedError where there is none."""
+        own = self._rows.get(str(target)) or self._rows.get(str(getattr(target, "overloadpacket", "")))
+        if own is not None:
+            return own
+        if callable(target) and getattr(target, "__module__", "") in ("_operator", "math", "builtins"):
+            return target  # type: ignore[no-any-return]  # Python's own operators, on sizes
+        if self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+            raise UnsupportedError(
+                f"{target} draws random numbers",
+                fix="call module.eval() before, or pass the random numbers as an input",
+            )
+        raise UnsupportedError(
+            f"the operator {target}", fix="write it with other operators, or keep this part outside of the program"
+        )
+
+    def argument(self, value: Any) -> Any:
+        """An argument of an operator as rows take it."""
+        torch = self._torch
+        if isinstance(value, torch.dtype):
+            return numpy_type(torch, value)
+        if isinstance(value, (torch.device, torch.layout, torch.memory_format)):
+            return None
+        return value
+
+    def checked(self, node: Any, value: Any) -> Any:
+        """``value`` as PyTorch says that the result of ``node`` is."""
+        return self._checked(node, node.meta.get("val"), value)
+
+    def _checked(self, node: Any, said: Any, value: Any) -> Any:
+        if isinstance(said, (tuple, list)) and isinstance(value, (tuple, list)) and len(said) == len(value):
+            return tuple(self._checked(node, s, v) for s, v in zip(said, value, strict=True))
+        if not isinstance(said, self._torch.Tensor) or value is None:
+            return value
+        jnp = self._jax.numpy
+        wanted, dims = numpy_type(self._torch, said.dtype), tuple(int(n) for n in said.shape)
+        array = jnp.asarray(value)
+        if array.shape != dims:
+            raise UnsupportedError(f"{node.target}: shape {list(array.shape)} where PyTorch has {list(dims)}")
+        return array if array.dtype == wanted else array.astype(wanted)

@@ -1,0 +1,182 @@
+"""How the parameters and results of a program belong to a PyTorch module: its state, its arguments, its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shardc.compiler.executable import Executable
+from shardc.frontends.torch.element_types import as_numpy, as_tensor, numpy_type
+from shardc.hlo.errors import InputError
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.make_arrays import array_of
+from shardc.launcher.arrays.pieces import Whole
+
+__all__ = ["Input", "ModuleTensor", "Resident", "TorchSignature", "Update", "check_input"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTensor:
+    """A parameter, a buffer or a constant of the module: its name in ``state_dict`` and the tensor itself."""
+
+    name: str
+    tensor: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A leaf of the module's arguments: a tensor of ``dims`` and ``dtype``, or a ``value`` that the program is made
+    for, where ``dtype`` is None."""
+
+    name: str
+    dims: tuple[int, ...] = ()
+    dtype: np.dtype[Any] | None = None
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Result ``result`` of the program is the new value of flat argument ``argument``."""
+
+    result: int
+    argument: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSignature:
+    """How flat arguments and results belong to a module.
+
+    The flat arguments are ``states`` followed by the tensors among ``inputs``; ``kept`` are those that the program
+    takes, in its order. ``outputs`` has a number of a result, or a value, for each leaf of the module's result.
+    """
+
+    torch: Any
+    states: tuple[ModuleTensor, ...]
+    inputs: tuple[Input, ...]
+    in_spec: Any
+    outputs: tuple[tuple[int | None, Any], ...]
+    out_spec: Any
+    updates: tuple[Update, ...]
+    kept: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the flat arguments are called."""
+        return (*(s.name for s in self.states), *(i.name for i in self.inputs if i.dtype is not None))
+
+    def resident(self, executable: Executable) -> Resident:
+        """The signature of a compiled program, which keeps the state where the program takes it."""
+        layouts = [ArrayLayout.of(a, executable.num_devices) for a in executable.arguments]
+        return Resident(self, dict(zip(self.kept, layouts, strict=True)))
+
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of a call's arguments; InputError for another structure than the program was made with."""
+        pytree = self.torch.utils._pytree
+        leaves: list[Any]
+        leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
+        if spec != self.in_spec:
+            raise InputError(
+                f"the arguments have the structure {spec}",
+                where="call of a compiled PyTorch module",
+                fix=f"pass what it was exported with: {self.in_spec}",
+            )
+        return leaves
+
+    def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name in the order in which the module was exported with them."""
+        expected = self.in_spec.child(1).context or ()
+        return {k: kwargs[k] for k in expected} if set(expected) == set(kwargs) else dict(kwargs)
+
+    def tensors(self, leaves: Sequence[Any]) -> list[Any]:
+        """The tensors among the leaves of a call, checked."""
+        checked = (check_input(self.torch, leaf, spec) for leaf, spec in zip(leaves, self.inputs, strict=True))
+        return [t for t in checked if t is not None]
+
+
+def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
+    """A leaf of a call where it is an array that fits; None for a value that the program was made for."""
+    if spec.dtype is None:
+        if leaf is not spec.value and leaf != spec.value:
+            raise InputError(
+                f"the program was made for {spec.value!r}, and {leaf!r} was given",
+                where=spec.name,
+                fix="make another program for this value",
+            )
+        return None
+    if not hasattr(leaf, "shape"):
+        raise InputError(f"a {type(leaf).__name__} is not a tensor", where=spec.name)
+    dtype = numpy_type(torch, leaf.dtype) if isinstance(leaf, torch.Tensor) else np.asarray(leaf).dtype
+    if tuple(leaf.shape) != spec.dims or dtype != spec.dtype:
+        raise InputError(
+            f"{dtype}{list(leaf.shape)} for an argument {spec.dtype}{list(spec.dims)}",
+            where=spec.name,
+            fix="make another program for these arguments",
+        )
+    return leaf
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Where a tensor of the module's state lies for the program, and the version of the tensor that this is."""
+
+    array: Any
+    address: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A signature whose state stays laid out between calls, until somebody writes to the module's tensors."""
+
+    signature: TorchSignature
+    layouts: Mapping[int, ArrayLayout]
+    held: dict[int, _Held] = field(default_factory=dict)
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The values of the program's parameters for a call."""
+        s = self.signature
+        tensors = s.tensors(s.leaves(args, kwargs))
+        count = len(s.states)
+        names = s.names
+        out = []
+        for flat in s.kept:
+            given = tensors[flat - count] if flat >= count else None
+            if flat < count:
+                out.append(self._state(flat))
+            else:
+                out.append(as_numpy(given, names[flat]) if isinstance(given, s.torch.Tensor) else given)
+        self.held[-1] = _Held(tensors, 0, 0)
+        return out
+
+    def _state(self, flat: int) -> Any:
+        state = self.signature.states[flat]
+        tensor = state.tensor
+        held = self.held.get(flat)
+        if held is None or (held.address, held.version) != (tensor.data_ptr(), tensor._version):
+            data = as_numpy(tensor, state.name)
+            donated = any(u.argument == flat for u in self.signature.updates)
+            array = array_of(self.layouts[flat], Whole(data), copy=True if donated else None)
+            held = self.held[flat] = _Held(array, tensor.data_ptr(), tensor._version)
+        return held.array
+
+    def unflatten(self, results: Sequence[Array]) -> Any:
+        """The module's result; what the module changes is written into its tensors."""
+        s = self.signature
+        tensors = self.held.pop(-1).array
+        for update in s.updates:
+            self._write(update, results[update.result], tensors)
+        leaves = [value if k is None else as_tensor(s.torch, results[k]) for k, value in s.outputs]
+        return s.torch.utils._pytree.tree_unflatten(leaves, s.out_spec)
+
+    def _write(self, update: Update, result: Array, tensors: Sequence[Any]) -> None:
+        s, flat = self.signature, update.argument
+        state = flat < len(s.states)
+        tensor = s.states[flat].tensor if state else tensors[flat - len(s.states)]
+        with s.torch.no_grad():
+            tensor.copy_(as_tensor(s.torch, result))
+        if state and flat in self.layouts and result._layout.same_data(self.layouts[flat]):
+            self.held[flat] = _Held(result, tensor.data_ptr(), tensor._version)

@@ -1,0 +1,180 @@
+"""Forward and backward as one graph: what PyTorch's own automatic differentiation does for a loss.
+
+PyTorch differentiates, so frozen parameters, ``detach``, ``no_grad`` and gradients at ties are as they are in eager
+mode. Operators of the backward have the places of those that they belong to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.frontends.torch.exported import export, without_fused_attention
+from shardc.frontends.torch.operators import decompositions
+from shardc.frontends.torch.train.without_memory import traceable
+from shardc.hlo.errors import InputError, UnsupportedError
+
+__all__ = ["JointGraph", "Numbered", "joint_graph"]
+
+#: What the wrapper calls the module, and so the beginning of its tensors' names.
+_PREFIX = "module."
+
+
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """A graph of forward and backward.
+
+    ``placeholders`` has a tensor's name in ``state_dict``, the number of a leaf of the step's arguments, or None for
+    the gradient of the loss, which is one. Numbers of the graph's outputs are: ``results``, the loss and what comes
+    with it; ``changed``, new values of tensors by name; ``gradients``, by the name of the tensor, some of them sums of
+    several. ``tensors`` are the module's, by name. ``leaves`` are those of the arguments, ``rest`` those of the loss's
+    result after the loss, in the structure ``rest_spec``.
+    """
+
+    graph_module: Any
+    placeholders: tuple[str | int | None, ...]
+    results: tuple[int, ...]
+    changed: Mapping[str, int]
+    gradients: Mapping[str, tuple[int, ...]]
+    tensors: Mapping[str, Any]
+    leaves: tuple[Any, ...]
+    in_spec: Any
+    rest: tuple[Any, ...]
+    rest_spec: Any
+
+
+def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequence[Any]) -> JointGraph:
+    """The graph of ``loss(module, *args)``, a scalar or a tuple that begins with it, and of its gradients.
+
+    Raises InputError where the loss is no scalar or depends on no parameter, UnsupportedError for modules that
+    PyTorch cannot export or differentiate.
+    """
+    pytree = torch.utils._pytree
+    seen: list[Any] = []
+    wrapper = _wrapper(torch, module, loss, seen)
+    named = _named(wrapper)
+    with traceable(torch, wrapper, args) as given:
+        exported = export(torch, wrapper, given, None)
+        graph_module = _differentiated(torch, exported.module(), given, type(module).__name__)
+        tensors, first = _tensors(named, _named(exported.module()))
+    rest, rest_spec = pytree.tree_flatten(seen[-1])
+    leaves, in_spec = pytree.tree_flatten(tuple(args))
+    inputs = [n.meta["desc"] for n in graph_module.graph.nodes if n.op == "placeholder"]
+    outputs = _Outputs(graph_module, first)
+    placeholders = tuple(_placeholder(d, first) for d in inputs)
+    return JointGraph(
+        graph_module, placeholders, outputs.results, outputs.changed, outputs.gradients, tensors, tuple(leaves),
+        in_spec, tuple(rest), rest_spec,
+    )  # fmt: skip
+
+
+def _differentiated(torch: Any, module: Any, args: Sequence[Any], title: str) -> Any:
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    with without_fused_attention(torch), contextlib.ExitStack() as stack:
+        try:
+            joint = aot_export_joint_with_descriptors(stack, module, tuple(args), decompositions=decompositions(torch))
+        except RuntimeError as e:
+            message = next(iter(str(e).strip().splitlines()), "")
+            raise UnsupportedError(f"PyTorch cannot differentiate the step: {message}", where=title) from e
+        return joint.graph_module
+
+
+def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any]) -> Any:
+    """A module whose results are the loss and the tensors that come with it; ``seen`` gets what comes with it, in its
+    structure, with tensors' numbers in place of tensors."""
+    pytree = torch.utils._pytree
+
+    class Step(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *args: Any) -> tuple[Any, ...]:
+            made = loss(self.module, *args)
+            first, *rest = made if isinstance(made, tuple) else (made,)
+            if not isinstance(first, torch.Tensor) or first.numel() != 1 or not first.requires_grad:
+                shown = list(first.shape) if isinstance(first, torch.Tensor) else f"a {type(first).__name__}"
+                raise InputError(
+                    f"the loss is {shown}" + (", which needs no gradient" if not getattr(first, "shape", (1,)) else ""),
+                    fix="return one scalar that depends on parameters, or a tuple that begins with it",
+                )
+            leaves, spec = pytree.tree_flatten(tuple(rest))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            numbers = iter(range(len(tensors)))
+            seen.append(
+                pytree.tree_unflatten(
+                    [Numbered(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec
+                )
+            )
+            return (first.reshape(()), *(t.detach() for t in tensors))
+
+    return Step()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A tensor among the results, after the loss."""
+
+    number: int
+
+
+def _named(module: Any) -> list[tuple[str, Any]]:
+    """All tensors of a module, those with several names under each."""
+    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+
+
+def _tensors(
+    own: Sequence[tuple[str, Any]], exported: Sequence[tuple[str, Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The module's ``own`` tensors by the first of their names, then constants that only the ``exported`` module has;
+    and the first name for all names, those with the wrapper's prefix."""
+    tensors: dict[str, Any] = {}
+    first: dict[str, str] = {}
+    by_identity: dict[int, str] = {}
+    for name, tensor in (*own, *exported):
+        if name not in first:
+            first[name] = by_identity.setdefault(id(tensor), name.removeprefix(_PREFIX))
+            tensors.setdefault(first[name], tensor)
+    return tensors, first
+
+
+def _placeholder(descriptor: Any, first: Mapping[str, str]) -> str | int | None:
+    kind = type(descriptor).__name__
+    if kind in ("ParamAOTInput", "BufferAOTInput"):
+        return first[descriptor.target]
+    if kind == "PlainAOTInput":
+        return int(descriptor.idx)
+    if kind == "TangentAOTInput":
+        return None
+    raise UnsupportedError(f"an input of the kind {descriptor}")
+
+
+class _Outputs:
+    """What the outputs of a joint graph are, by their descriptors."""
+
+    def __init__(self, graph_module: Any, first: Mapping[str, str]) -> None:
+        node = next(n for n in graph_module.graph.nodes if n.op == "output")
+        results: dict[int, int] = {}
+        self.changed: dict[str, int] = {}
+        self.gradients: dict[str, tuple[int, ...]] = {}
+        for number, (value, descriptor) in enumerate(zip(node.args[0], node.meta["desc"], strict=True)):
+            kind = type(descriptor).__name__
+            if value is None or descriptor is None:
+                continue
+            if kind == "PlainAOTOutput":
+                results[descriptor.idx] = number
+            elif kind == "InputMutationAOTOutput":
+                target = _placeholder(descriptor.mutated_input, first)
+                if not isinstance(target, str):
+                    raise UnsupportedError("a step that changes its arguments", fix="clone them in the loss first")
+                self.changed[target] = number
+            elif kind == "GradAOTOutput":
+                target = _placeholder(descriptor.grad_of, first)
+                if isinstance(target, str):
+                    self.gradients[target] = (*self.gradients.get(target, ()), number)
+            else:
+                raise UnsupportedError(f"a result of the kind {descriptor}")
+        self.results = tuple(results[k] for k in sorted(results))

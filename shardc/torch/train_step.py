@@ -1,0 +1,128 @@
+"""A training step of a PyTorch module, before it is compiled: annotated, partitioned, explained, simulated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardc.frontends.torch.train.step_graph import StepGraph, step_graph
+from shardc.launcher.driver.compiled import job_config
+from shardc.partitioner.program import seconds_since
+from shardc.stages.stages import Partitioned, Program
+from shardc.torch.training import Training
+
+if TYPE_CHECKING:
+    from shardc.analysis.simulate.simulation import Simulation
+
+__all__ = ["TrainStep", "train_step"]
+
+
+def train_step(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any]) -> TrainStep:
+    """Make one program of forward, backward and update of a PyTorch module.
+
+    ``loss`` is called as ``loss(module, *args)`` and returns a scalar tensor, or a tuple that begins with it.
+    ``optimizer`` is ``torch.optim.SGD``, ``Adam`` or ``AdamW`` over the module's parameters, which has made no step.
+    PyTorch differentiates, so parameters that are frozen stay as they are. ``args`` are examples: only shapes and types
+    count, and they may be on the device ``meta``.
+
+    The program's arguments are the module's tensors under their names in ``state_dict``, the optimizer's under
+    ``optimizer.exp_avg.NAME`` and the like, ``optimizer.step``, hyperparameters such as ``optimizer.lr``, then the
+    arguments under their names in ``loss``. Hyperparameters are read from the optimizer at every step, so schedulers
+    of PyTorch's work; options that decide what is computed (``nesterov``, no momentum) are fixed.
+
+    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar,
+    `UnsupportedError` for other optimizers and for operators that shardc lacks.
+
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
+    >>> step.program.arg_names[-2:]
+    ('x', 'y')
+    """
+    start = time.perf_counter()
+    graph = step_graph(module, loss, optimizer, args)
+    seconds = seconds_since("read", start)
+    program = Program(graph.module, config=job_config(), seconds=seconds, content=graph.content)
+    return TrainStep(program, graph, module, optimizer)
+
+
+@dataclass(frozen=True)
+class TrainStep:
+    """A training step: ``program`` is a `Program` like all others, which `auto` and `sweep` take too.
+
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
+    >>> step.program.mesh is None
+    True
+    """
+
+    program: Program
+    graph: StepGraph
+    module: Any
+    optimizer: Any
+
+    def __repr__(self) -> str:
+        return f"<TrainStep of {type(self.module).__name__} with {type(self.optimizer).__name__}: {self.program!r}>"
+
+    def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> TrainStep:
+        """The step with shardings by name or glob, as `Program.annotate`.
+
+        What the optimizer keeps for a parameter lies as the parameter does, unless it is annotated itself. New values
+        lie as the old ones.
+
+        >>> split = step.annotate({"0.weight": P("model", None), "x": P("data")}, mesh={"data": 2, "model": 2})
+        >>> split.program.num_devices
+        4
+        """
+        program = self.program.annotate(annotations, mesh)
+        found = _shardings(program)
+        slots = {
+            s.name: found[s.parameter]
+            for s in self.graph.slots
+            if s.name not in found and s.parameter in found and s.name in program.arg_names
+        }
+        program = program.annotate(slots) if slots else program
+        found = _shardings(program)
+        results = program.module.result_names
+        updated = {
+            results[u.result]: found[self.graph.names[u.argument]]
+            for u in self.graph.updates
+            if self.graph.names[u.argument] in found
+        }
+        return replace(self, program=program.annotate(updated) if updated else program)
+
+    def partition(self, **options: Any) -> Partitioned:
+        """The program that every device runs; ``options`` are those of `Program.partition`.
+
+        >>> {c["op"] for c in split.partition().report()["collectives"]}
+        {'all-reduce'}
+        """
+        return self.program.partition(**options)
+
+    def simulate(self, machine: str | Path | None = None, **options: Any) -> Simulation:
+        """A simulated step on a machine; ``options`` are those of `Program.simulate`.
+
+        >>> split.simulate("h100-dgx").step_seconds > 0
+        True
+        """
+        return self.program.simulate(machine, **options)
+
+    def compile(self, target: str = "cpu", **options: Any) -> Training:
+        """Compile the step and lay the state out on this job's devices; ``options`` are those of `Program.compile`.
+
+        In a job every rank calls it, with a module of the same values. The state is the module's at the first step.
+
+        >>> training = split.compile()
+        >>> first, second = training(x, y), training(x, y)
+        >>> bool(second < first)
+        True
+        """
+        return Training(self.graph, self.module, self.optimizer, self.program.compile(target, **options))
+
+
+def _shardings(program: Program) -> dict[str, Any]:
+    """The arguments that have a sharding."""
+    module = program.module
+    return {n: p.sharding for n, p in zip(program.arg_names, module.parameters, strict=True) if p.sharding is not None}

@@ -1,0 +1,255 @@
+"""A compiled training step with its state, which stays where the program takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardc.frontends.torch.element_types import as_numpy, as_tensor
+from shardc.frontends.torch.packages import require_torch
+from shardc.frontends.torch.signature import check_input
+from shardc.frontends.torch.train.joint import Numbered
+from shardc.frontends.torch.train.step_graph import STEP, StepGraph
+from shardc.hlo.errors import InputError
+from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.layout import ArrayLayout, Region
+from shardc.launcher.arrays.make_arrays import array_of
+from shardc.launcher.arrays.pieces import Piece, Whole
+from shardc.launcher.checkpoint.foreign import load_safetensors
+from shardc.launcher.checkpoint.load import load_checkpoint
+from shardc.launcher.checkpoint.save import save_checkpoint
+from shardc.launcher.driver.compiled import Compiled
+
+__all__ = ["Training"]
+
+
+class Training:
+    """A compiled training step: a call makes one step, and the state stays split over the devices.
+
+    ``compiled`` is the program. ``arrays`` has the state by the names of the program's arguments: parameters, buffers,
+    and what the optimizer keeps. The module's own tensors keep the values that they had; `update_module` writes to
+    them.
+
+    >>> step = shardc.torch.train_step(model, loss, torch.optim.AdamW(model.parameters()), (x, y))
+    >>> training = step.annotate({"0.weight": P("model", None)}, mesh={"model": 2}).compile()
+    >>> losses = [training(x, y) for _ in range(2)]
+    >>> training.arrays["0.weight"]
+    shardc.Array(f32[32,16], [{model}, {}])
+    """
+
+    def __init__(self, graph: StepGraph, module: Any, optimizer: Any, compiled: Compiled) -> None:
+        self._torch = require_torch()
+        self._graph, self._module, self._optimizer = graph, module, optimizer
+        self.compiled = compiled
+        executable = compiled.share()
+        self._layouts = {
+            graph.names[flat]: ArrayLayout.of(a, executable.num_devices)
+            for flat, a in zip(graph.kept, executable.arguments, strict=True)
+        }
+        self._state = [*graph.tensors, *(s.name for s in graph.slots), STEP]
+        self._arrays: dict[str, Array] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Make a step with a batch, and return what ``loss`` returns: tensors, the loss after no update."""
+        graph, torch = self._graph, self._torch
+        self._complete()
+        values: dict[str, Any] = dict(self._arrays)
+        several = len(graph.groups) > 1
+        for group in graph.groups:
+            for name, value in group.values(self._optimizer).items():
+                values[f"optimizer.{f'{group.number}.' if several else ''}{name}"] = np.float64(value)
+        values.update(self._inputs(args))
+        results = self.compiled.run([values[graph.names[flat]] for flat in graph.kept])
+        for update in graph.updates:
+            name = graph.names[update.argument]
+            if name in self._arrays:
+                self._arrays[name] = results[update.result]
+        loss, *others = (as_tensor(torch, r) for r in results[: len(graph.joint.results)])
+        if not graph.joint.rest:
+            return loss
+        leaves = [others[r.number] if isinstance(r, Numbered) else r for r in graph.joint.rest]
+        return (loss, *torch.utils._pytree.tree_unflatten(leaves, graph.joint.rest_spec))
+
+    def _inputs(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        leaves, spec = self._torch.utils._pytree.tree_flatten(args)
+        if spec != self._graph.joint.in_spec:
+            raise InputError(
+                f"the arguments have the structure {spec}",
+                where="call of a training step",
+                fix=f"pass what it was made with: {self._graph.joint.in_spec}",
+            )
+        out = {}
+        for leaf, wanted in zip(leaves, self._graph.inputs, strict=True):
+            value = check_input(self._torch, leaf, wanted)
+            if value is not None:
+                out[wanted.name] = as_numpy(value, wanted.name) if isinstance(value, self._torch.Tensor) else value
+        return out
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        self._complete()
+        return dict(self._arrays)
+
+    def _complete(self) -> None:
+        """Lay out what is not there yet: the module's tensors as they are, zeros for the optimizer."""
+        for name in self._state:
+            layout = self._layouts.get(name)
+            if layout is None or name in self._arrays:
+                continue
+            tensor = self._graph.tensors.get(name)
+            source = _Zeros(layout.dtype.numpy) if tensor is None else Whole(as_numpy(tensor, name))
+            self._arrays[name] = array_of(layout, source, copy=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The module's state as whole tensors on every rank, as ``module.state_dict()`` has it; all ranks call it.
+
+        >>> model.load_state_dict(training.state_dict())
+        <All keys matched successfully>
+        """
+        arrays = self.arrays
+        first = {id(t): name for name, t in self._graph.tensors.items()}
+        whole: dict[str, Any] = {}
+        out = {}
+        for name, tensor in self._module.state_dict(keep_vars=True).items():
+            own = first.get(id(tensor))
+            if own is None or own not in arrays:
+                out[name] = tensor.detach().clone()
+                continue
+            if own not in whole:
+                whole[own] = as_tensor(self._torch, arrays[own]).clone()
+            out[name] = whole[own]
+        return out
+
+    def optimizer_state_dict(self) -> dict[str, Any]:
+        """The optimizer's state, as ``optimizer.state_dict()`` has it; all ranks call it.
+
+        >>> torch.optim.AdamW(model.parameters()).load_state_dict(training.optimizer_state_dict())
+        """
+        torch, arrays = self._torch, self.arrays
+        made = self._optimizer.state_dict()
+        numbers = {id(p): k for k, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
+        steps = int(np.asarray(arrays[STEP])) if STEP in arrays else 0
+        state: dict[int, dict[str, Any]] = {}
+        for slot in self._graph.slots if steps else ():
+            entry = state.setdefault(numbers[id(self._graph.tensors[slot.parameter])], {})
+            if type(self._optimizer).__name__ != "SGD":
+                entry.setdefault("step", torch.tensor(float(steps)))
+            entry[slot.slot] = as_tensor(torch, arrays[slot.name]).clone()
+        return {"state": state, "param_groups": made["param_groups"]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the module's state from tensors by name; names that the step does not use are ignored.
+
+        >>> training.load_state_dict(model.state_dict())
+        """
+        for name, array in self._read(state, self._graph.tensors):
+            self._arrays[name] = array
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the optimizer's state from what ``optimizer.state_dict()`` returned.
+
+        >>> training.load_optimizer_state_dict(training.optimizer_state_dict())
+        """
+        entries, steps = state["state"], 0
+        numbers = {id(p): k for k, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
+        found: dict[str, Any] = {}
+        for slot in self._graph.slots:
+            entry = entries.get(numbers[id(self._graph.tensors[slot.parameter])])
+            if entry is not None and entry.get(slot.slot) is not None:
+                found[slot.name] = entry[slot.slot]
+                steps = max(steps, int(entry.get("step", 1)))
+        for name, array in self._read(found, found):
+            self._arrays[name] = array
+        if STEP in self._layouts:
+            self._arrays[STEP] = array_of(self._layouts[STEP], Whole(np.asarray(steps, np.int64)), copy=True)
+
+    def _read(self, state: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+        for name in names:
+            layout = self._layouts.get(name)
+            if layout is None:
+                continue
+            if name not in state:
+                raise InputError(f"the state has no {name}", fix="pass the state of a module of the same class")
+            data = as_numpy(state[name], name)
+            if data.shape != layout.dims or data.dtype != layout.dtype.numpy:
+                raise InputError(
+                    f"{data.dtype}{list(data.shape)} for {layout.dtype.numpy}{list(layout.dims)}", where=name
+                )
+            yield name, array_of(layout, Whole(data), copy=True)
+
+    def update_module(self) -> None:
+        """Write the state into the module's own tensors; all ranks call it.
+
+        >>> training.update_module()
+        """
+        with self._torch.no_grad():
+            for name, tensor in self._graph.tensors.items():
+                if name in self._layouts:
+                    tensor.copy_(as_tensor(self._torch, self.arrays[name]))
+
+    def save(self, folder: str | Path, **options: Any) -> Path:
+        """Write the state as a sharded checkpoint, every rank its own shards; ``options`` are those of
+        `save_checkpoint`, of which ``step`` is the number of steps made.
+
+        >>> str(training.save("trained-torch"))
+        'trained-torch/step-00000002'
+        """
+        arrays = self.arrays
+        steps = int(np.asarray(arrays[STEP])) if STEP in arrays else 0
+        return save_checkpoint(folder, arrays, **{"step": steps, **options})
+
+    def load(self, path: str | Path) -> int:
+        """Read what `save` wrote, every rank the parts that its devices hold, and return the number of steps.
+
+        >>> path = training.save("kept-torch")
+        >>> training.load("kept-torch")
+        2
+        """
+        like = {n: _Like(layout) for n in self._state if (layout := self._layouts.get(n)) is not None}
+        shardings = {n: layout.sharding for n, layout in self._layouts.items() if n in like}
+        found = load_checkpoint(path, like, shardings=shardings)
+        self._take(found.tree)
+        return found.step
+
+    def load_safetensors(self, path: str | Path) -> None:
+        """Take the module's state from safetensors files, such as a model from elsewhere.
+
+        Every rank reads the parts that its devices hold. The module may be on the device ``meta``.
+
+        >>> from safetensors.torch import save_file
+        >>> save_file(model.state_dict(), "model-torch.safetensors")
+        >>> training.load_safetensors("model-torch.safetensors")
+        """
+        names = [n for n in self._graph.tensors if n in self._layouts]
+        shardings = {n: self._layouts[n].sharding for n in names if self._layouts[n].sharding is not None}
+        found = load_safetensors(path, shardings)
+        missing = [n for n in names if n not in found]
+        if missing:
+            raise InputError(f"the files have no tensor {missing[0]}", where=str(path))
+        self._take({n: found[n] for n in names})
+
+    def _take(self, tree: Mapping[str, Any]) -> None:
+        for name, value in tree.items():
+            given = value if isinstance(value, Array) else array_of(self._layouts[name], Whole(np.asarray(value)))
+            self._arrays[name] = given
+
+
+@dataclass(frozen=True, slots=True)
+class _Zeros:
+    """A source of zeros."""
+
+    dtype: np.dtype[Any]
+
+    def pieces(self, region: Region) -> Iterator[Piece]:
+        yield Piece(region, np.zeros([s.stop - s.start for s in region], self.dtype))
+
+
+class _Like:
+    """Shape and type of an argument, as `load_checkpoint` takes them."""
+
+    def __init__(self, layout: ArrayLayout) -> None:
+        self.shape, self.dtype = layout.dims, layout.dtype.numpy
