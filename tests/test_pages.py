@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,30 @@ def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
 def test_a_concept_has_a_drawing_and_links_to_the_glossary(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "](../images/" in text and "](../glossary.md#" in text
+
+
+def written_files(page: str, text: str) -> dict[str, str]:
+    """What a page writes, by file name: the contents of a ``file`` block, or the line of code that writes the file."""
+    blocks = read_blocks(page, text)
+    found = {block.file: block.text for block in blocks if block.file}
+    for block in blocks:
+        for line in block.text.splitlines():
+            found |= {
+                name: line.strip() for name in re.findall(r"(?:save|open)\(.*?\"([\w.-]+\.\w+)\"(?:, \"w\")?", line)
+            }
+            found |= {name: line.strip() for name in re.findall(r"(?:-o|--trace|--svg|--report) ([\w.-]+\.\w+)", line)}
+    return {name: content for name, content in found.items() if not name.startswith("out.")}
+
+
+def test_pages_in_one_folder_overwrite_no_file_of_another() -> None:
+    """A reader follows several pages in one folder: each content has a file name of its own."""
+    first: dict[str, tuple[str, str]] = {}
+    clashes = []
+    for page in PAGES:
+        for name, content in written_files(page, (ROOT / page).read_text(encoding="utf-8")).items():
+            if "open(" in content and '"w"' not in content:  # reads it
+                continue
+            other, before = first.setdefault(name, (page, content))
+            if before.split("#")[0].strip() != content.split("#")[0].strip():
+                clashes.append(f"{name}: {other} and {page}")
+    assert clashes == []
