@@ -23,6 +23,7 @@ FOLDERS = (
     "analysis",
     "service",
 )
+NO_SOURCES = shutil.ignore_patterns("__pycache__", "*.egg-info")
 DATA = {".c", ".css", ".h", ".hlo", ".html", ".inc", ".js", ".mlir", ".svg", ".toml", ".typed"}
 
 
@@ -46,8 +47,8 @@ def keep(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     source = tmp_path_factory.mktemp("source")
-    for name in (*FOLDERS, "shardc"):
-        shutil.copytree(repository / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in (*FOLDERS, "shardc", "src"):
+        shutil.copytree(repository / name, source / name, symlinks=True, ignore=NO_SOURCES)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, source / name)
     out = tmp_path_factory.mktemp("wheel")
@@ -83,3 +84,15 @@ def test_links_point_at_the_folders(repository: Path) -> None:
         link = repository / "shardc" / folder
         assert link.is_symlink()
         assert link.resolve() == repository / folder
+    assert (repository / "src" / "shardc").resolve() == repository / "shardc"
+
+
+def test_import_works_beside_a_clone(tmp_path: Path) -> None:
+    """A folder named ``shardc`` without ``__init__.py`` hides nothing, and folders of the clone are no modules."""
+    (tmp_path / "shardc" / "compiler").mkdir(parents=True)
+    code = (
+        "import shardc; from importlib.util import find_spec\n"
+        f"print(shardc.Mesh.__name__, [name for name in {(*FOLDERS, 'tests', 'tools')} if find_spec(name)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("Mesh []\n", "")
