@@ -329,4 +329,4 @@ def test_wrong_arguments_and_results(function: Any, args: list[Any], what: str) 
 def test_a_function_of_jax_is_told_where_it_belongs() -> None:
     jnp = pytest.importorskip("jax.numpy")
     with pytest.raises(UnsupportedError, match=r"use shardc\.from_jax"):
-        trace_function(lambda x: jnp.sum(jnp.sin(x)), ShapeDtype((4, 4), np.float32))
+        trace_function(lambda x: jnp.sum(jnp.sin(x)), [ShapeDtype((4, 4), np.float32)])
