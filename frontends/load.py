@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import InputError, ParseError
+from shardc.hlo.files import near_files
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.types import Shape, array_shape, dtype_of
 from shardc.hlo.progress import stage
@@ -24,17 +25,21 @@ _BYTECODE = b"ML\xefR"
 _MLIR_START = re.compile(r"(module\b|\"?builtin\.module|func\.func|#\w+\s*=|!\w+\s*=|sdy\.mesh|\{-#|\"func\.func)")
 
 
+_PYTHON_LINE = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|class \w+[:(])", re.MULTILINE)
+
+
 def read_file(path: str | Path) -> bytes:
     """The bytes of a program file; raises `InputError` when there is none."""
     path = Path(path)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"there is no file {path}") from None
+        raise InputError(f"there is no file {path}", fix=near_files(path)) from None
     except OSError as e:
-        raise InputError(f"{path} cannot be read: {e.strerror}") from None
+        fix = "name a file that holds a program, and check its permissions"
+        raise InputError(f"{path} cannot be read: {e.strerror}", fix=fix) from None
     if not data.strip():
-        raise ParseError("the file is empty", where=str(path))
+        raise ParseError("the file is empty", where=str(path), fix="write the program again, or name another file")
     return data
 
 
@@ -111,5 +116,15 @@ def _read_hlo(data: bytes, file: str) -> Module:
         text = data.decode("utf-8")
     except UnicodeDecodeError as e:
         line = data[: e.start].count(b"\n") + 1
-        raise ParseError("the file is not UTF-8 text", where=f"{file or '<input>'}:{line}") from None
+        raise ParseError(
+            "the file is not UTF-8 text",
+            where=f"{file or '<input>'}:{line}",
+            fix="save it as UTF-8, or name another file",
+        ) from None
+    if "HloModule" not in text and (file.endswith(".py") or _PYTHON_LINE.search(text)):
+        raise ParseError(
+            "this file is Python, not a program in HLO or MLIR",
+            where=file or None,
+            fix='write the program with shardc.save(f, "step.mlir", *args) in Python, and name step.mlir here',
+        )
     return restore_carried(with_shardy(read_hlo(text, file)))

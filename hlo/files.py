@@ -13,10 +13,11 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing", "target_of", "write_atomically"]
+__all__ = ["near_files", "replacing", "target_of", "write_atomically"]
 
 #: Links that are followed from one to the next.
 _LINKS = 40
@@ -80,3 +81,17 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, sync=sync) as file:
         file.write(data)
+
+
+def near_files(path: Path) -> str:
+    """What to name in place of ``path``, which is missing: files in its folder, those of near names first."""
+    folder = path.parent
+    try:
+        names = sorted(p.name for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    except OSError:
+        return f"name a file in a folder that is there: {folder} is none that can be read"
+    near = get_close_matches(path.name, names, n=3) or [n for n in names if Path(n).suffix == path.suffix][:3]
+    if near:
+        return f"did you mean {' or '.join(str(folder / n) for n in near)}?"
+    here = f"it holds {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "it holds no files"
+    return f"name a file that is in the folder {folder.resolve()}: {here}"

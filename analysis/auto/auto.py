@@ -140,7 +140,11 @@ class _MeshChoice:
         """What models say of a mesh; its search is kept where few are better."""
         shape = dict(zip(self.axes, sizes, strict=True))
         try:
-            program = self.program if Mesh(shape) == self.program.mesh else self.program.annotate({}, Mesh(shape))
+            program = (
+                self.program
+                if Mesh(shape) == self.program.mesh
+                else SourceProgram.annotate(self.program, {}, Mesh(shape))
+            )
             search = PlanSearch.begin(program, self.machine, self.memory, self.keep)
         except ShardcError as error:
             self.problem = self.problem or error
@@ -193,7 +197,7 @@ def _meshes(program: SourceProgram, devices: int | None, mesh: Mesh | None) -> t
     if devices is not None and mesh is not None:
         raise InputError("devices and mesh together", fix="give one of them")
     if mesh is not None and program.mesh is not None:
-        mesh = program.annotate({}, mesh).mesh
+        mesh = SourceProgram.annotate(program, {}, mesh).mesh
     if devices is None:
         own = mesh or program.mesh
         if own is None:

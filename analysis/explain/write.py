@@ -107,7 +107,7 @@ def _link(link: Link) -> str:
     equation = link.rule.partition(" {")[0]
     return (
         f"-> {link.value} dimension {link.dimension} through {link.via}, factor {link.factor} of {equation},"
-        f" {f'step {link.step}' if link.kind == 'step' else 'taken for its cost'}{where}"
+        f" {f'change {link.step}' if link.kind == 'step' else 'taken for its cost'}{where}"
     )
 
 

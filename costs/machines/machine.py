@@ -31,6 +31,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from typing import Any
 from shardc.costs.machines.device import Device, device_of, require_positive
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
+from shardc.hlo.files import near_files
 
 __all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names", "read_machine"]
 
@@ -150,11 +152,22 @@ def machine_file(name: str | Path) -> tuple[Path, str]:
     if path is None and (counted := _COUNTED.fullmatch(str(name))) is not None:
         path, counts = _path(counted[1]), counted[2]
     if path is None:
-        known = ", ".join(machine_names())
-        raise InputError(
-            f"no machine {str(name)!r}", fix=f"use one of {known}, this (a calibrated computer), or a path"
-        )
+        raise _no_machine(str(name))
     return path, counts
+
+
+def _no_machine(name: str) -> InputError:
+    """The error for a name that means no machine, with the names that are near."""
+    if name.endswith(".toml") or "/" in name:
+        return InputError(f"no machine {name!r}: there is no such file", fix=near_files(Path(name)))
+    known = machine_names()
+    plain = name.partition(":")[0].lower()
+    near = [k for k in known if plain and k.startswith(plain)] or get_close_matches(plain, known, n=2)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    known_text = ", ".join(known)
+    return InputError(
+        f"no machine {name!r}", fix=f"{meant}use one of {known_text}, this (a calibrated computer), or a path"
+    )
 
 
 @cache

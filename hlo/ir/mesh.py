@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,27 @@ def check_listable(count: int, what: str) -> None:
     if count > MOST_LISTED:
         fix = f"use at most {MOST_LISTED:,} devices, or device orders that follow the axes of one mesh"
         raise UnsupportedError(f"{what} of {count:,} devices would be listed one by one", fix=fix)
+
+
+def _axes(axes: Any, second: Any) -> tuple[tuple[str, int], ...]:
+    """Pairs of name and size; ``second`` is the second argument, which holds names in JAX's own order."""
+    items = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes) if isinstance(axes, Iterable) else (axes,)
+    for pair in items:
+        named = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        if not named or not isinstance(pair[1], int | np.integer):
+            fix = f"Mesh({json.dumps(_likely(axes, second))})"
+            raise AnnotationError(f"{axes!r} has no name and whole number for every axis of the mesh", fix=fix)
+    return items
+
+
+def _likely(axes: Any, second: Any) -> dict[str, int]:
+    """The axes that were probably meant."""
+    if isinstance(axes, Mapping) and all(str(size).isdecimal() for size in axes.values()):
+        return {str(name): int(size) for name, size in axes.items()}
+    listed = isinstance(axes, tuple | list) and isinstance(second, tuple | list) and len(axes) == len(second)
+    if listed and all(isinstance(name, str) and isinstance(size, int) for name, size in zip(second, axes, strict=True)):
+        return dict(zip(second, axes, strict=True))
+    return {"data": 2, "model": 2}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -50,7 +73,7 @@ class Mesh:
         device_ids: tuple[int, ...] | None = None,
         name: str = "mesh",
     ) -> None:
-        items = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes)
+        items = _axes(axes, device_ids)
         names = [n for n, _ in items]
         for n, s in items:
             if names.count(n) > 1:

@@ -146,7 +146,14 @@ def translate_errors() -> Iterator[None]:
             raise UnsupportedError(
                 f"a traced value, which has no elements yet, was used where elements are needed: {e}",
                 where=place,
-                fix="keep to NumPy's functions inside of the function, and do this outside of it, with its results",
+                fix=_way_out(e),
             ) from e
         e.add_note(f"raised while shardc traced the function, at {place}")
         raise
+
+
+def _way_out(error: Exception) -> str:
+    """What to do where a traced value was used as if it had elements."""
+    if "JAX" in str(error) or type(error).__module__.startswith("jax"):
+        return "shardc.trace takes functions of NumPy; for those of JAX use shardc.from_jax(f, *args) or shardc.jit(f)"
+    return "keep to NumPy's functions inside of the function, and do this outside of it, with its results"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.files import near_files
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport
@@ -30,7 +31,7 @@ from shardc.launcher.jobs.orphans import ending_with
 from shardc.launcher.jobs.prefixed_output import OutputByRank
 from shardc.launcher.jobs.shared_files import sweep_shared_files
 
-__all__ = ["JobOptions", "find_mpiexec", "job_environment", "python_command", "start_job"]
+__all__ = ["JobOptions", "check_script", "find_mpiexec", "job_environment", "python_command", "start_job"]
 
 #: Seconds that a launcher gets to end its job.
 _GRACE = 5.0
@@ -222,6 +223,19 @@ def python_command(command: Sequence[str]) -> list[str]:
     if at == len(words):
         return words
     return [*words[:at], "-m", _RUNNER, *words[at:]]
+
+
+def check_script(command: Sequence[str]) -> None:
+    """Raise `InputError` where ``command`` is Python with a script that is missing, as a program that is missing does.
+
+    Otherwise every rank would print the traceback of its start.
+    """
+    line = python_command(command)
+    if _RUNNER not in line:
+        return
+    script = line[line.index(_RUNNER) + 1]
+    if not script.startswith("-") and not Path(script).exists():
+        raise InputError(f"there is no file {script}", fix=near_files(Path(script)))
 
 
 def job_environment(

@@ -58,7 +58,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -84,17 +84,20 @@ app.command()(ops.devices)
 app.command()(serve.serve)
 app.command()(demo.demo)
 
+_COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands)
+_SOME_MACHINES = "h100-dgx, or another machine of the package such as a100-dgx, or a file"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        given = sys.argv[1:] if arguments is None else arguments
         with prompt_interrupts(), shown_progress(given), _results_aside(given):
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BaseException as e:
-        return _fail(e)
+        return _fail(e, given[0] if given and given[0] in _COMMANDS else "")
 
 
 #: Options that name a file to write, with standard output for it.
@@ -113,7 +116,7 @@ def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _fail(error: BaseException) -> int:
+def _fail(error: BaseException, command: str = "") -> int:
     """Print an error as text and say how the process ends; in a running MPI job all ranks end with it."""
     from shardc.launcher.jobs.failures import SharedFailureError, end_job, exit_code_of, tell_before_mpi
 
@@ -127,7 +130,7 @@ def _fail(error: BaseException) -> int:
     if isinstance(error, SharedFailureError):
         return _fail_together(error.error)
     if hasattr(error, "format_message"):  # click's usage errors, of whichever click typer brings along
-        return _fail_usage(error)
+        return _fail_usage(error, command)
     if isinstance(error, typer.Abort):
         error = KeyboardInterrupt()
     mpi = sys.modules.get("mpi4py.MPI")
@@ -146,15 +149,16 @@ def _fail_together(error: ShardcError) -> int:
     return error.exit_code
 
 
-def _fail_usage(error: Any) -> int:
+def _fail_usage(error: Any, command: str) -> int:
     if rank() <= 0:
         context = getattr(error, "ctx", None)
         message = error.format_message()
         if "\n" in message or not message:  # no arguments: click's answer is the help text, or it has shown it
             print(message, file=sys.stderr)
         else:
-            fix = f"\n  fix: see {context.command_path} --help" if context is not None else ""
-            print_error(f"error: {message}{fix}")
+            path = f"shardc {command}".rstrip() if context is None else context.command_path
+            machine = f"add --machine {_SOME_MACHINES}; " if "Missing option '--machine'" in message else ""
+            print_error(f"error: {message}\n  fix: {machine}see {path} --help")
     return 2
 
 

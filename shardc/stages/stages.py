@@ -23,6 +23,7 @@ from shardc.launcher.driver.compiled import Compiled, compile_partitioned, compi
 from shardc.launcher.driver.executables import RemoteCompiler
 from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
+from shardc.sharding.notations.new_axes import warn_of_new_axes
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Difference, Explanation
@@ -62,13 +63,17 @@ class Program(SourceProgram):
         ``annotations`` maps names to `P`, a JAX ``PartitionSpec``, or text such as ``"None,model"``. Exact names come
         before globs. ``mesh`` is a `Mesh`, a JAX mesh, or a dict of sizes; axes of the same name are resized.
 
-        Raises `AnnotationError` for a name, axis or dimension that does not exist, with the names that are near.
+        Raises `AnnotationError` for a name, axis or dimension that does not exist, with the names that are near. Warns
+        of an axis that is new to a program with a mesh and that nothing uses.
 
         >>> wider = program.annotate({"x": P("data", "model")}, mesh={"data": 4, "model": 2})
         >>> wider.num_devices
         8
         """
-        return super().annotate(annotations, None if mesh is None else as_mesh(mesh))
+        annotated = super().annotate(annotations, None if mesh is None else as_mesh(mesh))
+        if mesh is not None:
+            warn_of_new_axes(self.mesh, annotated.module)
+        return annotated
 
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
         """Say what custom-call targets mean that shardc does not know.

@@ -9,6 +9,8 @@ the value.
 
 from __future__ import annotations
 
+import ast
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,6 +105,12 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     ``None`` (or nothing) closes a dimension, ``?`` leaves it open, ``a+b`` splits it over two axes, a major, and
     ``a+?`` over a at least. Example: ``data+model,None`` for a matrix.
     """
+    if python := _PYTHON.fullmatch(text):
+        raise AnnotationError(
+            f"{text!r} is written as in Python",
+            where=where or None,
+            fix=f"on the command line write {_plain(python[1])}",
+        )
     items = [t.strip() for t in text.split(",")] if text.strip() else []
     if len(items) > shape.rank:
         raise AnnotationError(
@@ -114,6 +122,19 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     sharding = Sharding(mesh, tuple(dims))
     check_axes(sharding, where)
     return sharding
+
+
+#: ``P(None, 'model')`` and its long name.
+_PYTHON = re.compile(r"\s*(?:jax\.sharding\.|shardc\.)?(?:P|PartitionSpec)\((.*)\)\s*")
+
+
+def _plain(entries: str) -> str:
+    """The entries of a PartitionSpec as the command line has them: ``None,model``, ``data+model``."""
+    try:
+        given = ast.literal_eval(f"({entries},)") if entries.strip() else (None,)
+    except (SyntaxError, ValueError):
+        return "None,model"
+    return ",".join("+".join(map(str, e)) if isinstance(e, tuple | list) else str(e) for e in given)
 
 
 def _parse_dim(item: str) -> DimSharding:

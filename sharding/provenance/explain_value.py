@@ -46,7 +46,7 @@ def _line(r: Reason) -> str:
         return f"{r.value} dimension {r.dimension}: {axes} by annotation{where}"
     equation = r.rule.partition(" {")[0]
     how = f"from {r.source} dimension {r.source_dimension} through {r.via}, factor {r.factor} of {equation}"
-    return f"{r.value} dimension {r.dimension}: {axes} {how}, step {r.step}{where}"
+    return f"{r.value} dimension {r.dimension}: {axes} {how}, change {r.step}{where}"
 
 
 def _shorten(lines: list[str], keep: int = 8) -> list[str]:

@@ -27,6 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "latin.hlo").write_bytes(MLP.replace("mlp", "ml\xe4").encode("latin-1"))
     (tmp_path / "broken.mlir").write_text("module @m { func.func @main( {")
     (tmp_path / "prose.txt").write_text("Dear compiler, please multiply these matrices.\n")
+    (tmp_path / "train.py").write_text('"""One training step."""\n\nimport jax\n')
     (tmp_path / "broken.toml").write_text("[mesh\n")
     np.savez(tmp_path / "short.npz", in0=np.zeros((8, 6), np.float32))
     np.savez(tmp_path / "shape.npz", in0=np.zeros((8, 6), np.float32), in1=np.zeros((6, 9), np.float32))
@@ -46,6 +47,9 @@ FILES = [
     ("latin.hlo", "not UTF-8"),
     ("broken.mlir", "broken.mlir"),
     ("prose.txt", "prose.txt:1"),
+    ("train.py", "fix: write the program with shardc.save(f"),
+    ("mpl.hlo", "fix: did you mean mlp.hlo"),
+    ("absent/mlp.hlo", "fix: name a file in a folder that is there"),
 ]
 
 OPTIONS = [
@@ -55,6 +59,8 @@ OPTIONS = [
     (["--mesh", "a=3"], "which the mesh a=3 does not resize"),
     (["--annotate", "x"], "'x' is not NAME=SPEC"),
     (["--annotate", "xx=None"], "xx"),
+    (["--annotate", "x=P(None, ('a', 'b'))"], "on the command line write None,a+b"),
+    (["--annotate", "x=PartitionSpec('a')"], "on the command line write a\n"),
     (["--annotate", "x=modle,None"], "modle"),
     (["--annotate", "x=None,None,None"], "x"),
     (["--annotate", "x=axis_0,axis_0"], "axis_0"),
@@ -189,3 +195,50 @@ def test_damaged_programs_never_end_in_a_traceback(folder: Path, capsys: pytest.
         captured = capsys.readouterr()
         assert code in (0, 2), (bytes(text), captured.err)
         assert "Traceback" not in captured.err, bytes(text)
+
+
+USAGE = [
+    (["explain", "--diff", "mlp.hlo"], "fix: see shardc explain --help"),
+    (["simulate", "mlp.hlo"], "fix: add --machine h100-dgx"),
+    (["simulate", "mlp.hlo", "--machine", "h100"], "fix: did you mean h100-dgx?"),
+    (["simulate", "mlp.hlo", "--machine", "mine.toml"], "no machine 'mine.toml': there is no such file"),
+    (["mpiexec", "-n", "2", "python", "trian.py"], "there is no file trian.py\n  fix: did you mean train.py?"),
+]
+
+
+@pytest.mark.parametrize(("command", "text"), USAGE, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_usage_errors_have_a_way_out(
+    command: list[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert text in told
+    assert told.count("error: ") == 1
+
+
+def test_a_new_axis_that_nothing_uses_is_warned_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main(["demo", "--write", "."]) == 0
+    assert main(["partition", "step.mlir", "--mesh", "dta=4", "-o", "out.hlo"]) == 0
+    assert [r.getMessage() for r in caplog.records] == [
+        "warning: the mesh axis dta is new to the program, and nothing is split over it: did you mean data?"
+    ]
+    caplog.clear()
+    used = ["partition", "step.mlir", "--mesh", "data=2,model=2,pipe=2", "--annotate", "x=data+pipe"]
+    assert main([*used, "-o", "out.hlo"]) == 0
+    assert main(["partition", "step.mlir", "--mesh", "data=4", "-o", "out.hlo"]) == 0
+    assert caplog.records == []
+
+
+def test_a_changed_guide_file_stays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--write", "guide"]) == 0
+    script = folder / "guide" / "step.py"
+    script.write_text(mine := script.read_text() + "# mine\n")
+    (folder / "guide" / "step.mlir").unlink()
+    assert main(["demo", "--write", "guide"]) == 2
+    assert "error: guide/step.py would be overwritten" in capsys.readouterr().err
+    assert (script.read_text(), (folder / "guide" / "step.mlir").exists()) == (mine, False)
+    assert main(["demo", "--write", "guide", "--overwrite"]) == 0
+    assert main(["demo", "--write", "guide"]) == 0
+    assert "# mine" not in script.read_text()

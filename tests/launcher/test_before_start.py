@@ -71,6 +71,7 @@ def test_a_python_without_shardc_is_told_of(
     python = tmp_path / "python3"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     python.chmod(0o755)
+    (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
     assert main(["mpiexec", "-n", "2", str(python), "train.py"]) == 2
     assert "has no shardc" in capfd.readouterr().err

@@ -7,6 +7,7 @@ The forms are the API (P and Sharding objects), the text of ``--annotate``, Shar
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -208,3 +209,18 @@ def test_groups_whose_members_disagree_say_so(caplog: pytest.LogCaptureFixture) 
   %0 = stablehlo.tanh %x : tensor<8x16xf32>"""
     by_sdy('[{"a"}, {}]', body, '[{"b"}, {}]')()
     assert any("sharding group" in r.message and "%parameter.1" in r.message for r in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (((2, 4), ("rows", "columns")), 'Mesh({"rows": 2, "columns": 4})'),
+        (({"data": "2"},), 'Mesh({"data": 2})'),
+        (({"data": None},), 'Mesh({"data": 2, "model": 2})'),
+        ((4,), 'Mesh({"data": 2, "model": 2})'),
+    ],
+)
+def test_a_mesh_of_something_else_says_how_it_is_written(given: tuple[Any, ...], fix: str) -> None:
+    with pytest.raises(AnnotationError) as caught:
+        Mesh(*given)
+    assert caught.value.fix == fix

@@ -34,8 +34,8 @@ def calibrate(
 ) -> None:
     """Measure kernels, memory, collectives and steps of this computer, and keep them as a machine description.
 
-    Takes about a minute; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this computer,
-    --machine this-virtual virtual devices of one process. Example: shardc calibrate
+    Takes about a minute and a half; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this
+    computer, --machine this-virtual virtual devices of one process. Example: shardc calibrate
     """
     from shardc.analysis.calibrate.calibrate import QUICK, CalibrationClock, Effort
     from shardc.analysis.calibrate.calibrate import calibrate as measure

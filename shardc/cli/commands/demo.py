@@ -26,6 +26,7 @@ def demo(
         Path | None,
         typer.Option("--write", metavar="FOLDER", help="Only write step.py and step.mlir, which the guides use."),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="--write replaces files that were changed.")] = False,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
@@ -40,7 +41,7 @@ def demo(
 
     view = View(json, verbose, quiet)
     if write is not None:
-        files = [str(path) for path in write_guide_files(write)]
+        files = [str(path) for path in write_guide_files(write, overwrite)]
         view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
         return
     check_writable(svg)

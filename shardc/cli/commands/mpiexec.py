@@ -37,9 +37,10 @@ def mpiexec(
 
     Example: shardc mpiexec -n 4 --hosts a:2,b:2 --prefix python train.py
     """
-    from shardc.launcher.jobs.mpiexec import python_command, start_job
+    from shardc.launcher.jobs.mpiexec import check_script, python_command, start_job
 
     view = View(json, verbose, quiet)
+    check_script(command)
     line = python_command(command)
     view.detail(f"{ranks} ranks of: {' '.join(line)}")
     code = start_job(ranks, line, options=job_options(hosts, hostfile, bind, prefix, option))

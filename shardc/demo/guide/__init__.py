@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
+from shardc.hlo.errors import InputError
 from shardc.launcher.run.output_files import atomic_output
 
 __all__ = ["FILES", "write_guide_files"]
@@ -15,13 +16,21 @@ __all__ = ["FILES", "write_guide_files"]
 FILES = ("step.py", "step.mlir")
 
 
-def write_guide_files(folder: Path) -> list[Path]:
-    """Copies of `FILES` in ``folder``, which is made."""
+def write_guide_files(folder: Path, overwrite: bool = False) -> list[Path]:
+    """Copies of `FILES` in ``folder``, which is made.
+
+    Raises `InputError` where a file with other content is there, unless ``overwrite`` replaces it.
+    """
+    contents = {folder / name: resources.files(__package__).joinpath(name).read_bytes() for name in FILES}
+    changed = [path for path, data in contents.items() if path.is_file() and path.read_bytes() != data]
+    if changed and not overwrite:
+        raise InputError(
+            f"{' and '.join(map(str, changed))} would be overwritten: the content is another",
+            where="--write",
+            fix="write into another folder, or add --overwrite, which replaces your changes",
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name in FILES:
-        path = folder / name
+    for path, data in contents.items():
         with atomic_output(path) as file:
-            file.write(resources.files(__package__).joinpath(name).read_bytes())
-        written.append(path)
-    return written
+            file.write(data)
+    return list(contents)

@@ -324,3 +324,9 @@ def test_values_must_not_leave_the_function() -> None:
 def test_wrong_arguments_and_results(function: Any, args: list[Any], what: str) -> None:
     with pytest.raises(ShardcError, match=what):
         trace_function(function, args)
+
+
+def test_a_function_of_jax_is_told_where_it_belongs() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    with pytest.raises(UnsupportedError, match=r"use shardc\.from_jax"):
+        trace_function(lambda x: jnp.sum(jnp.sin(x)), [ShapeDtype((4, 4), np.float32)])
