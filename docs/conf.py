@@ -11,11 +11,14 @@ sys.path.insert(0, str(Path(__file__).parent / "extensions"))
 
 project = "shardc"
 author = "the developers of shardc"
+project_copyright = "the developers of shardc"
 release = shardc.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_reference"]
 html_theme = "furo"
 html_title = "shardc"
 html_show_copyright = False
+html_static_path = ["static"]
+html_css_files = ["tables.css"]
 exclude_patterns = ["gpu_results.json"]
 
 # Backticks in docstrings are names of the reference; others stay words. Annotations name types that have no page.
