@@ -79,9 +79,7 @@ class DiffusionBlock(nn.Module):
     def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
         a, b, c, d, e, f = self.modulation(functional.silu(condition))[:, None].chunk(6, -1)
         y = self.norm(x) * (1 + a) + b
-        q, k, v = (
-            p(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q, k, v = (p(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = x + c * self.o_proj(mixed)
         y = self.norm(x) * (1 + d) + e
@@ -201,7 +199,7 @@ def _weights(module: nn.Module) -> dict[str, P]:
     specs = {}
     for name, tensor in module.named_parameters():
         layer = name.removesuffix(".weight")
-        if tensor.ndim == 3 and "experts" in name or tensor.ndim == 4:
+        if (tensor.ndim == 3 and "experts" in name) or tensor.ndim == 4:
             specs[name] = P("model")
         elif tensor.ndim == 2 and layer.endswith(tuple(f".{c}" for c in COLUMNS)):
             specs[name] = P("model", None)
