@@ -44,6 +44,8 @@ def test_groups_of_rows_have_their_own_matrices() -> None:
     def by_hand(x: Any, w: Any) -> Any:
         return torch.cat([x[:2] @ w[0], x[2:] @ w[1]])
 
+    import jax.numpy as jnp
+
     from shardc.frontends.torch.rows.products import ROWS
 
     values = (jnp.asarray(v.numpy()) for v in (rows, matrices, torch.tensor([2, 5])))
