@@ -96,6 +96,9 @@ def graph_of(torch: Any, exported: Any) -> TensorGraph:
             inputs.append(_input(torch, kinds, next(leaves), spec.arg, nodes))
             before = sum(i.dtype is not None for i in inputs[:-1])
             number = None if inputs[-1].dtype is None else len(states) + before
+        elif spec.kind == kinds.InputKind.TOKEN:
+            placeholders.append(None)  # the order of checks that only raise errors
+            continue
         else:
             raise UnsupportedError(f"an input of the kind {spec.kind.name.lower()}: {spec.target}")
         placeholders.append(number)
@@ -156,6 +159,8 @@ def _results(
             tensor = isinstance(spec.arg, kinds.TensorArgument)
             outputs.append((len(user) if tensor else None, getattr(spec.arg, "value", None)))
             user += [number] if tensor else []
+        elif spec.kind == kinds.OutputKind.TOKEN:
+            continue
         elif spec.kind in (kinds.OutputKind.BUFFER_MUTATION, kinds.OutputKind.USER_INPUT_MUTATION):
             changed.append((number, arguments[spec.target]))
         else:

@@ -19,9 +19,19 @@ Row = Callable[..., Any]
 
 
 def _rows() -> Mapping[str, Row]:
-    from shardc.frontends.torch.rows import elementwise, indexing, products, reductions, shapes, windows
+    from shardc.frontends.torch.rows import (
+        elementwise,
+        factorisations,
+        indexing,
+        orders,
+        products,
+        reductions,
+        shapes,
+        special,
+        windows,
+    )
 
-    families = (elementwise, shapes, reductions, indexing, products, windows)
+    families = (elementwise, shapes, reductions, orders, indexing, products, factorisations, special, windows)
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 

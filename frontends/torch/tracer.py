@@ -79,6 +79,10 @@ class GraphTracer:
         if node.target in (ops.wrap_with_set_grad_enabled, ops.wrap_with_autocast):
             start = next(k for k, a in enumerate(args) if hasattr(a, "graph"))
             return tuple(self.run(args[start], args[start + 1 :]))
+        if node.target is ops.with_effects:
+            token, operator_, *rest = args
+            made = self._operators.row(operator_)(*rest)
+            return (token, *made) if isinstance(made, tuple) else (token, made)
         if node.target is ops.cond:
             condition, yes, no, *rest = args
             values = tuple(rest[0]) if rest else ()

@@ -75,6 +75,15 @@ def _softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
     return jnp.where(x * beta > threshold, x, jnp.log1p(jnp.exp(jnp.minimum(x * beta, threshold))) / beta)
 
 
+def _power(x: Any, y: Any) -> Any:
+    """Whole numbers to negative powers are 0, but for those of size 1."""
+    if not all(jnp.issubdtype(jnp.result_type(v), jnp.integer) for v in (x, y)) or (isinstance(y, int) and y >= 0):
+        return jnp.power(x, y)
+    x, y = _same_types(x, y)
+    negative = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0))
+    return jnp.where(y < 0, negative, jnp.power(x, jnp.maximum(y, 0))).astype(x.dtype)
+
+
 def _sign(x: Any) -> Any:
     return jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.number) else x
 
@@ -106,7 +115,7 @@ _UNARY = {
     "real": jnp.real,
     "relu": lambda x: jnp.where(x > 0, x, jnp.where(jnp.isnan(x), x, jnp.zeros_like(x))),
     "round": _round,
-    "sgn": jnp.sign,
+    "sgn": _sign,
     "sign": _sign,
     "signbit": lambda x: jnp.signbit(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x < 0,
     "square": jnp.square,
@@ -123,7 +132,6 @@ _REAL = {
     "atanh": jnp.arctanh,
     "cos": jnp.cos,
     "cosh": jnp.cosh,
-    "digamma": jax.scipy.special.digamma,
     "erf": lax.erf,
     "erfc": lax.erfc,
     "erfinv": lax.erf_inv,
@@ -164,10 +172,12 @@ _BINARY = {
     "true_divide": jnp.true_divide,
     "remainder": jnp.remainder,
     "fmod": jnp.fmod,
-    "pow": jnp.power,
+    "pow": _power,
     "float_power": jnp.power,
     "atan2": _real(jnp.arctan2),
     "maximum": jnp.maximum,
+    "max.other": jnp.maximum,
+    "min.other": jnp.minimum,
     "minimum": jnp.minimum,
     "fmax": jnp.fmax,
     "fmin": jnp.fmin,
@@ -211,11 +221,10 @@ _OTHER = {
     "logical_or": _logical(jnp.logical_or),
     "logical_xor": _logical(jnp.logical_xor),
     "masked_fill": lambda x, mask, value: jnp.where(mask, jnp.asarray(value).astype(x.dtype), x),
-    "polygamma": lambda n, x: jax.scipy.special.polygamma(n, x.astype(jnp.result_type(x, jnp.float32))),
     "lerp": lambda start, end, weight: jnp.where(
         jnp.abs(weight) < 0.5, start + weight * (end - start), end - (end - start) * (1 - weight)
     ),
-    "complex": lax.complex,
+    "complex": lambda x, y: lax.complex(*jnp.broadcast_arrays(*_same_types(x, y))),
     "polar": lambda r, angle: lax.complex(r * jnp.cos(angle), r * jnp.sin(angle)),
     "view_as_complex": lambda x: lax.complex(x[..., 0], x[..., 1]),
     "view_as_real": lambda x: jnp.stack([jnp.real(x), jnp.imag(x)], -1),

@@ -30,13 +30,20 @@ def _index(x: Any, indices: Sequence[Any]) -> Any:
     return x.at[_key(x, indices)].get(mode=_INSIDE)
 
 
+def _combined(x: Any, at: Any, method: str, values: Any) -> Any:
+    """``x`` with ``values`` set, added, multiplied in at places; truth values are or-ed and and-ed."""
+    if x.dtype == bool:
+        method = {"add": "max", "multiply": "min"}.get(method, method)
+    return getattr(at, method)(values, mode=_INSIDE)
+
+
 def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     values = values.astype(x.dtype)
     masks = [i for i in indices if i is not None and i.dtype == bool]
     if masks:
         return _masked_put(x, indices, values, accumulate)
     at = x.at[_key(x, indices)]
-    return at.add(values, mode=_INSIDE) if accumulate else at.set(values, mode=_INSIDE)
+    return _combined(x, at, "add" if accumulate else "set", values)
 
 
 def _masked_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
@@ -82,7 +89,7 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = Non
     if source.ndim or not whole:
         source = source.reshape(1) if source.ndim < x.ndim else source
         source = source[tuple(slice(0, n) for n in index.shape)] if source.size != 1 else source
-    return getattr(x.at[_grid(index, dim % x.ndim)], names[reduce])(source, mode=_INSIDE).reshape(whole)
+    return _combined(x, x.at[_grid(index, dim % x.ndim)], names[reduce], source).reshape(whole)
 
 
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
@@ -134,7 +141,8 @@ def _index_along(method: str) -> Callable[..., Any]:
         x = x if x.ndim else x.reshape(1)
         source = source if source.ndim else source.reshape(1)
         key = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
-        return getattr(x.at[key], method)(source * alpha if alpha != 1 else source, mode=_INSIDE).reshape(whole)
+        scaled = source if alpha == 1 else (source * alpha).astype(x.dtype)
+        return _combined(x, x.at[key], method, scaled).reshape(whole)
 
     return row
 
@@ -157,9 +165,44 @@ def _take(x: Any, index: Any) -> Any:
 
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
-    at = x.reshape(-1).at[index.reshape(-1)]
-    values = source.reshape(-1).astype(x.dtype)
-    return (at.add(values) if accumulate else at.set(values)).reshape(x.shape)
+    values, flat = source.reshape(-1).astype(x.dtype), x.reshape(-1)
+    return _combined(flat, flat.at[index.reshape(-1)], "add" if accumulate else "set", values).reshape(x.shape)
+
+
+def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """Whole slices along a dimension, reduced."""
+    whole = x.shape
+    x, source = (v if v.ndim else v.reshape(1) for v in (x, source))
+    shape = tuple(-1 if k == dim % x.ndim else 1 for k in range(x.ndim))
+    where = jnp.broadcast_to(index.reshape(shape), source.shape)
+    return _scatter_reduce(x, dim, where, source, reduce, include_self=include_self).reshape(whole)
+
+
+def _embedding_bag(
+    weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
+    per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """Rows of bags put together: ``mode`` 0 adds, 1 takes the mean, 2 the largest. Each index lies in one bag."""
+    bags = offsets.shape[0] - (1 if include_last_offset else 0)
+    places = jnp.arange(indices.shape[0])
+    bag = jnp.searchsorted(offsets[:bags], places, side="right") - 1
+    inside = indices != padding_idx
+    rows = weight.at[indices].get(mode="clip")
+    rows = rows if per_sample_weights is None else rows * per_sample_weights[:, None]
+    count = jnp.zeros(bags, jnp.int64).at[bag].add(inside)
+    made = jnp.zeros((bags, weight.shape[1]), weight.dtype)
+    if mode == 2:
+        best = jnp.full_like(made, -jnp.inf).at[bag].max(jnp.where(inside[:, None], rows, -jnp.inf))
+        made = jnp.where(count[:, None] > 0, best, 0)
+    else:
+        made = made.at[bag].add(jnp.where(inside[:, None], rows, 0))
+        made = made / jnp.maximum(count, 1)[:, None].astype(made.dtype) if mode == 1 else made
+    return made, bag, count, count
+
+
+def _nonzero_static(x: Any, *, size: int, fill_value: int = -1) -> Any:
+    found = jnp.nonzero(jnp.atleast_1d(x), size=size, fill_value=fill_value)
+    return jnp.stack(found[: x.ndim], -1) if x.ndim else jnp.zeros((size, 0), jnp.int64)
 
 
 _TABLE: dict[str, Callable[..., Any]] = {
@@ -183,6 +226,10 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "masked_scatter": _masked_scatter,
     "take": _take,
     "put": _put,
+    "index_reduce": _index_reduce,
+    "_embedding_bag": _embedding_bag,
+    "_embedding_bag_forward_only": _embedding_bag,
+    "nonzero_static": _nonzero_static,
 }
 
 #: The rows of this family.

@@ -92,6 +92,24 @@ def _pair_distance(x: Any, p: float = 2.0) -> Any:
     return _norm(jnp.abs(x[rows] - x[columns]), p)
 
 
+def _trilinear(
+    a: Any, b: Any, c: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
+) -> Any:
+    """The product of three arrays, each with dimensions added, summed over some."""
+    return jnp.sum(
+        jnp.expand_dims(a, tuple(expand1)) * jnp.expand_dims(b, tuple(expand2)) * jnp.expand_dims(c, tuple(expand3)),
+        axis=tuple(sumdim),
+    )
+
+
+def _grouped(a: Any, b: Any, offsets: Any) -> Any:
+    """Rows of ``a``, each times the matrix of its group in ``b``; groups end at ``offsets``, and rows behind are 0."""
+    rows = jnp.arange(a.shape[0])
+    group = jnp.searchsorted(offsets, rows, side="right")
+    made = jnp.einsum("sk,skn->sn", a, b.at[group].get(mode="clip"))
+    return jnp.where((group < offsets.shape[0])[:, None], made, 0)
+
+
 _TABLE: dict[str, Row] = {
     "mm": _product,
     "bmm": _product,
@@ -110,7 +128,11 @@ _TABLE: dict[str, Row] = {
     "_pdist_forward": _pair_distance,
     "linalg_cross": lambda a, b, dim=-1: jnp.cross(a, b, axis=dim),
     "trace": jnp.trace,
+    "_trilinear": _trilinear,
 }
 
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Row] = {
+    **{f"aten.{k}": f for k, f in _TABLE.items()},
+    "transformers.grouped_mm_fallback": _grouped,
+}

@@ -127,39 +127,6 @@ def _running(better: Row) -> Row:
     return row
 
 
-def _sort(x: Any, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[Any, Any]:
-    if not x.ndim:
-        return x, jnp.zeros((), jnp.int64)
-    order = jnp.argsort(x, axis=dim, stable=True, descending=descending)
-    return jnp.take_along_axis(x, order, axis=dim), order
-
-
-def _sort_stable(x: Any, stable: bool | None = None, dim: int = -1, descending: bool = False) -> tuple[Any, Any]:
-    return _sort(x, dim, descending)
-
-
-def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:  # noqa: A002
-    if not x.ndim:
-        return x, jnp.zeros((), jnp.int64)
-    if largest and dim % x.ndim == x.ndim - 1:
-        values, places = lax.top_k(x, k)
-        return values, places
-    order = lax.slice_in_dim(jnp.argsort(x, axis=dim, stable=True, descending=largest), 0, k, axis=dim % x.ndim)
-    return jnp.take_along_axis(x, order, axis=dim), order
-
-
-def _median(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    if dim is None:
-        ordered = jnp.sort(x.reshape(-1))
-        return ordered[(x.size - 1) // 2]
-    values, order = _sort(x, dim)
-    if not x.ndim:
-        return values, order
-    at = (x.shape[dim] - 1) // 2
-    found = [lax.index_in_dim(v, at, dim % x.ndim, keepdims=keepdim) for v in (values, order)]
-    return tuple(found)
-
-
 def _norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     axis = _dims(x, dim)
     size = jnp.abs(x if dtype is None else x.astype(dtype))
@@ -237,18 +204,7 @@ _TABLE: dict[str, Row] = {
     "logcumsumexp": _logcumsumexp,
     "cummax": _running(jnp.greater_equal),
     "cummin": _running(jnp.less_equal),
-    "sort": _sort,
-    "sort.stable": _sort_stable,
-    "argsort": lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
-    "topk": _topk,
-    "median": _median,
     "linalg_vector_norm": _norm,
-    "searchsorted": lambda sequence, x, out_int32=False, right=False, **_: jnp.searchsorted(
-        sequence, x, side="right" if right else "left"
-    ),
-    "bucketize": lambda x, boundaries, out_int32=False, right=False: jnp.searchsorted(
-        boundaries, x, side="right" if right else "left"
-    ),
     "_fft_c2c": _transform(),
     "_fft_r2c": _real_transform,
     "_fft_c2r": _to_real_transform,

@@ -104,6 +104,13 @@ def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: in
     return x.reshape(-1).at[where].set(src.astype(x.dtype)).reshape(x.shape)
 
 
+def _as_strided_scatter(
+    x: Any, src: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    places = _as_strided(jnp.arange(x.size), size, stride, storage_offset)
+    return x.reshape(-1).at[places].set(src.astype(x.dtype)).reshape(x.shape)
+
+
 def _full(size: Sequence[int], value: Any, *, dtype: Any = None, **_: Any) -> Any:
     return jnp.full(tuple(size), value, dtype)
 
@@ -232,4 +239,7 @@ _SAME = {
 }
 
 #: The rows of this family.
-ROWS: Mapping[str, Callable[..., Any]] = {f"aten.{k}": f for k, f in (_SHAPES | _MADE | _SAME).items()}
+ROWS: Mapping[str, Callable[..., Any]] = {
+    **{f"aten.{k}": f for k, f in (_SHAPES | _MADE | _SAME).items()},
+    "prims.as_strided_scatter": _as_strided_scatter,
+}

@@ -159,6 +159,21 @@ def _adaptive_pool(x: Any, output_size: Sequence[int]) -> Any:
     return _mixed(x, [_adaptive_matrix(n, out) for n, out in zip(tail, output_size, strict=True)])
 
 
+def _adaptive_max_pool(x: Any, output_size: Sequence[int]) -> tuple[Any, Any]:
+    """The largest of each part, and its place in the dimensions that are pooled, counted through."""
+    count = len(output_size)
+    tail = x.shape[x.ndim - count :]
+    flat = x.reshape(*x.shape[: x.ndim - count], -1)
+    inside = np.ones((1, 1), bool)
+    for n, out in zip(tail, output_size, strict=True):
+        part = _adaptive_matrix(n, out) > 0
+        inside = (inside[:, None, :, None] & part[None, :, None, :]).reshape(inside.shape[0] * out, inside.shape[1] * n)
+    masked = jnp.where(jnp.asarray(inside), flat[..., None, :], _least(x.dtype))
+    place = jnp.argmax(masked, axis=-1)
+    shape = (*x.shape[: x.ndim - count], *output_size)
+    return jnp.take_along_axis(flat, place, axis=-1).reshape(shape), place.reshape(shape)
+
+
 def _sources(n: int, out: int, align: bool, scale: float | None) -> Any:
     """Where each of ``out`` samples lies among ``n`` elements."""
     places = np.arange(out, dtype=np.float64)
@@ -299,6 +314,8 @@ _TABLE: dict[str, Row] = {
     "avg_pool3d": _avg_pool(3),
     "avg_pool2d_backward": _backward_of(_avg_pool(2)),
     "avg_pool3d_backward": _backward_of(_avg_pool(3)),
+    "adaptive_max_pool2d": _adaptive_max_pool,
+    "adaptive_max_pool3d": _adaptive_max_pool,
     "_adaptive_avg_pool2d": _adaptive_pool,
     "_adaptive_avg_pool3d": _adaptive_pool,
     "_adaptive_avg_pool2d_backward": lambda gradient, x: _backward_of(_adaptive_pool)(

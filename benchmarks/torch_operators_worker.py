@@ -1,0 +1,243 @@
+"""Samples of PyTorch's operator database: exported, made a program of ours, computed, and held against PyTorch.
+
+As a script: judges the operators of the numbers in its arguments and prints lines of JSON: ``{"starts": [number,
+title]}`` before and ``{"number": ..., "verdicts": [...]}`` after each. ``core`` instead of numbers takes the calls of
+core ATen operators in the file that `record_calls` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardc import from_torch
+from shardc.frontends.torch.element_types import _Exported, as_numpy
+from shardc.frontends.torch.frontend import program_from_torch
+from shardc.hlo.errors import ShardcError
+from shardc.hlo.evaluate import evaluate
+
+__all__ = ["SAMPLES", "Verdict", "core_calls", "database", "judge", "judge_call", "title"]
+
+#: Element types that are asked of an operator, and how many of its samples.
+SAMPLES = {"float32": 3, "int64": 1, "bool": 1, "complex64": 1}
+#: How many calls of one core operator are judged.
+CALLS = 2
+
+Compute = Callable[[torch.nn.Module, Sequence[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``kind`` is agrees, refused, differs, or skipped where PyTorch itself has no result; ``why`` says more."""
+
+    operator: str
+    dtype: str
+    number: int
+    kind: str
+    why: str = ""
+
+
+class Called(torch.nn.Module):
+    """A function of tensors, which may lie in lists, and of plain values."""
+
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, name: str = "") -> None:
+        super().__init__()
+        self.function, self.title = function, name
+        leaves, self.spec = torch.utils._pytree.tree_flatten((args, kwargs))
+        self.values = [None if isinstance(v, torch.Tensor) else v for v in leaves]
+        self.places = [k for k, v in enumerate(leaves) if isinstance(v, torch.Tensor)]
+        self.tensors = tuple(leaves[k].detach().clone() for k in self.places)
+
+    def forward(self, *tensors: Any) -> Any:
+        leaves = list(self.values)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self.spec)
+        made = self.function(*args, **kwargs)
+        return [r for r in torch.utils._pytree.tree_leaves(made) if r is not None]
+
+
+def database() -> list[Any]:
+    """The operators, in PyTorch's order."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return list(op_db)
+
+
+def title(operator: Any) -> str:
+    return f"{operator.name}.{operator.variant_test_name}" if operator.variant_test_name else str(operator.name)
+
+
+def evaluated(module: torch.nn.Module, tensors: Sequence[Any]) -> list[Any]:
+    """What the NumPy meaning of the program gives."""
+    program = program_from_torch(module, tuple(tensors))
+    signature = program.signature
+    states = [s.tensor for s in signature.states]
+    flat = [*states, *signature.tensors(signature.leaves(tuple(tensors), {}))]
+    results = evaluate(program.module, [as_numpy(flat[k], "") for k in signature.kept])
+    return [v if k is None else _tensor(results[k]) for k, v in signature.outputs]
+
+
+def _tensor(array: Any) -> Any:
+    return torch.from_dlpack(_Exported(array.copy()))
+
+
+def compiled(module: torch.nn.Module, tensors: Sequence[Any]) -> list[Any]:
+    """What the compiled program gives."""
+    return list(from_torch(module, tuple(tensors)).compile()(*tensors))
+
+
+def judge(operator: Any, compute: Compute, samples: dict[str, int] | None = None) -> Iterator[Verdict]:
+    """One operator's first samples, in each element type that it has."""
+    for name, count in (samples or SAMPLES).items():
+        dtype = getattr(torch, name)
+        if dtype not in operator.supported_dtypes("cpu") or (name != "float32" and _left_out(name, operator)):
+            continue
+        torch.manual_seed(0)
+        try:
+            inputs = list(islice(operator.sample_inputs("cpu", dtype, requires_grad=False), count))
+        except Exception as e:
+            yield Verdict(title(operator), name, 0, "skipped", _told(e))
+            continue
+        for number, sample in enumerate(inputs):
+            call = Called(operator.get_op(), (sample.input, *sample.args), sample.kwargs, operator.name)
+            kind, why = _judged(call, compute, sample.output_process_fn_grad)
+            yield Verdict(title(operator), name, number, kind, why)
+
+
+def _left_out(name: str, operator: Any) -> bool:
+    """Complex numbers where there are real ones too, and equal elements where their order is open."""
+    real = torch.float32 in operator.supported_dtypes("cpu")
+    return real and (name == "complex64" or operator.name in ("sort", "argsort", "topk", "kthvalue"))
+
+
+def judge_call(target: str, args: Any, kwargs: Any, number: int, compute: Compute) -> Verdict:
+    """One call of an ATen operator."""
+    packet, overload = target.removeprefix("aten.").rsplit(".", 1)
+    function = getattr(getattr(torch.ops.aten, packet), overload)
+    kind, why = _judged(Called(function, args, kwargs, target), compute, lambda x: x)
+    return Verdict(target, "", number, kind, why)
+
+
+def _judged(call: Called, compute: Compute, shown: Callable[[Any], Any]) -> tuple[str, str]:
+    try:
+        torch.manual_seed(0)
+        want = call(*[t.clone() for t in call.tensors])
+    except Exception as e:
+        return "skipped", _told(e)
+    try:
+        got = compute(call, call.tensors)
+    except ShardcError as e:
+        return "refused", " ".join(str(e).split())[:300]
+    except Exception as e:
+        return "differs", f"no error of ours: {_told(e)}"
+    try:
+        _close(call, _shown(shown, got), _shown(shown, want))
+    except Exception as e:
+        return "differs", " ".join(str(e).split())[:200]
+    return "agrees", ""
+
+
+def _shown(shown: Callable[[Any], Any], results: list[Any]) -> Any:
+    """What of the results is determined: eigenvectors, for example, have no sign."""
+    try:
+        return shown(results[0] if len(results) == 1 else tuple(results))
+    except Exception:
+        return results
+
+
+def _close(call: Called, got: Any, want: Any) -> None:
+    if "empty" in call.title:  # no values to compare
+        told = [[(r.shape, r.dtype) for r in torch.utils._pytree.tree_leaves(v)] for v in (got, want)]
+        if told[0] != told[1]:
+            raise AssertionError(f"{told[0]} instead of {told[1]}")
+        return
+    torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def _told(e: Exception) -> str:
+    return f"{type(e).__name__}: {next(iter(str(e).strip().splitlines()), '')}"[:300]
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs a graph and keeps the calls of core operators, a few of each."""
+
+    def __init__(self, graph_module: Any, calls: dict[str, list[Any]]) -> None:
+        super().__init__(graph_module)
+        self._calls = calls
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if torch.Tag.core in getattr(target, "tags", ()):
+            kept = self._calls.setdefault(str(target), [])
+            if len(kept) < CALLS:
+                kept.append(torch.utils._pytree.tree_map(_own, (args, kwargs)))
+        return super().call_function(target, args, kwargs)
+
+
+def _own(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def core_calls(operator: Any, calls: dict[str, list[Any]]) -> None:
+    """Add the calls of core operators that the operator's samples consist of, after PyTorch's own decompositions."""
+    for name in ("float32",) if torch.float32 in operator.supported_dtypes("cpu") else ("int64",):
+        torch.manual_seed(0)
+        for sample in islice(operator.sample_inputs("cpu", getattr(torch, name), requires_grad=False), 1):
+            call = Called(operator.get_op(), (sample.input, *sample.args), sample.kwargs)
+            exported = torch.export.export(call, call.tensors, strict=False).run_decompositions()
+            states = {**exported.state_dict, **exported.constants}
+            kinds = torch.export.graph_signature.InputKind
+            specs, tensors = exported.graph_signature.input_specs, iter(call.tensors)
+            values = [next(tensors) if s.kind == kinds.USER_INPUT else states[s.target] for s in specs]
+            _Recorder(exported.graph_module, calls).run(*[v.clone() for v in values])
+
+
+def _record(file: Path, numbers: Sequence[int], operators: Sequence[Any]) -> None:
+    """Write the calls after each operator, so that what was found stays when one of them ends the process."""
+    calls: dict[str, list[Any]] = {}
+    for number in numbers:
+        print(json.dumps({"starts": number, "title": title(operators[number])}), flush=True)
+        try:
+            core_calls(operators[number], calls)
+        except Exception as e:  # PyTorch cannot export it, which `judge` reports
+            print(json.dumps({"left": _told(e)}), flush=True)
+        file.write_bytes(pickle.dumps(calls))
+
+
+def main(mode: str, file: str, *numbers: str) -> None:
+    """``record FILE NUMBERS``, ``calls FILE NUMBERS`` or ``samples evaluate|compile NUMBERS``."""
+    warnings.simplefilter("ignore")
+    random.seed(0)
+    wanted = [int(n) for n in numbers]
+    if mode == "record":
+        _record(Path(file), wanted, database())
+        return
+    if mode == "samples":
+        operators = database()
+        compute = compiled if file == "compile" else evaluated
+        for number in wanted:
+            print(json.dumps({"starts": number, "title": title(operators[number])}), flush=True)
+            verdicts = [asdict(v) for v in judge(operators[number], compute)]
+            print(json.dumps({"number": number, "verdicts": verdicts}), flush=True)
+        return
+    calls = pickle.loads(Path(file).read_bytes())  # our own file, of a minute ago
+    targets = sorted(calls)
+    for number in wanted:
+        target = targets[number]
+        print(json.dumps({"starts": number, "title": target}), flush=True)
+        verdicts = [asdict(judge_call(target, *call, k, evaluated)) for k, call in enumerate(calls[target])]
+        print(json.dumps({"number": number, "verdicts": verdicts}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
