@@ -49,7 +49,7 @@ NEEDS = {"docs/quickstart-torch.md": "torch"}
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_from_top_to_bottom(page: str, tmp_path: Path) -> None:
     if page in NEEDS:
-        pytest.importorskip(NEEDS[page], reason=f"{page} needs {NEEDS[page]}: pip install shardc[{NEEDS[page]}]")
+        pytest.importorskip(NEEDS[page], reason=f"{page} needs pip install shardc[{NEEDS[page]}]")
     blocks = read_blocks(page, (ROOT / page).read_text(encoding="utf-8"))
     assert blocks, page
     with PageRun(tmp_path) as run:
