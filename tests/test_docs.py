@@ -50,7 +50,7 @@ def test_every_error_text_is_one_of_ours(repository: Path, source: str) -> None:
 
 
 def test_public_names_in_the_docs_exist(repository: Path) -> None:
-    guides = [f"docs/quickstart-{kind}.md" for kind in ("jax", "mpi", "numpy")]
+    guides = [f"docs/quickstart-{kind}.md" for kind in ("jax", "mpi", "numpy", "torch")]
     for name in ("README.md", "docs/api.md", *guides):
         for word in re.findall(r"\bshardc\.([A-Za-z_]+)", (repository / name).read_text(encoding="utf-8")):
             assert word in ("demo", "hlo") or hasattr(shardc, word), f"{name}: shardc.{word}"
@@ -96,7 +96,8 @@ def test_the_glossary_says_each_term_once(repository: Path) -> None:
 
 
 GUIDES = ("api", "auto", "explain", "simulate", "machines", "guide-plans", "guide-mpi", "checkpoints", "gpu", "service")
-FIRST = ("start", "cli", "quickstart-jax", "quickstart-numpy", "quickstart-mpi", "coming-from", "limits")
+QUICKSTARTS = ("quickstart-jax", "quickstart-numpy", "quickstart-mpi", "quickstart-torch")
+FIRST = ("start", "cli", *QUICKSTARTS, "coming-from", "limits")
 
 
 @pytest.mark.parametrize("page", GUIDES + FIRST)

@@ -12,7 +12,7 @@ from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 
-__all__ = ["TensorGraph", "core_aten", "export", "graph_of", "without_fused_attention"]
+__all__ = ["TensorGraph", "core_aten", "distinct", "export", "graph_of", "without_fused_attention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,20 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
         ) from e
 
 
+def distinct(torch: Any, module: Any, tree: Any) -> Any:
+    """``tree`` with a copy of each tensor that it has twice, or that is the module's: PyTorch follows tensors by
+    identity while it traces, and would read one argument for both."""
+    seen = {id(t) for t in (*module.parameters(), *module.buffers())}
+
+    def own(tensor: Any) -> Any:
+        if id(tensor) in seen:
+            tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        seen.add(id(tensor))
+        return tensor
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, own, tree)
+
+
 def without_fused_attention(torch: Any) -> Any:
     """A context in which attention becomes products and a softmax, which are partitioned like all others."""
     return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
@@ -64,7 +78,8 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
             )
         exported = source
     elif isinstance(source, torch.nn.Module):
-        exported = export(torch, source, args, kwargs)
+        given, named = distinct(torch, source, (tuple(args), dict(kwargs or {})))
+        exported = export(torch, source, given, named)
     else:
         raise InputError(
             f"cannot make a program from a {type(source).__name__}",

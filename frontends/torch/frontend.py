@@ -7,6 +7,7 @@ that graph (`tracer`) and lowers it to StableHLO; nothing is computed.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,7 +42,9 @@ def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     """
     torch, jax = require_torch(), require_jax()
     exported = core_aten(torch, source, args, kwargs)
-    with without_fused_attention(torch):
+    with without_fused_attention(torch), warnings.catch_warnings():
+        # PyTorch copies a tree of its own there, and warns of its class.
+        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
         graph = graph_of(torch, exported.run_decompositions(decompositions(torch)))
     signature, tracer = graph.signature, GraphTracer(torch, jax)
 

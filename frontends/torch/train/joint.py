@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.frontends.torch.exported import export, without_fused_attention
+from shardc.frontends.torch.exported import distinct, export, without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -55,7 +55,7 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
     seen: list[Any] = []
     wrapper = _wrapper(torch, module, loss, seen)
     named = _named(wrapper)
-    with traceable(torch, wrapper, args) as given:
+    with traceable(torch, wrapper, distinct(torch, module, tuple(args))) as given:
         exported = export(torch, wrapper, given, None)
         graph_module = _differentiated(torch, exported.module(), given, type(module).__name__)
         tensors, first = _tensors(named, _named(exported.module()))

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from models import Counting, Transformer, seeded, worst  # noqa: E402
 
 import shardc  # noqa: E402
+import shardc.torch  # noqa: E402
 from shardc import P  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -108,10 +109,38 @@ def test_element_types(dtype: str) -> None:
     assert got.dtype == kind and torch.equal(got, Doubled()(x))
 
 
+@pytest.mark.filterwarnings("error")
+def test_reading_a_module_warns_of_nothing() -> None:
+    assert shardc.from_torch(torch.nn.Linear(4, 4), (torch.ones(2, 4),)).arg_names == ("weight", "bias", "input")
+
+
 def test_strided_inputs() -> None:
     module = torch.nn.Softmax(-1)
     x = torch.randn(6, 8)[::2].T
     assert worst(shardc.from_torch(module, (x,)).compile()(x), module(x)) < 1e-6
+
+
+class Weighted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, a: Any, b: Any, *, c: Any) -> Any:
+        return self.weight * a - 2 * b + 3 * c
+
+
+@pytest.mark.parametrize("example", ["a tensor", "the weight"])
+def test_one_tensor_may_be_the_example_of_several_arguments(example: str) -> None:
+    module = Weighted()
+    one = module.weight if example == "the weight" else torch.ones(3)
+    values = torch.full((3,), 2.0), torch.full((3,), 5.0)
+    program = shardc.from_torch(module, (one, one), {"c": one})
+    assert program.arg_names == ("weight", "a", "b", "c")
+    assert torch.equal(program.compile()(*values, c=values[0]), torch.full((3,), -2.0))
+    step = shardc.torch.train_step(
+        module, lambda m, a, b: m(a, b, c=a).sum(), torch.optim.SGD(module.parameters()), (one, one)
+    )
+    assert float(step.compile()(*values)) == -6.0
 
 
 def test_exported_programs_and_meta_tensors(transformer: Any) -> None:
