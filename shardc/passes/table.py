@@ -87,6 +87,7 @@ from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
 from shardc.partitioner.prepare.search_unflattened import SearchUnflattened
 from shardc.partitioner.prepare.select_updates import SelectUpdates
 from shardc.partitioner.prepare.share_equal import ShareEqual
+from shardc.partitioner.prepare.sorts.join_payloads import JoinPayloads
 from shardc.partitioner.prepare.sorts.select_places import SelectPlaces
 from shardc.partitioner.prepare.sorts.sort_beginnings import SortBeginnings
 from shardc.partitioner.prepare.split_transforms import SplitTransforms
@@ -134,6 +135,7 @@ _LISTED: tuple[Pass, ...] = (
     ContractUnflattened(),
     ReduceUnflattened(),
     SearchUnflattened(),
+    JoinPayloads(),
     SelectPlaces(),
     SortBeginnings(),
     ExpandSplit(),

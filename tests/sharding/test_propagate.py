@@ -277,7 +277,7 @@ def test_explain_knows_near_names_and_reasons_are_data() -> None:
     p = propagate(finish(b).with_(arg_names=("w['1']",)))
     lines = explain_value(p.provenance, "y")
     assert lines[0] == "%y: [{a}, {}]"
-    assert "from w['1'] dimension 0 through sine %y, factor i of ([i, j])->([i, j]), step 1" in lines[1]
+    assert "from w['1'] dimension 0 through sine %y, factor i of ([i, j])->([i, j]), change 1" in lines[1]
     assert explain_value(p.provenance, "w['1']")[0] == "w['1']: [{a}, {}]"
     with pytest.raises(AnnotationError, match="no value is named") as caught:
         explain_value(p.provenance, "weight")
