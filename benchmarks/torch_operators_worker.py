@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from shardc import from_torch
-from shardc.frontends.torch.element_types import _Exported, as_numpy
+from shardc.frontends.torch.element_types import ExportedArray, as_numpy
 from shardc.frontends.torch.frontend import program_from_torch
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
@@ -89,7 +89,7 @@ def evaluated(module: torch.nn.Module, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _tensor(array: Any) -> Any:
-    return torch.from_dlpack(_Exported(array.copy()))
+    return torch.from_dlpack(ExportedArray(array.copy()))
 
 
 def compiled(module: torch.nn.Module, tensors: Sequence[Any]) -> list[Any]:

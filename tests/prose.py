@@ -47,8 +47,8 @@ def blank(match: re.Match[str]) -> str:
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
     """Paragraphs, items of lists and titles with their first line; code, tables and generated parts are left out."""
     text = _COMMENT.sub(blank, _GENERATED.sub(blank, text))
-    start, held, fence = 0, [""], ""
-    del held[:]
+    start, fence = 0, ""
+    held: list[str] = []
     for number, line in enumerate([*text.splitlines(), ""], 1):
         mark = _FENCE.match(line)
         if fence:

@@ -13,7 +13,7 @@ from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.dlpack import CPU, from_dlpack, to_dlpack
 from shardc.launcher.arrays.gather import gather
 
-__all__ = ["as_numpy", "as_tensor", "numpy_type"]
+__all__ = ["ExportedArray", "as_numpy", "as_tensor", "numpy_type"]
 
 
 def numpy_type(torch: Any, dtype: Any) -> np.dtype[Any]:
@@ -46,10 +46,10 @@ def as_numpy(tensor: Any, where: str) -> NDArray[Any]:
 def as_tensor(torch: Any, array: Array) -> Any:
     """A result as a tensor: over the memory of the shard that holds it all, else put together from all shards."""
     whole = len(array._layout.holders) == 1 and array._held(next(iter(array._layout.holders.values()))) is not None
-    return torch.from_dlpack(array if whole else _Exported(gather(array)))
+    return torch.from_dlpack(array if whole else ExportedArray(gather(array)))
 
 
-class _Exported:
+class ExportedArray:
     """An array for `torch.from_dlpack`, with the element types that NumPy's own export lacks."""
 
     def __init__(self, array: NDArray[Any]) -> None:

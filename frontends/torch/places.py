@@ -44,8 +44,8 @@ def scope(number: int) -> str:
 
 
 def place_of(node: Any, own: str) -> NodePlace:
-    """The place of a node of PyTorch's graph; frames in the folder ``own``, which is PyTorch's, are nobody's source
-    as long as there are others."""
+    """The place of a node of PyTorch's graph; frames in the folder ``own``, which is PyTorch's, count only where
+    there are no others."""
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed([entry[0] for entry in stack.values()]), "") if stack else ""
     frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if not f[0].startswith("<")]

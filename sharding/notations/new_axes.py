@@ -9,31 +9,28 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 
-__all__ = ["unused_new_axes", "warn_of_new_axes"]
-
-
-def unused_new_axes(before: Mesh | None, module: Module) -> tuple[str, ...]:
-    """Axes of ``module`` that the mesh ``before`` lacks and no sharding names; none where there was no mesh."""
-    if before is None or not before.axes or module.mesh is None:
-        return ()
-    new = [name for name in module.mesh.axis_names if name not in before.axis_names]
-    if not new:
-        return ()
-    used = set()
-    for i in module.instructions():
-        leaves = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
-        for leaf in leaves:
-            if isinstance(leaf, Sharding):
-                used |= {axis.name for dim in leaf.dims for axis in dim.axes}
-    return tuple(name for name in new if name not in used)
+__all__ = ["warn_of_new_axes"]
 
 
 def warn_of_new_axes(before: Mesh | None, module: Module) -> None:
-    """Log a line for each of `unused_new_axes`, with the axis whose name is near."""
-    for name in unused_new_axes(before, module):
-        known = before.axis_names if before is not None else ()
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f": did you mean {near[0]}?" if near else f"; its own axes are {', '.join(known)}"
+    """Log a line for each axis of ``module`` that the mesh ``before`` lacks and no sharding names, with the axis whose
+    name is near. There is none where the program had no mesh."""
+    if before is None or not before.axes:
+        return
+    for name in _unused_new_axes(before, module):
+        near = difflib.get_close_matches(name, before.axis_names, n=1)
+        hint = f": did you mean {near[0]}?" if near else f"; its own axes are {', '.join(before.axis_names)}"
         logging.getLogger("shardc").warning(
             "warning: the mesh axis %s is new to the program, and nothing is split over it%s", name, hint
         )
+
+
+def _unused_new_axes(before: Mesh, module: Module) -> list[str]:
+    new = [name for name in module.mesh.axis_names if name not in before.axis_names] if module.mesh else []
+    used = set()
+    for i in module.instructions() if new else ():
+        leaves = i.sharding if isinstance(i.sharding, tuple) else (i.sharding,)
+        for leaf in leaves:
+            if isinstance(leaf, Sharding):
+                used |= {axis.name for axes in leaf.axes_by_dim for axis in axes}
+    return [name for name in new if name not in used]

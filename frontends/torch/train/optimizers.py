@@ -75,34 +75,35 @@ def _group(kind: str, number: int, group: Mapping[str, Any]) -> ParameterGroup:
     return ParameterGroup(number, kind, ("lr", "beta1", "beta2", "eps", "weight_decay"), flags, slots, parameters)
 
 
+def _times(scalar: Any, value: Any) -> Any:
+    """A scalar of 64 bits, rounded to the type of the tensor that it multiplies."""
+    import jax.numpy as jnp
+
+    return jnp.asarray(scalar).astype(value.dtype) * value
+
+
 def _sgd(group: ParameterGroup, x: Any, gradient: Any, slots: Slots, h: Hyper, step: Any) -> tuple[Any, Slots]:
     import jax.numpy as jnp
 
-    def times(scalar: Any, value: Any) -> Any:
-        return jnp.asarray(scalar).astype(value.dtype) * value
-
     if group.flags["decays"]:
-        gradient = gradient + times(h["weight_decay"], x)
+        gradient = gradient + _times(h["weight_decay"], x)
     if group.flags["moves"]:
-        kept = times(h["momentum"], slots["momentum_buffer"]) + times(1 - h["dampening"], gradient)
+        kept = _times(h["momentum"], slots["momentum_buffer"]) + _times(1 - h["dampening"], gradient)
         kept = jnp.where(step == 1, gradient, kept)
         slots = {"momentum_buffer": kept}
-        gradient = gradient + times(h["momentum"], kept) if group.flags["nesterov"] else kept
-    return x - times(h["lr"], gradient), slots
+        gradient = gradient + _times(h["momentum"], kept) if group.flags["nesterov"] else kept
+    return x - _times(h["lr"], gradient), slots
 
 
 def _adam(group: ParameterGroup, x: Any, gradient: Any, slots: Slots, h: Hyper, step: Any) -> tuple[Any, Slots]:
     import jax.numpy as jnp
 
-    def times(scalar: Any, value: Any) -> Any:
-        return jnp.asarray(scalar).astype(value.dtype) * value
-
     if group.flags["decays"] and group.flags["decoupled_weight_decay"]:
-        x = times(1 - h["lr"] * h["weight_decay"], x)
+        x = _times(1 - h["lr"] * h["weight_decay"], x)
     elif group.flags["decays"]:
-        gradient = gradient + times(h["weight_decay"], x)
-    mean = slots["exp_avg"] + times(1 - h["beta1"], gradient - slots["exp_avg"])
-    square = times(h["beta2"], slots["exp_avg_sq"]) + times(1 - h["beta2"], gradient * gradient)
+        gradient = gradient + _times(h["weight_decay"], x)
+    mean = slots["exp_avg"] + _times(1 - h["beta1"], gradient - slots["exp_avg"])
+    square = _times(h["beta2"], slots["exp_avg_sq"]) + _times(1 - h["beta2"], gradient * gradient)
     made = {"exp_avg": mean, "exp_avg_sq": square}
     largest = square
     if group.flags["amsgrad"]:
@@ -110,4 +111,4 @@ def _adam(group: ParameterGroup, x: Any, gradient: Any, slots: Slots, h: Hyper, 
     size = h["lr"] / (1 - h["beta1"] ** step)
     root = jnp.sqrt(1 - h["beta2"] ** step)
     below = jnp.sqrt(largest) / root.astype(x.dtype) + h["eps"].astype(x.dtype)
-    return x - times(size, mean / below), made
+    return x - _times(size, mean / below), made
