@@ -12,7 +12,7 @@ from shardc.partitioner.strategy.solve.solve import SolveLimits
 __all__ = ["OverBudgetError", "PlanBudget", "budget_of"]
 
 #: Of a plan that somebody asked for: models are no truer than its gap; a few solutions take a minute or two.
-_THOROUGH = SolveLimits(integer=12_500, parts=2, enough=5e-3)
+_THOROUGH = SolveLimits(parts=2, enough=5e-3)
 
 
 class OverBudgetError(UnsupportedError):

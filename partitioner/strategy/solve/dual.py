@@ -21,8 +21,9 @@ __all__ = ["DualBound"]
 class DualBound:
     """Messages and multipliers of a network; ``bound`` is the best bound so far, with ``best`` multipliers.
 
-    ``work`` is that of all programs that were made from it: iterations of the simplex method, and the columns of
-    integer programs, which take about as long.
+    ``pressed`` are rows of memory that answers to relaxed problems exceeded: programs begin with them. ``work`` is that
+    of all programs that were made from it: iterations of the simplex method, and the columns of integer programs, which
+    take about as long.
     """
 
     def __init__(self, network: CostNetwork, rows: MemoryRows) -> None:
@@ -33,6 +34,7 @@ class DualBound:
         self.best = self.multipliers
         self.bound = -np.inf
         self.work = 0
+        self.pressed = frozenset[int]()
         self.messages: dict[int, dict[int, Numbers]] = {
             v: {u: np.zeros(len(network.costs[v])) for u in network.tables[v]} for v in network.alive
         }

@@ -43,6 +43,7 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together:
         assert found is not None
         positions = {v: int(kept[v][k]) for v, k in found[1].items()}
         best.offer(positions, *measure(dual.network, dual.rows, positions))
+        dual.pressed |= frozenset(dual.rows.find_exceeded(dual.rows.used(positions)))
         bound = max(bound, dual.bound + min(spread, found[0]))
         if spread == most or found[0] <= spread:
             break

@@ -18,10 +18,9 @@ __all__ = ["IntegerResult", "solve_integer"]
 
 #: HiGHS meets rows to this much of their limits.
 _TOLERANCE = 1e-6
-#: Rows of memory with which a program begins, how often others are added, and how many at a time.
+#: Rows of memory with which a program begins, and how often others are added.
 _HINTS = 100
 _ROUNDS = 12
-_NEW_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,11 @@ def solve_integer(
             bound = max(bound, result.bound)
         if result.positions is None:
             return IntegerResult(None, bound, result.impossible and not slack, active)
-        over = rows.used(result.positions) - rows.limits
-        fresh = [k for k in np.argsort(-over, kind="stable").tolist() if over[k] > 0 and k not in active]
-        if not (over > 0).any() or (slack and not fresh):
+        used = rows.used(result.positions)
+        fresh = rows.find_exceeded(used, known=active)
+        if not (used > rows.limits).any() or (slack and not fresh):
             break
-        active |= frozenset(fresh[:_NEW_ROWS])
+        active |= frozenset(fresh)
         if not fresh:
             slack = 2 * _TOLERANCE
     return IntegerResult(result.positions, bound, False, active)

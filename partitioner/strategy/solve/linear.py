@@ -14,9 +14,8 @@ from shardc.partitioner.strategy.solve.program import LinearProgram
 
 __all__ = ["tighten"]
 
-#: How often rows of memory are added, how many at a time, and by which part of its limit a row is exceeded.
+#: How often rows of memory are added, and by which part of its limit a row is exceeded.
 _ROUNDS = 20
-_NEW_ROWS = 20
 _TOLERANCE = 1e-6
 
 
@@ -49,14 +48,11 @@ def tighten(program: LinearProgram, iterations: int) -> float | None:
         there = program.column >= 0
         weights = np.zeros(len(program.column))
         weights[there] = np.array(solution.col_value)[program.column[there]]
-        over = rows.used_by(weights) - rows.limits
-        over[active] = 0.0
-        new = [
-            k for k in np.argsort(-over, kind="stable")[:_NEW_ROWS].tolist() if over[k] > _TOLERANCE * rows.limits[k]
-        ]
+        new = rows.find_exceeded(rows.used_by(weights), _TOLERANCE, active)
         if not new:
             break
         active = active + new
+    dual.pressed |= frozenset(active)
     values = np.array(solution.row_dual) / program.scale
     multipliers = np.zeros(len(rows.rows))
     multipliers[active[: len(scales)]] = np.maximum(-values[first:] / np.array(scales), 0.0)

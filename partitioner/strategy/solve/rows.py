@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from shardc.partitioner.strategy.solve.problem import Numbers
 __all__ = ["MemoryRows"]
 
 Indices = NDArray[np.intp]
+
+#: So many rows that are exceeded come into a program at a time.
+_AT_A_TIME = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,13 @@ class MemoryRows:
         count = len(self.rows) + 1
         change = np.bincount(self.starts, amounts, count) - np.bincount(self.stops, amounts, count)
         return np.cumsum(change)[:-1]
+
+    def find_exceeded(self, used: Numbers, tolerance: float = 0.0, known: Collection[int] = ()) -> list[int]:
+        """The rows that ``used`` exceeds most, by more than ``tolerance`` of their limits, without those ``known``."""
+        over = used - self.limits
+        over[list(known)] = 0.0
+        most = np.argsort(-over, kind="stable")[:_AT_A_TIME].tolist()
+        return [k for k in most if over[k] > tolerance * self.limits[k]]
 
     def price(self, multipliers: Numbers) -> Numbers:
         """What each of the network's options pays for its memory, as ``offsets`` has them."""

@@ -56,7 +56,7 @@ class SolveLimits:
     table: int = 1 << 20
     near: int = 1 << 28
     columns: int = 200_000
-    integer: int = 25_000
+    integer: int = 100_000
     iterations: int = 100_000
     nodes: int = 500
     rounds: int = 60
@@ -168,7 +168,7 @@ def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimi
 
     The first ones have the options nearest to the bound only: what is left out costs more than it by their surplus.
     """
-    bound, active = dual.bound, frozenset[int]()
+    bound, active = dual.bound, dual.pressed
     for columns in [limits.columns // n for n in _SHARES]:
         fits = best.excess <= 0 and np.isfinite(best.cost)
         if fits:
