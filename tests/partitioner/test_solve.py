@@ -373,7 +373,7 @@ def test_programs_begin_with_rows_of_memory_that_relaxed_answers_exceeded() -> N
     assert tighten(program, 1000) == pytest.approx(9.0)
     assert dual.pressed == {1}
     dual.return_to_best()
-    best = Incumbent({v: 0 for v in range(3)}, 0.0, 15.0)
+    best = Incumbent(dict.fromkeys(range(3), 0), 0.0, 15.0)
     eliminate_near(dual, Surplus.of(dual), best, 1 << 10)
     result = solve_integer(LinearProgram(dual, Surplus.of(dual), np.inf), None, 100, 0.0, dual.pressed)
     assert result.bound == pytest.approx(10.0)
