@@ -17,6 +17,7 @@ from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load.step import load_step
 from shardc.compiler.lower.lowered import AwaitStep, Collective, leaf_steps, memory_analysis
 from shardc.compiler.lower.pipeline import PASSES, lower
+from shardc.compiler.lower.schedule.order_transfers import model_timeline
 from shardc.compiler.lower.schedule.overlap import Overlap, overlap_of
 from shardc.compiler.lower.schedule.schedule import Schedule
 from shardc.compiler.measured import program_key, write_measured
@@ -24,6 +25,7 @@ from shardc.costs.kernels.trips import trip_count
 from shardc.hlo.config import Config
 from shardc.hlo.evaluate import evaluate_spmd
 from shardc.hlo.ir.ir import Alias, Module
+from shardc.hlo.transforms.memory_limit import with_memory_limit
 from shardc.native.llvm.target import host_target
 from tests.compiler.checking import assert_close, program, random_arguments
 from tests.compiler.test_step import Device
@@ -303,6 +305,23 @@ def test_memory_stays_within_its_limit() -> None:
         assert memory_analysis(lowered)["peak_bytes"] - arguments <= limit * (peak - arguments)
         seen.add(sum(c.asynchronous for c in lowered.collectives))
     assert max(seen) >= 5
+
+
+def test_more_memory_makes_no_schedule_slower() -> None:
+    """Schedules stay within the memory that a program was planned for, and use what there is."""
+    module = gradients(6, 1100)
+    least = memory_analysis(lower(module, NEVER))["peak_bytes"]
+    overlap = overlap_of(Config(overlap="always"))
+    assert overlap is not None
+    passes = described(3.0)
+    most = memory_analysis(lower(module, NEVER, passes=passes))["peak_bytes"]
+    seconds = []
+    for limit in np.linspace(least, most, 8):
+        lowered = lower(with_memory_limit(module, limit), NEVER, passes=passes)
+        assert memory_analysis(lowered)["peak_bytes"] <= limit
+        seconds.append(model_timeline(lowered.module, overlap).seconds)
+    assert seconds == sorted(seconds, reverse=True)
+    assert seconds[0] > seconds[-1]
 
 
 @st.composite

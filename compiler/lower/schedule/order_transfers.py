@@ -23,6 +23,9 @@ __all__ = ["model_timeline", "order_transfers"]
 _NOTHING = 1e-9
 #: Of the memory that computations may take more: all, then less and less of it where that is more than there is.
 _LESS_MEMORY = (1.0, 0.25, 0.05, 0.0)
+#: Then so many transfers on one kind of links may have begun: one that waits behind another may take less memory than
+#: what is computed before the links are free.
+_SCARCE = (2, 1)
 
 
 def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
@@ -40,7 +43,7 @@ def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: boo
         most = max(before, min(most, room)) if before <= room else most
     many = max(1, overlap.transfers)
     less = [1 + (overlap.memory - 1) * share for share in _LESS_MEMORY]
-    for widths, memory in ((_halves(many), overlap.memory), *(((1,), x) for x in dict.fromkeys(less))):
+    for widths, memory in ((_halves(many), overlap.memory), *((_SCARCE, x) for x in dict.fromkeys(less))):
         made = _Scheduling(overlap, widths, memory, limit).of(module)
         if _written_bytes(made, packed) <= most:
             return made
