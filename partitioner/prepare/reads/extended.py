@@ -48,6 +48,12 @@ class ReadLine:
         """Behind the last place that is read."""
         return self.first + self.reach + self.count
 
+    @property
+    def repeats_ends(self) -> bool:
+        """Are there elements beyond the array that are as near to its end inside?"""
+        found = ((p, p if p < 0 else p - self.n + 1, e) for p, e in self.beyond.items())
+        return any(e is not None and abs(e - (p - out)) <= abs(out) for p, out, e in found)
+
     def rows(self, low: int, high: int) -> list[int | None]:
         """The elements at places ``low`` to ``high``."""
         return [p if 0 <= p < self.n else self.beyond.get(p) for p in range(low, high)]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardc.hlo.ir.ir import Computation, Instruction, users_of
 from shardc.hlo.ir.make import make
-from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.prepare.reads.extended import Extended, ReadLine, Shares, share_line
 from shardc.partitioner.prepare.reads.sheets import build, cut, sizes
 from shardc.partitioner.prepare.reads.static_reads import PlaceRun, Places, StaticRead, find_static_reads
+from shardc.partitioner.reshard.halo import count_fetched_bytes, outputs
+from shardc.partitioner.rules.readings import whole_source
 
 __all__ = ["Readers", "find_readers"]
 
@@ -51,10 +53,10 @@ def _known(lines: Iterable[ReadLine | None]) -> list[ReadLine] | None:
 
 
 def _line(places: Places, n: int) -> ReadLine | None:
-    """One reader's part of a line of ``n`` elements; None where it does not go along most of it in order."""
+    """One reader's part of a line of ``n`` elements; None where nothing of it is in order."""
     lengths = [r.length if not r.padding and (r.step == 1 or r.length == 1) else 0 for r in places]
     number, count = lengths.index(max(lengths)), sum(r.length for r in places)
-    if 2 * lengths[number] < count or count - lengths[number] > _MOST_BEYOND:
+    if not lengths[number] or count - lengths[number] > _MOST_BEYOND:
         return None
     first = places[number].start - sum(r.length for r in places[:number])
     beyond: dict[int, int | None] = {}
@@ -78,7 +80,7 @@ class Readers:
     """Reads of ``root`` with equal ``dims`` and layout that find the same beyond its edges.
 
     ``places`` says where each begins along every dimension, ``lines`` what all of them read, ``shares`` how devices
-    share the split dimensions.
+    share the split dimensions, but those that are gathered.
     """
 
     root: Instruction
@@ -87,6 +89,7 @@ class Readers:
     lines: Sequence[ReadLine] = ()
     fill: Instruction | None = None
     shares: dict[int, Shares] = field(default_factory=dict)
+    gathered: set[int] = field(default_factory=set)
 
     def take(self, reader: Instruction, read: StaticRead, lines: Sequence[ReadLine]) -> bool:
         """Make it one of them, unless it finds something else beyond the array."""
@@ -109,12 +112,24 @@ class Readers:
         if [d.axes for d in given.dims] != [d.axes for d in self._layout.dims]:
             return False
         lines = [(self.lines[d], k) for d, k in split.items()]
-        edges = any(element is not None for line, _ in lines for element in line.beyond.values())
+        edges = any(line.repeats_ends for line, _ in lines)
         if not edges and all(line.n == line.count and line.n % k == 0 for line, k in lines if line.reach):
             return False
-        found = {d: share_line(self.lines[d], k) for d, k in split.items()}
-        self.shares = {d: shares for d, shares in found.items() if shares is not None}
-        return len(self.shares) == len(split)
+        for d, k in split.items():
+            shares = share_line(self.lines[d], k)
+            if shares is not None:
+                self.shares[d] = shares
+            elif edges and self._sent_apart(d, k) >= (k - 1) * -(-self.lines[d].n // k):
+                self.gathered.add(d)
+            else:
+                return False
+        return True
+
+    def _sent_apart(self, d: int, k: int) -> float:
+        """Rows along a dimension that a device sends if each reader fetches its own, edges left out."""
+        line, source = self.lines[d], whole_source(self.lines[d].n, k)
+        targets = (outputs(line.count, k, first=first) for first in sorted({p[d] for p in self.places.values()}))
+        return sum(count_fetched_bytes((source,), target, 1)[0] for target in targets)
 
     @property
     def _layout(self) -> Sharding:
@@ -122,13 +137,19 @@ class Readers:
         assert isinstance(given, Sharding)
         return given
 
+    @property
+    def _gathering(self) -> Sharding:
+        """The layout in which what is gathered is whole."""
+        dims = (DimSharding(()) if d in self.gathered else s for d, s in enumerate(self._layout.dims))
+        return replace(self._layout, dims=tuple(dims))
+
     def _count(self, d: int) -> int:
         """How many devices share a dimension."""
         return math.prod(a.extent(self._layout.mesh) for a in self._layout.dims[d].axes)
 
     def extended(self, root: Instruction) -> Extended:
         """The array with all margins, split dimensions first: edges that each device makes need not be sent."""
-        made = Extended.of(root, self._layout.mesh, self.fill)
+        made = Extended.of(_laid_out(root, self._gathering), self._layout.mesh, self.fill)
         for d, shares in self.shares.items():
             made = made.along(d, shares)
         for d, line in enumerate(self.lines):
@@ -147,16 +168,27 @@ class Readers:
             whole.append(size if shares is None else size * shares.k)
         part = build(cut(made.sheet, bounds))
         part = self._as_reader("reshape", part, tuple(whole), reader)
-        return self._as_reader("slice", part, self.dims, reader, slice=tuple((0, n, 1) for n in self.dims))
+        part = self._as_reader("slice", part, self.dims, reader, slice=tuple((0, n, 1) for n in self.dims))
+        return _laid_out(part, self._layout)
 
     def _as_reader(
         self, opcode: str, x: Instruction, dims: tuple[int, ...], reader: Instruction, **attrs: object
     ) -> Instruction:
+        """``x`` with other dimensions, split like the reader where it is split."""
         if x.shape.dims == dims:
             return x
         made = make(opcode, reader.shape.plain.with_dims(dims), (x,), reader, **attrs)
-        made.sharding = self._layout
+        made.sharding = self._gathering
         return made
+
+
+def _laid_out(x: Instruction, sharding: Sharding) -> Instruction:
+    given = x.sharding
+    if isinstance(given, Sharding) and [d.axes for d in given.dims] == [d.axes for d in sharding.dims]:
+        return x
+    made = make("custom-call", x.shape.plain, (x,), x, custom_call_target="Sharding")
+    made.sharding = sharding
+    return made
 
 
 def _joined(a: ReadLine, b: ReadLine) -> ReadLine | None:
