@@ -248,19 +248,23 @@ class Extended:
         return out
 
     def _run(self, q: int, start: int | None, length: int, step: int | None) -> Sheet:
-        dims = [length if p == q else n for p, n in enumerate(sizes(self.sheet))]
         if start is None:
-            made = make(
-                "broadcast", self.fill.shape.plain.with_dims(tuple(dims)), (self.fill,), self.fill, dimensions=()
-            )
-            made.sharding = Sharding(self.mesh, self.splits)
-            return made
+            return self._repeated(q, self.fill, (), length)
         if step == 1:
             return self._part(q, start, start + length)
-        if step == 0:
-            return row(q, [self._part(q, start, start + 1)] * length)
-        x = build(self._part(q, start - length + 1, start + 1))
-        return self._add("reverse", dims, x, dimensions=(q,))
+        if step == -1:
+            x = build(self._part(q, start - length + 1, start + 1))
+            return self._add("reverse", x.shape.dims, x, dimensions=(q,))
+        one = build(self._part(q, start, start + 1))
+        kept = tuple(p for p in range(one.shape.rank) if p != q)
+        flat = make("reshape", one.shape.plain.with_dims(tuple(one.shape.dims[p] for p in kept)), (one,), one)
+        flat.sharding = Sharding(self.mesh, tuple(self.splits[p] for p in kept))
+        return self._repeated(q, flat, kept, length)
+
+    def _repeated(self, q: int, x: Instruction, kept: tuple[int, ...], length: int) -> Instruction:
+        """``x`` along ``q`` again and again; its dimensions are the ``kept`` ones."""
+        dims = [length if p == q else n for p, n in enumerate(sizes(self.sheet))]
+        return self._add("broadcast", dims, x, dimensions=kept)
 
 
 def _step(rows: Sequence[int | None], n: int) -> int | None:
