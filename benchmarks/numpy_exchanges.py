@@ -72,6 +72,26 @@ def radius_4_by_pad(mode: Any) -> Callable[[Any], Any]:
     return laplacian
 
 
+def box_by_pad(mode: Any, radius: int) -> Callable[[Any], Any]:
+    """The corners, edges and the middle of a square around each point."""
+
+    def filtered(u: Any) -> Any:
+        (n, m), p = u.shape, np.pad(u, radius, mode=mode)
+        places = ((i, j) for i in (0, radius, 2 * radius) for j in (0, radius, 2 * radius))
+        return sum((k * p[i : i + n, j : j + m] for k, (i, j) in enumerate(places, 1)), 0.5 * u)
+
+    return filtered
+
+
+def star_by_pad(mode: Any, radius: int) -> Callable[[Any], Any]:
+    def filtered(u: Any) -> Any:
+        (n, m), p = u.shape, np.pad(u, radius, mode=mode)
+        own = slice(radius, -radius)
+        return sum((k * (p[k : k + n, own] + p[own, k : k + m]) for k in range(2 * radius + 1)), 0.5 * u)
+
+    return filtered
+
+
 def all_around(u: Any) -> Any:
     """All points around, corners included, with different weights."""
     offsets = [tuple(i - 1 for i in o) for o in np.ndindex((3,) * u.ndim)]
@@ -90,6 +110,23 @@ def windows(u: Any) -> Any:
     """A median-like filter: what is computed of all windows of 3x3."""
     seen = np.lib.stride_tricks.sliding_window_view(np.pad(u, 1, mode="wrap"), (3, 3))
     return u + seen.max(axis=(2, 3)) - seen.min(axis=(2, 3))
+
+
+def windows_inside(u: Any) -> Any:
+    """The same of the windows that the array has without a pad: two rows and two columns fewer."""
+    seen = np.lib.stride_tricks.sliding_window_view(u, (3, 3))
+    return seen.max(axis=(2, 3)) - seen.min(axis=(2, 3))
+
+
+def inside(u: Any) -> Any:
+    """All points around, of those that have some on all sides."""
+    n, m = u.shape
+    return sum((k * u[i : n - 2 + i, j : m - 2 + j] for k, (i, j) in enumerate(np.ndindex(3, 3), 1)))
+
+
+def steepness(u: Any) -> Any:
+    a, b = np.gradient(u)
+    return np.hypot(a, b)
 
 
 def shallow_water(q: Any) -> Any:
@@ -121,8 +158,17 @@ def _halo(shape: tuple[int, ...], split: tuple[int, ...], radius: int) -> int:
 
 
 _PLANE, _ROW = (1024, 1024), 1024 * 8
+
+
+_Case = tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...], int]
+
+
+def _on_plane(function: Callable[[Any], Any], split: tuple[int, ...], radius: int) -> _Case:
+    return function, _PLANE, split, _halo(_PLANE, split, radius)
+
+
 #: The function, the shape of its argument, in how many parts each dimension is split, and the least bytes.
-CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...], int]] = {
+CASES: dict[str, _Case] = {
     "heat in place": (heat_in_place, _PLANE, (2, 1), 2 * _ROW),
     "heat in place, 2x2": (heat_in_place, _PLANE, (2, 2), 2 * _ROW),
     "u[1:-1] *= 2": (doubled_inside, _PLANE, (2, 1), 0),
@@ -137,6 +183,19 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...], i
     "27 points by rolls, 2x2x2": (all_around, (64,) * 3, (2, 2, 2), _halo((64,) * 3, (2, 2, 2), 1)),
     "5 points by an edge pad": (padded("edge"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 1)),
     "5 points by a reflected pad": (padded("reflect"), _PLANE, (2, 1), _halo(_PLANE, (2, 1), 1)),
+    **{
+        f"{4 * r + 1} points in a star, {mode} pad": _on_plane(star_by_pad(mode, r), (2, 1), r)
+        for r, mode in ((8, "edge"), (10, "reflect"), (10, "symmetric"))
+    },
+    **{
+        f"corners at a distance of {r}, {mode} pad, 2x2": _on_plane(box_by_pad(mode, r), (2, 2), r)
+        for r, mode in ((1, "edge"), (8, "reflect"), (10, "symmetric"))
+    },
+    "windows of 3x3 without a pad, 2x2": _on_plane(windows_inside, (2, 2), 1),
+    "9 points of the inside, 2x2": _on_plane(inside, (2, 2), 1),
+    "9 points of the inside, 3x3": _on_plane(inside, (3, 3), 1),
+    "np.gradient": _on_plane(steepness, (2, 1), 1),
+    "np.gradient, 2x2": _on_plane(steepness, (2, 2), 1),
     "windows of 3x3, 2x2": (windows, _PLANE, (2, 2), _halo(_PLANE, (2, 2), 1)),
     "shallow water by rolls": (shallow_water, (3, *_PLANE), (1, 2, 1), _halo((3, *_PLANE), (1, 2, 1), 1)),
 }

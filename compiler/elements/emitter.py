@@ -242,7 +242,7 @@ class ElementEmitter(Elements):
             return self._load_scalar(base, dtype, at, holds, frame)
         if step == -1:
             at = apply(lambda b, o: b.sub(o, constant(I64, lanes - 1)), [at], frame)
-            holds = None if holds is None else self._reversed(holds, lanes)
+            holds = holds if holds is None or holds.lanes == 1 else self._reversed(holds, lanes)
         if holds is None:
             result = apply_uniform(lambda b, o: memory.load(b, base, o, dtype, lanes), [at], frame, lanes)
         elif holds.lanes == 1 and size >= lanes:

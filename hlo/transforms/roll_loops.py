@@ -93,7 +93,7 @@ class RollLoops:
         found = match_iterations(line, start, repeat.period, (repeat.stop - start) // repeat.period)
         if found is None or found.count < self.times or found.count * found.period < self.instructions:
             return None
-        if all(i.opcode in _MOVES for i in found.body) or self._is_one_kernel(found):
+        if all(i.opcode in _MOVES for i in found.body) or self._is_one_kernel(found, users):
             return None
         together = max(found.back, self._together(found))
         if together > 1:
@@ -105,15 +105,29 @@ class RollLoops:
         by_element = all(map(_is_by_element, found.body))
         return max(1, min(self.fused // found.period, found.count // 2)) if by_element else 1
 
-    def _is_one_kernel(self, found: Iterations) -> bool:
-        """Few iterations, none of which needs another, element by element over large arrays and parts of others."""
+    def _is_one_kernel(self, found: Iterations, users: list[list[int]]) -> bool:
+        """Few iterations, element by element over large arrays and parts of others; none of which needs another, but
+        for parts that are added up."""
         few = found.count * found.period <= self.unrolled
-        if not few or found.back or max(i.shape.nbytes for i in found.body) < self.large:
+        if not few or max(i.shape.nbytes for i in found.body) < self.large:
+            return False
+        if found.back and not _adds_parts(found, users):
             return False
         return all(
             _is_by_element(i) or (i.opcode == "slice" and not isinstance(reads[0], Made))
             for i, reads in zip(found.body, found.reads, strict=True)
         )
+
+
+def _adds_parts(found: Iterations, users: list[list[int]]) -> bool:
+    """Does each iteration add parts of arrays to one sum, which nobody else reads before the last one?"""
+    handed = {r for row in found.reads for r in row if isinstance(r, Made) and r.back}
+    if len(handed) > 1 or all(i.opcode != "slice" for i in found.body):
+        return False
+    ((index, back),) = {(r.index, r.back) for r in handed}
+    readers = [i for i, row in zip(found.body, found.reads, strict=True) if not handed.isdisjoint(row)]
+    sums = range(found.start + index, found.stop - found.period, found.period)
+    return back == 1 and [i.opcode for i in readers] == ["add"] and all(len(users[n]) == 1 for n in sums)
 
 
 def _is_by_element(i: Instruction) -> bool:

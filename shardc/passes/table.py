@@ -81,6 +81,7 @@ from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
 from shardc.partitioner.prepare.name_batches import NameBatches
 from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
+from shardc.partitioner.prepare.reads.share_reads import ShareReads
 from shardc.partitioner.prepare.recurrences.split_recurrences import SplitRecurrences
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
 from shardc.partitioner.prepare.rewrite_named_calls import RewriteNamedCalls
@@ -141,6 +142,7 @@ _LISTED: tuple[Pass, ...] = (
     ExpandSplit(),
     SplitTransforms(),
     WidenHalos(),
+    ShareReads(),
     # partitioner
     Rewrite(),
     # partitioner/optimise

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
-from shardc.hlo.numpy.values import convert, emit, full, lift, normal_axes, refuse, reshape
+from shardc.hlo.numpy.values import convert, emit, full, iota, lift, normal_axes, refuse, reshape
 
 __all__ = ["FUNCTIONS"]
 
@@ -28,23 +28,25 @@ def _trapezoid(recorder: Trace, y: Any, x: Any = None, dx: Any = 1.0, axis: int 
     return NP.sum(step * (value[..., 1:] + value[..., :-1]) / 2.0, axis=-1)
 
 
+def _slope(x: Any, d: int, h: Any) -> Any:
+    """Differences of the elements around each one, or of an end and the one beside it."""
+    n = x.shape[d]
+    if n < 2:
+        raise ValueError("Shape of array too small to calculate a numerical gradient")
+    lead, place = (slice(None),) * d, iota(x, x.shape, d)
+    behind = NP.concatenate([x[(*lead, slice(1, None))], x[(*lead, slice(n - 1, None))]], axis=d)
+    before = NP.concatenate([x[(*lead, slice(1))], x[(*lead, slice(n - 1))]], axis=d)
+    ends = NP.logical_or(NP.equal(place, 0), NP.equal(place, n - 1))
+    return NP.where(ends, (behind - before) / h, (behind - before) / (2.0 * h))
+
+
 def _gradient(recorder: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     x = _floating(lift(recorder, f))
     axes = normal_axes(axis, x.ndim)
     steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
     if edge_order != 1 or len(steps) != len(axes) or any(NP.ndim(s) for s in steps):
         refuse(recorder, "np.gradient with edge_order=2 or uneven spacing", "use scalar spacings and edge_order=1")
-    made = []
-    for d, h in zip(axes, steps, strict=True):
-        y = NP.moveaxis(x, d, -1)
-        if y.shape[-1] < 2:
-            raise ValueError("Shape of array too small to calculate a numerical gradient")
-        parts = [
-            (y[..., 1:2] - y[..., :1]) / h,
-            (y[..., 2:] - y[..., :-2]) / (2.0 * h),
-            (y[..., -1:] - y[..., -2:-1]) / h,
-        ]
-        made.append(NP.moveaxis(NP.concatenate(parts, axis=-1), -1, d))
+    made = [_slope(x, d, h) for d, h in zip(axes, steps, strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
 
 

@@ -153,6 +153,33 @@ def test_parts_of_large_arrays_are_one_kernel() -> None:
     assert loops(lambda f: relaxed(f, 10), 19, 128, 64) == 1
 
 
+def test_a_stencil_of_many_points_is_one_kernel() -> None:
+    """Parts that are added up are read once; where sums are read besides, or scaled, iterations stay a loop."""
+
+    def box(u: Any) -> Any:
+        n = len(u) - 14
+        return sum(u[i : i + n, j : j + n] for i in range(15) for j in range(15))
+
+    def running(u: Any) -> Any:
+        sums = [u[0]]
+        for row in range(1, 120):
+            sums.append(sums[-1] + u[row])
+        return np.stack(sums)
+
+    def decaying(u: Any) -> Any:
+        h = u[0]
+        for row in range(1, 120):
+            h = 0.5 * h + u[row]
+        return h
+
+    rolling = RollLoops(instructions=200, large=1 << 12)
+    for function, loops in ((box, 0), (running, 1), (decaying, 1)):
+        x = np.random.default_rng(0).random((128, 512) if function is not box else (64, 64))
+        before, after = both(function, [x], rolling)
+        np.testing.assert_array_equal(np.asarray(evaluate(after, [x])[0]), np.asarray(evaluate(before, [x])[0]))
+        assert sum(i.opcode == "while" for i in after.instructions()) == loops, function
+
+
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_rolled_programs_compile(function: Callable[..., Any]) -> None:
     before, after = both(function, [X], SMALL)
