@@ -12,6 +12,7 @@ from shardc.analysis.simulate.engine import Tally, run_clock
 from shardc.analysis.simulate.price import Priced, price
 from shardc.analysis.simulate.simulated_step import SimulatedWork
 from shardc.analysis.simulate.simulation import Simulation
+from shardc.analysis.uneven_splits import padding_notes
 from shardc.compiler.lower.buffers.liveness import live_ranges
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
 from shardc.compiler.lower.lowered import KernelStep, Lowered, memory_analysis
@@ -55,6 +56,7 @@ def simulate(
     dtype, product_flops, model_flops = _products(priced, clock.tally)
     if whole is not None:
         model_flops = round(sum(model_products(whole).values()) / mesh.size)
+    padded = () if whole is None else padding_notes(whole)
     call = _call_seconds(machine, lowered, mesh.size)
     peak, step = machine.device.peak(dtype), clock.now + call
     return Simulation(
@@ -85,7 +87,7 @@ def simulate(
         memory=memory,
         memory_curve=_curve(clock.marks, memory),
         loops=tuple(priced.loops),
-        notes=(*lowered.notes, *_notes(priced), *_call_note(call)),
+        notes=(*lowered.notes, *padded, *_notes(priced), *_call_note(call)),
         groups=tuple(priced.groups),
     )
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shardc.analysis.simulate.simulated_step import SimulatedStep
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, seconds_text
-from shardc.launcher.drawings.fragments import ROWS, axes_text, block, count_text, line, table
+from shardc.hlo.units import bytes_text, count_text, seconds_text
+from shardc.launcher.drawings.fragments import ROWS, axes_text, block, line, table
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["Simulation"]
