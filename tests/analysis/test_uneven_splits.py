@@ -20,10 +20,10 @@ ENTRY e {
 def test_a_split_that_does_not_divide_is_named_with_its_waste() -> None:
     program = Program(read_hlo(TEXT)).annotate({"x": "d,None"}, mesh={"d": 4})
     (note,) = program.simulate("h100-dgx").notes
-    # 4 shards of 3 rows hold 10: of 72 bytes per shard a sixth is padding, in x and y.
+    # 4 shards of 3 rows hold 10: of the 72 bytes of a shard of x a sixth is padding.
     assert note == (
         "padding: 10 elements became 12 for 4 shards over d (20.0% more to hold, compute and send): "
-        "dimension 0 of x, dimension 0 of y, 1 value inside the program; in arguments 24 B per device on average"
+        "dimension 0 of x, 1 value inside the program; in arguments 12 B per device on average"
     )
 
 
