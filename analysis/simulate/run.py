@@ -20,7 +20,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, seconds_text
 
 __all__ = ["largest_values", "need_memory", "simulate"]
 
@@ -108,7 +108,8 @@ def need_memory(simulation: Simulation) -> None:
     if s.fits:
         return
     raise InputError(
-        f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
+        f"{s.program} needs {bytes_text(s.peak_bytes)} on each of "
+        f"{count_text(s.devices, 'device')}, a device of {s.machine} has "
         f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept"
         f"{largest_values(s)}",
         fix="shard large values over more axes, use more devices, donate arguments (donate_argnums), recompute values "

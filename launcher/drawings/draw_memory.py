@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import bytes_text, count_text
 from shardc.launcher.drawings.draw_layout import COLOURS, svg_text
 
 __all__ = ["memory_svg"]
@@ -37,8 +37,9 @@ def memory_svg(timeline: MemoryTimeline) -> str:
     facts = f"{bytes_text(needed)} needed, {bytes_text(most)} in use at the peak"
     if timeline.fixed_bytes:
         facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are kept"
+    title = f"{timeline.program}: memory of a device over {count_text(len(timeline.steps), 'step')}"
     body = [
-        svg_text(_LEFT, 24, f"{timeline.program}: memory of a device over {len(timeline.steps)} steps", 15, _DARK),
+        svg_text(_LEFT, 24, title, 15, _DARK),
         svg_text(_LEFT, 44, facts, 12, _GREY),
         *_curve(timeline, most),
         *_places(timeline),

@@ -16,6 +16,7 @@ from shardc.collectives.call.control_table import (
 )
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.hlo.errors import RunError
+from shardc.hlo.units import count_text
 from shardc.launcher.jobs.rank_status import (
     DEAD,
     RUNNING,
@@ -210,7 +211,7 @@ def _names(guilty: Sequence[RankStatus]) -> str:
 
 def _doing(s: RankStatus, plans: Plans) -> str:
     """What a process does, in words."""
-    collective, before = _collective(s, plans), f"after {s.completed} collectives"
+    collective, before = _collective(s, plans), f"after {count_text(s.completed, 'collective')}"
     phase = _PHASES.get(s.phase, "")
     at = f"{phase}{collective}" if collective is not None else f"collective {s.index}"
     if s.program in plans and s.step:

@@ -21,6 +21,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.files import target_of
 from shardc.hlo.progress import stage
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.meshes import require_devices
 from shardc.launcher.driver.checked import Unpartitioned, need_agreement
@@ -201,7 +202,8 @@ def start_ranks(
         devices = executable.num_devices
         raise InputError(
             f"the program runs on {devices} device{'s' * (devices > 1)}, --ranks asks for {ranks}",
-            fix=f"give a mesh of {ranks} devices, such as --mesh x={ranks} with an --annotate NAME=x that splits an "
+            fix=f"give a mesh of {count_text(ranks, 'device')}, such as "
+            f"--mesh x={ranks} with an --annotate NAME=x that splits an "
             f"argument over it, or use --ranks {'1' if devices == 1 else f'1 to {devices}'}",
         )
     with tempfile.TemporaryDirectory(prefix="shardc-", dir=_shared_folder(config)) as folder:

@@ -29,10 +29,11 @@ def _warning(survey: Survey, split: UnevenSplit, values: Sequence[tuple[Instruct
     name = _name(survey, largest)
     others = f" and of {count_text(len(values) - 1, 'more value')}" if len(values) > 1 else ""
     text = (
-        f"dimension {dimension} of {name} {largest.shape}{others}, {n}, does not divide by the {k} shards over"
+        f"dimension {dimension} of {name} {largest.shape}{others}, "
+        f"{n}, does not divide by the {count_text(k, 'shard')} over"
         f" {axes}: each holds {split.chunk}, {share:.0%} of it padding ({bytes_text(local)} per device with it)"
     )
-    text += f", {idle} of {k} devices hold nothing else" if idle else ""
+    text += f", {idle} of {count_text(k, 'device')} hold nothing else" if idle else ""
     near = (n // k * k, split.padded)
     numbers = {"size": float(n), "shards": float(k), "padding": share, "bytes": float(local)}
     numbers["idle_devices"] = float(idle)
