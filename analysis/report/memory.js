@@ -145,7 +145,7 @@ function peakTable(data) {
   ];
   const facts = [`${bytesText(data.peak_bytes)} in use at the peak`];
   if (data.peak_step) facts.push(` (${data.peak_step})`);
-  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are kept`);
+  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are not donated`);
   if (data.others[0]) facts.push(`; ${countText(data.others[0], 'smaller value')} of ${bytesText(data.others[1])} together ${data.others[0] === 1 ? 'is' : 'are'} not listed`);
   return el('div', {}, el('h3', {}, 'Largest values at the peak'), el('p', {}, facts.join('')),
     dataTable(rows, columns, { label: 'values at the peak', sort: 0 }).element);

@@ -276,12 +276,12 @@ def draw_breakdown(axes: Any, simulation: SimulatedStep) -> None:
     compute += [("other compute", rest, "#a8bcd4")] if rest > 1e-3 * total else []
     step = [
         *compute,
-        ("waiting for collectives", s.exposed_seconds, COLOURS["all-reduce"]),
+        ("exposed communication", s.exposed_seconds, COLOURS["all-reduce"]),
         ("idle", s.idle_seconds, "#d0d0d0"),
     ]
     links = [
         ("exposed", s.exposed_seconds, COLOURS["all-reduce"]),
-        ("hidden behind compute", s.overlapped_seconds, "#9fce9a"),
+        ("overlapped", s.overlapped_seconds, "#9fce9a"),
     ]
     for row, parts in enumerate((step, links)):
         _stack(axes, row, [p for p in parts if p[1] > 0], total)

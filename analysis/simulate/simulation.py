@@ -58,9 +58,9 @@ class Simulation(SimulatedStep):
     def _repr_html_(self) -> str:
         total = self.step_seconds or 1.0
         parts = (
-            ("computing", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
-            ("computing while links are busy", self.overlapped_seconds, "#82bf78"),
-            ("waiting for collectives", self.exposed_seconds, "#ec7a78"),
+            ("compute", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
+            ("compute beside overlapped communication", self.overlapped_seconds, "#82bf78"),
+            ("exposed communication", self.exposed_seconds, "#ec7a78"),
             ("idle", self.idle_seconds, "#b9b4ab"),
         )
         bars = "".join(

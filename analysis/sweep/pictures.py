@@ -89,7 +89,7 @@ def _over_devices(axes: Any, counts: list[int]) -> None:
 
 
 def _candidates(result: SweepResult) -> Any:
-    """A bar per candidate: computing, waiting for collectives, and the rest.
+    """A bar per candidate: compute, exposed communication, and idle time.
 
     With the same work on all, bars are as long as the step times the devices, so that ideal scaling keeps them equal.
     """
@@ -101,8 +101,8 @@ def _candidates(result: SweepResult) -> Any:
     scale = [1 if result.weak else o.devices for o in rows]
     parts = {
         "compute": [n * o.compute_seconds for n, o in zip(scale, rows, strict=True)],
-        "waits for collectives": [n * o.exposed_seconds for n, o in zip(scale, rows, strict=True)],
-        "starting and awaiting": [n * o.idle_seconds for n, o in zip(scale, rows, strict=True)],
+        "exposed communication": [n * o.exposed_seconds for n, o in zip(scale, rows, strict=True)],
+        "idle": [n * o.idle_seconds for n, o in zip(scale, rows, strict=True)],
     }
     for (label, seconds), colour in zip(parts.items(), _COLOURS, strict=True):
         axes.barh(places, seconds, left=begin, color=colour, label=label, height=0.72)

@@ -36,7 +36,7 @@ def memory_svg(timeline: MemoryTimeline) -> str:
     width = _LEFT + _WIDTH + _RIGHT
     facts = f"{bytes_text(needed)} needed, {bytes_text(most)} in use at the peak"
     if timeline.fixed_bytes:
-        facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are kept"
+        facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are not donated"
     title = f"{timeline.program}: memory of a device over {count_text(len(timeline.steps), 'step')}"
     body = [
         svg_text(_LEFT, 24, title, 15, _DARK),
@@ -69,7 +69,7 @@ def _curve(timeline: MemoryTimeline, most: int) -> Iterator[str]:
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     yield f'<polygon points="{text}" fill="{COLOURS[0]}" fill-opacity="0.35" stroke="{COLOURS[0]}"/>'
     fixed = timeline.fixed_bytes * scale
-    yield _rect(_LEFT, bottom - fixed, _WIDTH, fixed, _KINDS["argument"], "arguments that are kept")
+    yield _rect(_LEFT, bottom - fixed, _WIDTH, fixed, _KINDS["argument"], "arguments that are not donated")
     yield from _axis(_TOP, _CURVE, most)
     yield svg_text(_LEFT, _TOP - 6, "bytes in use", 11, _GREY)
 
@@ -110,7 +110,7 @@ def _peak(timeline: MemoryTimeline) -> Iterator[str]:
 
 def _legend(timeline: MemoryTimeline, listed: list[MemoryBlock]) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP + _PLACES + 46
-    title = f"largest at the peak (step {timeline.peak}), without arguments that are kept:"
+    title = f"largest at the peak (step {timeline.peak}), without arguments that are not donated:"
     yield svg_text(_LEFT, top, title, 12, _MARK)
     for number, block in enumerate(listed):
         y = top + 17 * (number + 1)
