@@ -343,7 +343,7 @@ class _Doing:
         return RunError(
             f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
             where=self.where,
-            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
+            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit",
         )
 
     def error(self, rank: int, error: Exception) -> RunError:

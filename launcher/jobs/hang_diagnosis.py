@@ -261,4 +261,4 @@ def _remedy(guilty: Sequence[RankStatus], astray: bool) -> str:
         return "something stopped that process (SIGSTOP, a debugger)"
     if astray:
         return "a condition that guards collectives must have the same value on all ranks"
-    return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever"
+    return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit"

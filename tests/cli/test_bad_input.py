@@ -83,6 +83,7 @@ RUN = [
     (["--ranks", "2", "--devices-per-rank", "1"], "the mesh has 4 devices, the job only 2 ranks x 1 device per rank"),
     (["--devices-per-rank", "3"], "the mesh has 4 devices, the job only 1 rank x 3 devices per rank"),
     (["--ranks", "5"], "the program runs on 4 devices, --ranks asks for 5"),
+    (["--ranks", "8"], "such as --mesh axis_0=4, or use"),
     (["--ranks", "-1"], "at least 1"),
     (["--ranks", "two"], "--ranks"),
     (["--seed", "x"], "--seed"),
