@@ -14,7 +14,7 @@ from shardc.analysis.simulate.simulated_step import SimulatedWork
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.analysis.uneven_splits import padding_notes
 from shardc.compiler.lower.buffers.liveness import live_ranges
-from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
+from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline, memory_timeline
 from shardc.compiler.lower.lowered import KernelStep, Lowered, memory_analysis
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
@@ -120,11 +120,13 @@ def need_memory(simulation: Simulation) -> None:
 def largest_values(simulation: Simulation) -> str:
     """What takes most memory at the peak, as the end of a sentence; nothing where there is nothing but arguments."""
     memory = simulation.memory
-    largest = [
-        f"{b.shape} {b.name}{f' at {PurePath(b.source).name}' if b.source else ''}, {bytes_text(b.nbytes)}"
-        for b in memory.at(memory.peak)[:_NAMED]
-    ]
+    largest = [f"{_block_text(b)}, {bytes_text(b.nbytes)}" for b in memory.at(memory.peak)[:_NAMED]]
     return f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
+
+
+def _block_text(b: MemoryBlock) -> str:
+    name = b.op_name if b.kind == "argument" and b.op_name else b.name
+    return f"{b.shape} {name}" + (f" at {PurePath(b.source).name}" if b.source else "")
 
 
 def _executed(priced: Priced, tally: Tally) -> tuple[SimulatedWork, ...]:

@@ -257,9 +257,13 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         if names:
             return [v for v in table if v.name in names]
     everything = [v.name for table in tables for v in table]
+    # Arguments with a name of their own are also known by their instruction's, which no list needs.
+    own = {v.instruction for table in tables for v in table if v.kind == "argument" and v.name != v.instruction.name}
+    listed = [v.name for table in tables for v in table if v.instruction not in own or v.name != v.instruction.name]
     if source is not None:
         everything = [n for table in tables for v in table if v.kind == "value" and (n := source_name(v.instruction))]
-    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything))
+        listed = everything
+    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything, listed))
 
 
 def _made_at(source: SourceName, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
