@@ -137,7 +137,7 @@ function peakTable(data) {
   numberEquals(rows);
   const columns = [
     { title: 'bytes', numeric: true, value: (r) => r.nbytes, text: (r) => bytesText(r.nbytes) },
-    { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => [r.title, ' ', el('span', { class: 'quiet' }, r.name)], wide: true },
+    { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => (r.kind === 'argument' ? r.title || r.name : [r.title, ' ', el('span', { class: 'quiet' }, r.name)]), wide: true },
     { title: 'shape on a device', text: (r) => r.shape, value: (r) => r.shape },
     { title: 'kind', text: (r) => r.kind, value: (r) => r.kind, choice: true },
     { title: 'steps', text: (r) => `${r.first.toLocaleString('en')} to ${r.last.toLocaleString('en')}`, value: (r) => r.first, hint: 'the kernels and transfers of the step, by number, in which the value is in memory' },

@@ -58,8 +58,8 @@ class Simulation(SimulatedStep):
     def _repr_html_(self) -> str:
         total = self.step_seconds or 1.0
         parts = (
-            ("compute", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
-            ("compute beside overlapped communication", self.overlapped_seconds, "#82bf78"),
+            ("compute alone", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
+            ("overlapped communication", self.overlapped_seconds, "#82bf78"),
             ("exposed communication", self.exposed_seconds, "#ec7a78"),
             ("idle", self.idle_seconds, "#b9b4ab"),
         )

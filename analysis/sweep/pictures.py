@@ -109,7 +109,9 @@ def _candidates(result: SweepResult) -> Any:
         begin = [b + s for b, s in zip(begin, seconds, strict=True)]
     for place, end, o in zip(places, begin, rows, strict=True):
         axes.text(end, place, f" {seconds_text(o.step_seconds)}, MFU {100 * o.mfu:.1f}%", va="center", fontsize=8)
-    axes.set_yticks(places, [f"{o.devices}:  {o.mesh_text}  {o.set}" for o in rows], fontsize=8, parse_math=False)
+    several = len({o.set for o in rows}) > 1
+    titles = [f"{o.devices}:  {o.mesh_text}" + f"  {o.set}" * several for o in rows]
+    axes.set_yticks(places, titles, fontsize=8, parse_math=False)
     axes.set_xlim(0, 1.22 * max(begin))
     axes.set_ylim(places[-1] - 0.8, places[0] + 0.8)
     axes.xaxis.set_major_formatter(lambda x, _: seconds_text(x) if x else "0")
