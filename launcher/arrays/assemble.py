@@ -29,7 +29,7 @@ def assemble(
     if layout.num_devices < transport.process_count:
         name = layout.name or f"{layout.dtype}{list(layout.dims)}"
         raise InputError(
-            f"{name} would lie on {count_text(layout.num_devices, 'device')}, "
+            f"{name} would be on {count_text(layout.num_devices, 'device')}, "
             f"the job has {count_text(transport.process_count, 'rank')}",
             fix=f"give a mesh of at least {count_text(transport.process_count, 'device')}; (mesh, P()) replicates it",
         )

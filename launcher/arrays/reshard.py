@@ -154,7 +154,7 @@ def _travelled(array: Array, target: ArrayLayout) -> Array:
     source = array._layout
     if source.num_devices != target.num_devices or source.sharding is None or target.sharding is None:
         raise InputError(
-            f"{array!r} lies on {count_text(source.num_devices, 'device')}, the new sharding on {target.num_devices}",
+            f"{array!r} is on {count_text(source.num_devices, 'device')}, the new sharding on {target.num_devices}",
             fix="reshard between meshes of equal size; save_checkpoint and load_checkpoint go between any",
         )
     for hop in _hops(replace(source, name=""), replace(target, name="")):

@@ -161,7 +161,7 @@ class ShardedArray(ABC):
         from shardc.launcher.arrays.dlpack import CPU, to_dlpack
 
         if dl_device is not None and tuple(dl_device) != CPU:
-            raise BufferError(f"a shardc.Array lies on the CPU, not on the DLPack device {dl_device}")
+            raise BufferError(f"a shardc.Array is on the CPU, not on the DLPack device {dl_device}")
         blocks, layout = self._live(), self._layout
         holder = next((d for d in layout.holders.values() if self._held(d) is not None), None)
         if len(layout.holders) > 1 or holder is None:

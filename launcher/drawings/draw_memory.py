@@ -78,7 +78,7 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP
     scale = _PLACES / max(timeline.written_bytes, 1)
     yield svg_text(
-        _LEFT, top - 6, "where values lie: results (and donated arguments) below, the arena above", 11, _GREY
+        _LEFT, top - 6, "where values are stored: results (and donated arguments) below, the arena above", 11, _GREY
     )
     yield _rect(_LEFT, top, _WIDTH, _PLACES, "#f7f7f7", "")
     for number, block in enumerate(timeline.blocks):

@@ -231,7 +231,7 @@ def _doing(s: RankStatus, plans: Plans) -> str:
             GONE: f"it has ended, {before}",
         }.get(s.state, f"it is in state {s.state}")
     if s.process == DEAD and s.state != GONE:
-        return "it is dead" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
+        return "it died" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
     return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
 
 

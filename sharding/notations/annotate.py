@@ -245,7 +245,7 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         if len({(v.instruction, v.leaf) for v in exact}) > 1:
             kinds = ", ".join(f"%{v.instruction.name} {v.shape}" for v in exact[:5])
             raise AnnotationError(
-                f"{count_text(len(exact), 'value')} are named {name!r}: {kinds}", fix="use the instruction's own name"
+                f"{len(exact)} values are named {name!r}: {kinds}", fix="use the instruction's own name"
             )
         if exact:
             return exact[:1]
