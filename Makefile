@@ -25,10 +25,10 @@ $(RUN): pyproject.toml tools/find_python.sh
 	@python=$$(sh tools/find_python.sh "$(PYTHON)") || exit 1; \
 	echo "shardc: making $(VENV) with $$python"; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV); \
-	$(PIP) --upgrade "pip>=24" && $(PIP) -e ".[jax,mpich]" && touch $@
+	$(PIP) --upgrade "pip>=24" && $(PIP) -e ".[jax,mpich,plot]" && touch $@
 
 $(DEV): $(RUN)
-	@$(PIP) -e ".[jax,mpich,test,dev,docs]" && touch $@
+	@$(PIP) -e ".[jax,mpich,plot,test,dev,docs]" && touch $@
 
 demo: $(RUN)
 	@$(BIN)/python -m shardc demo --jax --svg shardc-demo.svg

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.units import count_text
 
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
@@ -26,7 +27,7 @@ def outline(stage: str, module: Module) -> str:
     mesh = "no mesh" if module.mesh is None else f"mesh {module.mesh}"
     mesh += ", shapes of one device" if module.partitioned else ""
     count = sum(len(c.instructions) for c in module.computations)
-    return f"<{stage} {_short(module.name)}: {border}; {mesh}; {count} instructions>"
+    return f"<{stage} {_short(module.name)}: {border}; {mesh}; {count_text(count, 'instruction')}>"
 
 
 def executable_outline(executable: Executable) -> str:
@@ -36,7 +37,7 @@ def executable_outline(executable: Executable) -> str:
         for kind, arrays in (("arg", executable.arguments), ("out", executable.results))
     )
     border, devices = f"{arguments} -> {results}", executable.num_devices
-    return f"<Compiled {_short(executable.name)}: {border}; {devices} devices; {executable.target}>"
+    return f"<Compiled {_short(executable.name)}: {border}; {count_text(devices, 'device')}; {executable.target}>"
 
 
 def _values(values: Iterable[tuple[str, Shape]]) -> str:

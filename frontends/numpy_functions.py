@@ -15,6 +15,7 @@ from shardc.hlo.numpy.trace import RequestedSharding, TracedFunction, constrain,
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree
 from shardc.hlo.passes import pause_collector
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
@@ -108,7 +109,9 @@ def _donors(donate_argnums: int | Iterable[int], arguments: Tree) -> tuple[int, 
     made: list[int] = []
     for n in numbers:
         if not -len(children) <= n < len(children):
-            raise InputError(f"donate_argnums names argument {n}", fix=f"there are {len(children)} arguments")
+            raise InputError(
+                f"donate_argnums names argument {n}", fix=f"there are {count_text(len(children), 'argument')}"
+            )
         made += range(starts[n], starts[n] + children[n].count)
     return tuple(sorted(made))
 

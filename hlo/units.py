@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "flops_text", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "flops_text", "seconds_text"]
 
 
 def bytes_text(n: float) -> str:
@@ -29,3 +29,8 @@ def flops_text(n: float) -> str:
             return f"{n:.3g} {unit}flop"
         n /= 1000
     return f"{n:.3g} Eflop" if n < 1000 else f"{n:.0f} Eflop"
+
+
+def count_text(n: float, what: str, several: str = "") -> str:
+    """``1200`` and ``device`` as ``1,200 devices``; ``several`` is a plural that is not made with an s."""
+    return f"{n:,} {what if n == 1 else several or what + 's'}"

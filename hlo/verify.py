@@ -15,6 +15,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computatio
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.opset import OPS, ConvDims, Window
 from shardc.hlo.ir.types import UNBOUNDED, Shape
+from shardc.hlo.units import count_text
 
 __all__ = ["verify", "verify_computation"]
 
@@ -134,7 +135,7 @@ def _verify_devices(module: Module, computation: Computation) -> None:
         checked.add(groups)
         if isinstance(groups, AxisGroups | AxisPairs):
             if limit is not None and groups.mesh.size != limit:
-                _fail(i, f"groups over a mesh of {groups.mesh.size} devices in a program for {limit}")
+                _fail(i, f"groups over a mesh of {count_text(groups.mesh.size, 'device')} in a program for {limit}")
             continue
         if isinstance(groups, IotaGroups):
             if limit is not None and groups.num_devices > limit:
@@ -154,7 +155,7 @@ def _verify_parameters_of_entry(module: Module) -> None:
     for number in (*module.donors, *(a.parameter for a in module.aliases)):
         if not 0 <= number < count:
             raise VerificationError(
-                f"parameter {number} is donated, the entry has {count} parameters", where=_header(module)
+                f"parameter {number} is donated, the entry has {count_text(count, 'parameter')}", where=_header(module)
             )
     for a in module.aliases:
         output = _at(module.entry.root.shape, a.output)

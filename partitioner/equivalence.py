@@ -15,6 +15,7 @@ from shardc.hlo.ir.groups import groups_grid
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape, dtype_of
+from shardc.hlo.units import count_text
 
 __all__ = [
     "Agreement",
@@ -78,7 +79,7 @@ def scatter_arguments(module: Module, args: Sequence[Array]) -> list[list[Array]
     shapes = [leaf for s in module.attrs["global_parameters"] for leaf in s.leaves()]
     shardings = [s for p in module.parameters for s in p.leaf_shardings()]
     if len(args) != len(shapes):
-        raise InputError(f"{len(args)} arguments given, the program takes {len(shapes)}")
+        raise InputError(f"{count_text(len(args), 'argument')} given, the program takes {len(shapes)}")
     columns = []
     for i, (array, shape, sharding) in enumerate(zip(args, shapes, shardings, strict=True)):
         _check(i, array, shape)
@@ -159,7 +160,7 @@ def first_difference(got: Array, want: Array, reference: Array | None = None, *,
     if not len(places):
         return ""
     at = tuple(int(n) for n in places[0])
-    others = f" ({len(places)} of {got.size} elements differ)" if len(places) > 1 else ""
+    others = f" ({len(places)} of {count_text(got.size, 'element')} differ)" if len(places) > 1 else ""
     return f"[{','.join(map(str, at))}] is {got[at]}, not {want[at]}{others}"
 
 

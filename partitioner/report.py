@@ -35,7 +35,10 @@ def build_report(
     `PlanReasons.to_dict` says, None without a plan.
     """
     runs, devices = count_executions(module), module.num_partitions
-    collectives = [_collective(i, times, unsure, devices) for i, times, unsure in _executed(module, runs) if _moves(i)]
+    names = {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
+    collectives = [
+        _collective(i, times, unsure, devices, names) for i, times, unsure in _executed(module, runs) if _moves(i)
+    ]
     flops = sum(times * instruction_flops(i) for i, times, _ in _executed(module, runs))
     return {
         "name": module.name,
@@ -65,7 +68,7 @@ def _moves(op: Instruction) -> bool:
     return op.opcode in COLLECTIVES
 
 
-def _collective(op: Instruction, count: int, unsure: bool, devices: int) -> dict[str, Any]:
+def _collective(op: Instruction, count: int, unsure: bool, devices: int, names: Mapping[str, str]) -> dict[str, Any]:
     attrs = op.attrs
     groups = attrs.get("replica_groups", attrs.get("source_target_pairs"))
     symbolic = isinstance(groups, AxisGroups | AxisPairs)
@@ -81,7 +84,7 @@ def _collective(op: Instruction, count: int, unsure: bool, devices: int) -> dict
         "wire_bytes": int(sent) if sent == int(sent) else sent,
         "source": op.source,
         "reason": op.origin.reason if op.origin else "",
-        "value": op.origin.value if op.origin else "",
+        "value": ", ".join(names.get(n, n) for n in op.origin.value.split(", ")) if op.origin else "",
         "op_name": op.metadata.op_name if op.metadata else "",
         "unknown_trip_count": unsure,
     }

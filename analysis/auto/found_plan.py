@@ -11,7 +11,7 @@ from typing import Any
 from shardc.analysis.auto.written_plan import WrittenPlan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, seconds_text
 from shardc.launcher.drawings.draw_plan import write_plan_svg
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -133,7 +133,7 @@ class FoundPlan:
         found, given = self.simulation, self.given
         mesh = ",".join(f"{a}={n}" for a, n in self.mesh.items())
         return (
-            f"{found.program} on {found.devices} devices of {found.machine} ({mesh}): "
+            f"{found.program} on {count_text(found.devices, 'device')} of {found.machine} ({mesh}): "
             f"step {seconds_text(found.step_seconds)}, {bytes_text(found.peak_bytes)} of {bytes_text(self.memory)} "
             f"per device; as given {seconds_text(given.step_seconds)}, {bytes_text(given.peak_bytes)}"
         )

@@ -35,6 +35,7 @@ from shardc.costs.machines.measured import (
 )
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError, ShardcError
+from shardc.hlo.units import count_text
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.native.threads.cores import usable_cores
 
@@ -88,7 +89,7 @@ class CalibrationClock:
             words = [sys.executable, "-m", "shardc.analysis.calibrate.exchange_main", str(answer), str(runs)]
             code = start_job(devices, python_command(words))
             if code or not answer.is_file():
-                raise RunError(f"the job of {devices} ranks that measures collectives ended with {code}")
+                raise RunError(f"the job of {count_text(devices, 'rank')} that measures collectives ended with {code}")
             data = json.loads(answer.read_text())
         return {name: Timing(**t) for name, t in data["collectives"].items()}, data["steps"]
 
@@ -104,7 +105,8 @@ def calibrate(effort: Effort, clock: CalibrationClock, progress: Progress = lamb
     launcher = detect_launcher()
     if launcher is not None and launcher.size > 1:
         raise InputError(
-            f"calibrate runs in a job of {launcher.size} ranks, which would disturb each other's measurements",
+            f"calibrate runs in a job of {count_text(launcher.size, 'rank')}, "
+            f"which would disturb each other's measurements",
             fix="run it alone, without mpirun: it starts the ranks that it needs by itself",
         )
     cores = usable_cores()
@@ -154,7 +156,7 @@ def _all_rates(effort: Effort, clock: CalibrationClock, cores: int, progress: _P
     for _ in range(effort.rounds):
         for (devices, threads), found in samples.items():
             for loops in groups[devices, threads]:
-                progress(f"{devices} x {threads} threads")
+                progress(f"{devices} x {count_text(threads, 'thread')}")
                 for name, timing in clock.kernels(loops, devices, threads, effort.runs).items():
                     found.setdefault(name, []).append(timing)
     medians = {share: _medians(found) for share, found in samples.items()}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from shardc.costs.machines.measured import RANKS, Measured, Rates
+from shardc.hlo.units import count_text
 
 __all__ = ["machine_text"]
 
@@ -18,7 +19,8 @@ def machine_text(measured: Measured, name: str = "this") -> str:
     busy = measured.busy
     source = f'"measured by shardc calibrate at {measured.created}"'
     lines = [
-        f"# {measured.cores} cores of {measured.cpu}, measured by shardc calibrate at {measured.created}.",
+        f"# {count_text(measured.cores, 'core')} of {measured.cpu}, "
+        f"measured by shardc calibrate at {measured.created}.",
         f"name = {_value(name)}",
         "",
         "[device]",

@@ -14,6 +14,7 @@ from shardc.analysis.explain.diagnostics.survey import Survey, Thresholds
 from shardc.analysis.explain.explanation import CollectiveReason, Diagnostic, Explanation
 from shardc.analysis.explain.remedies import RemedySearch, SearchLimits, Tried
 from shardc.hlo.progress import stage
+from shardc.hlo.units import count_text
 from shardc.partitioner.program import PartitionedProgram
 from shardc.partitioner.strategy.cause import Cause
 
@@ -77,7 +78,7 @@ class _Explainer:
         row, causes = group.rows[0], group.causes[0]
         cause = causes[0] if causes else None
         told = self._told(cause)
-        more = f" (one of {len(causes)} collectives that were joined)" if len(causes) > 1 else ""
+        more = f" (one of {count_text(len(causes), 'collective')} that were joined)" if len(causes) > 1 else ""
         tried = Tried()
         if self.remedies is not None and number < self.limits.groups:
             tried = self.remedies.for_group(group)

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shardc.analysis.explain.plan_text import plan_html
-from shardc.hlo.units import bytes_text, seconds_text
-from shardc.launcher.drawings.fragments import COLLECTIVES, block, count_text, file_name, line, shortened, table
+from shardc.hlo.units import bytes_text, count_text, seconds_text
+from shardc.launcher.drawings.fragments import COLLECTIVES, block, file_name, line, shortened, table
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import bytes_text, count_text
 from shardc.launcher.drawings.fragments import ROWS, file_name, line, table
 from shardc.partitioner.plan.plan_reasons import LayoutDecision, MemoryRow, PlanReasons
 
@@ -21,7 +21,7 @@ def plan_text(plan: PlanReasons, *, top: int = 10, verbose: bool = False) -> Ite
         yield from _decision(plan, d)
     left = len(plan.decisions) - len(shown)
     if left:
-        yield f"   and {left} more decisions (-v, or verbose=True, shows them)"
+        yield f"   and {count_text(left, 'more decision')} (-v, or verbose=True, shows them)"
     for row in plan.rows:
         yield from _row(plan, row)
 

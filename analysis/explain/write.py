@@ -16,7 +16,7 @@ from shardc.analysis.explain.explanation import (
     Remedy,
 )
 from shardc.analysis.explain.plan_text import plan_text
-from shardc.hlo.units import bytes_text, flops_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, flops_text, seconds_text
 
 __all__ = ["difference_text", "explanation_text"]
 
@@ -30,7 +30,7 @@ _CHANGES = 3
 def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False) -> str:
     """See `Explanation.as_text`."""
     mesh = ", ".join(f"{k}={v}" for k, v in told.mesh.items())
-    lines = [f"{told.program} on {told.devices} devices ({mesh}): {_totals(told.totals)}"]
+    lines = [f"{told.program} on {count_text(told.devices, 'device')} ({mesh}): {_totals(told.totals)}"]
     if told.plan is not None:
         lines += ["", *plan_text(told.plan, top=top, verbose=verbose)]
     shown = told.collectives if top <= 0 else told.collectives[:top]
@@ -51,7 +51,7 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
 
 
 def _totals(t: ProgramTotals) -> str:
-    text = f"{t.collectives} collectives a step, {bytes_text(t.wire_bytes)} on the wire per device"
+    text = f"{count_text(t.collectives, 'collective')} a step, {bytes_text(t.wire_bytes)} on the wire per device"
     text += f", {flops_text(t.flops)}, {bytes_text(t.peak_bytes)} of memory"
     return text + (f", {seconds_text(t.seconds)}" if t.seconds is not None else "")
 
@@ -64,7 +64,7 @@ def _collective(c: CollectiveReason, number: int, told: Explanation, verbose: bo
     cost = bytes_text(c.wire_bytes)
     share = c.wire_bytes / told.totals.wire_bytes if told.totals.wire_bytes else 0.0
     cost += f" ({share:.0%})" + (f", {seconds_text(c.seconds)}" if c.seconds is not None else "")
-    yield f"{number}. {c.op} %{c.names[0]}{many} over {axes} ({c.group_size} devices{times}): {cost}"
+    yield f"{number}. {c.op} %{c.names[0]}{many} over {axes} ({count_text(c.group_size, 'device')}{times}): {cost}"
     if c.value:
         layouts = f" from {c.before} to {c.after}" if c.before != c.after else ""
         yield f"   moves {c.value} {c.shape}{layouts}"
@@ -93,7 +93,7 @@ def _party(party: Party, verbose: bool) -> Iterator[str]:
     if not verbose and len(chain) > 2 * _LINKS + 1:
         for link in chain[:_LINKS]:
             yield "     " + _link(link)
-        yield f"     ... {len(chain) - 2 * _LINKS} steps (-v, or verbose=True, shows them) ..."
+        yield f"     ... {count_text(len(chain) - 2 * _LINKS, 'step')} (-v, or verbose=True, shows them) ..."
         chain = chain[-_LINKS:]
     for link in chain:
         yield "     " + _link(link)
@@ -170,11 +170,15 @@ def difference_text(d: Difference) -> str:
     for title, rows in _kinds(d):
         if rows:
             lines += ["", title]
-            lines += [f"  {r[0]}: {bytes_text(r[1])} ({r[3]} times) -> {bytes_text(r[2])} ({r[4]} times)" for r in rows]
+            lines += [f"  {r[0]}: {_times(r[1], r[3])} -> {_times(r[2], r[4])}" for r in rows]
     if d.shardings:
         lines += ["", "shardings that differ"]
         lines += [f"  {name}: {before} -> {after}" for name, before, after in d.shardings]
     return "\n".join(lines)
+
+
+def _times(wire_bytes: float, count: int) -> str:
+    return f"{bytes_text(wire_bytes)} ({count_text(count, 'time')})"
 
 
 def _kinds(d: Difference) -> Iterator[tuple[str, Sequence[tuple[str, float, float, int, int]]]]:

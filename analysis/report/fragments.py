@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardc.hlo.ir.ir import Instruction, Module
-from shardc.hlo.units import bytes_text, flops_text
+from shardc.hlo.units import bytes_text, count_text, flops_text
 from shardc.launcher.drawings.fragments import (
     COLLECTIVES,
     ROWS,
     axes_text,
     block,
-    count_text,
     file_name,
     line,
     shortened,

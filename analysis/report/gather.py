@@ -12,7 +12,7 @@ from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import bytes_text, count_text
 
 if TYPE_CHECKING:
     from shardc.analysis.explain.explanation import Explanation
@@ -124,7 +124,7 @@ def _notes(facts: Mapping[str, Any], simulation: Simulation | None, timeline: Me
     notes = [] if simulation is None else list(simulation.notes)
     unknown = sum(c["unknown_trip_count"] for c in facts["collectives"])
     if unknown:
-        notes.append(f"{unknown} collectives are in loops of unknown length, which count as one iteration")
+        notes.append(f"in loops of unknown length, which count as one iteration: {count_text(unknown, 'collective')}")
     if simulation is not None and not simulation.fits:
         needed, there = bytes_text(simulation.peak_bytes), bytes_text(simulation.capacity_bytes)
         notes.insert(0, f"the step needs {needed} of memory on each device, which has {there}")

@@ -137,7 +137,7 @@ function peakTable(data) {
   numberEquals(rows);
   const columns = [
     { title: 'bytes', numeric: true, value: (r) => r.nbytes, text: (r) => bytesText(r.nbytes) },
-    { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => [r.title, ' ', el('span', { class: 'quiet' }, r.name)], wide: true },
+    { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => (r.kind === 'argument' ? r.title || r.name : [r.title, ' ', el('span', { class: 'quiet' }, r.name)]), wide: true },
     { title: 'shape on a device', text: (r) => r.shape, value: (r) => r.shape },
     { title: 'kind', text: (r) => r.kind, value: (r) => r.kind, choice: true },
     { title: 'steps', text: (r) => `${r.first.toLocaleString('en')} to ${r.last.toLocaleString('en')}`, value: (r) => r.first, hint: 'the kernels and transfers of the step, by number, in which the value is in memory' },
@@ -145,7 +145,7 @@ function peakTable(data) {
   ];
   const facts = [`${bytesText(data.peak_bytes)} in use at the peak`];
   if (data.peak_step) facts.push(` (${data.peak_step})`);
-  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are kept`);
+  if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are not donated`);
   if (data.others[0]) facts.push(`; ${countText(data.others[0], 'smaller value')} of ${bytesText(data.others[1])} together ${data.others[0] === 1 ? 'is' : 'are'} not listed`);
   return el('div', {}, el('h3', {}, 'Largest values at the peak'), el('p', {}, facts.join('')),
     dataTable(rows, columns, { label: 'values at the peak', sort: 0 }).element);

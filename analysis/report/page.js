@@ -29,7 +29,7 @@ function showReport(data, place, prefix) {
     if (timed) {
       add('step', secondsText(t.seconds.step));
       add('MFU', percent(t.mfu), `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
-      add('waiting for links', `${secondsText(t.seconds.exposed)}`, 'time that compute waits');
+      add('exposed communication', secondsText(t.seconds.exposed), 'time in which compute waits for a collective');
     }
     add('operations', flopsText(t.flops), 'of one device in a step');
     add('sent', bytesText(t.wire_bytes), 'by one device in a step');
@@ -42,7 +42,7 @@ function showReport(data, place, prefix) {
   function breakdown() {
     const s = data.totals.seconds;
     const busy = Math.max(0, s.compute - s.overlapped);
-    const parts = [['computing', busy, 'compute'], ['computing while links are busy', s.overlapped, 'all-to-all'], ['waiting for collectives', s.exposed, 'all-reduce'], ['idle', s.idle, 'launch']];
+    const parts = [['compute alone', busy, 'compute'], ['overlapped communication', s.overlapped, 'all-to-all'], ['exposed communication', s.exposed, 'all-reduce'], ['idle', s.idle, 'launch']];
     const bar = el('div', { class: 'stack', role: 'img', 'aria-label': parts.map(([title, n]) => `${title} ${percent(n / s.step)}`).join(', ') },
       parts.filter((part) => part[1] > 0).map(([title, n, tint]) => {
         const piece = el('span', { title: `${title}: ${secondsText(n)}` });
@@ -75,7 +75,7 @@ function showReport(data, place, prefix) {
       { title: 'sent', numeric: true, text: (r) => bytesText(r.wire_bytes), value: (r) => r.wire_bytes, hint: 'by one device, all executions of a step' },
       { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds, hint: 'all executions, alone on the links' },
       { title: 'exposed', numeric: true, timed: true, text: (r) => secondsText(r.exposed), value: (r) => r.exposed, hint: 'time that compute waits for it' },
-      { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
+      { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]), wide: true },
       { title: 'reason', text: (r) => strings[r.reason], value: (r) => strings[r.reason], show: (r) => reasonText(strings[r.reason]), words: true },
     ].filter((column) => timed || !column.timed);
     collectives = dataTable(data.collectives, columns, {
@@ -167,7 +167,7 @@ function showReport(data, place, prefix) {
 
 // Figures of two reports, of one device and one step: [title, value(data), text].
 const FIGURES = [
-  ['step', (d) => (d.totals.seconds ? d.totals.seconds.step : null), secondsText], ['waiting for links', (d) => (d.totals.seconds ? d.totals.seconds.exposed : null), secondsText],
+  ['step', (d) => (d.totals.seconds ? d.totals.seconds.step : null), secondsText], ['exposed communication', (d) => (d.totals.seconds ? d.totals.seconds.exposed : null), secondsText],
   ['operations', (d) => d.totals.flops, flopsText], ['sent', (d) => d.totals.wire_bytes, bytesText], ['memory', (d) => d.totals.peak_bytes, bytesText],
   ['collectives', (d) => d.collectives.reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en')], ['devices', (d) => d.devices, (n) => n.toLocaleString('en')],
 ];

@@ -13,6 +13,7 @@ from string import Template
 from typing import Any
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 
 __all__ = ["SCRIPTS", "VERSION", "as_script", "digest", "page", "page_data", "page_parts", "report_text"]
 
@@ -49,7 +50,7 @@ def page(data: dict[str, Any], beside: dict[str, Any] | None = None) -> str:
     style, script = page_parts()
     policy = f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; img-src data:"
     return Template(report_text("page.html")).substitute(
-        title=html.escape(f"{data['program']} on {data['devices']} devices - shardc"),
+        title=html.escape(f"{data['program']} on {count_text(data['devices'], 'device')} - shardc"),
         policy=html.escape(policy),
         style=style,
         script=script,

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.hlo.units import count_text
+
 if TYPE_CHECKING:
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.launcher.driver.compiled import Compiled
@@ -88,7 +90,7 @@ _ONE_DEVICE = (
 def _explained(c: Mapping[str, Any]) -> str:
     """What a collective of a report moves, for which source line, and why."""
     axes = "+".join(c["axes"]) or "all"
-    text = f"{c['op']} %{c['name']} over {axes} ({c['group_size']} devices"
+    text = f"{c['op']} %{c['name']} over {axes} ({count_text(c['group_size'], 'device')}"
     text += f", {c['count']} times" if c["count"] != 1 else ""
     text += f"), {c['wire_bytes']} bytes on the wire per device"
     text += f"\n  at {c['source']}" if c["source"] else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.figures import make_folder, titled_figure, write_figure
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import seconds_text
+from shardc.hlo.units import count_text, seconds_text
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulated_step import SimulatedStep
@@ -42,7 +42,7 @@ def _figure(simulation: SimulatedStep, what: str, height: float, **edges: float)
     s = simulation
     mesh = ", ".join(f"{axis}={size}" for axis, size in s.mesh.items())
     over = ", ".join(f"{axis} on {place}" for axis, place in s.mapping.items())
-    facts = f"{s.devices} devices of {s.machine} ({mesh}{'; ' if over else ''}{over})"
+    facts = f"{count_text(s.devices, 'device')} of {s.machine} ({mesh}{'; ' if over else ''}{over})"
     figures = f"step {seconds_text(s.step_seconds)}, MFU {100 * s.mfu:.1f}%"
     return titled_figure(f"{s.program}: {what}", f"{figures}; {facts}", height, **edges)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -145,17 +146,29 @@ def _patch(box: Mapping[str, Any], **style: Any) -> Any:
 
 
 def _time_axis(axes: Any, fold: FoldedTime) -> None:
-    """Times at equal distances, none within blocks of skipped iterations."""
-    blocks = [fold.place([s.begin, s.begin + s.seconds]) for s in fold.folded]
-    places = [p for p in np.linspace(0, 1, 9) if not any(low + 1e-9 < p < high - 1e-9 for low, high in blocks)]
-    places = sorted({*places, *(float(p) for block in blocks for p in block)})
-    places = [p for p in places[:-1] if places[-1] - p > 0.06] + places[-1:]
-    places = [p for n, p in enumerate(places) if n == 0 or p - places[n - 1] > 0.05]
+    """Round times, none within blocks of skipped iterations."""
+    bounds = [0.0, *(t for s in fold.folded for t in (s.begin, s.begin + s.seconds)), fold.seconds[-1]]
+    pieces = [(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True) if high >= low]
+    step = _round_step(sum(high - low for low, high in pieces) / 8)
+    times = [n * step for low, high in pieces for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    ticks: list[tuple[float, float]] = []
+    for time in times:
+        place = float(fold.place(time))
+        if not ticks or place - ticks[-1][0] > 0.05:
+            ticks.append((place, time))
     axes.set_xlim(0, 1)
-    axes.set_xticks(places, [_time(float(fold.time(p))) for p in places], fontsize=8)
-    axes.set_xlabel("time in the step" + (" (skipped iterations folded)" if blocks else ""), fontsize=9)
+    axes.set_xticks([p for p, _ in ticks], [_time(t) for _, t in ticks], fontsize=8)
+    axes.set_xlabel("time in the step" + (" (skipped iterations folded)" if fold.folded else ""), fontsize=9)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    if least <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next((n * power for n in (1, 2, 5) if n * power >= least), 10 * power)
 
 
 def _time(seconds: float) -> str:
@@ -276,20 +289,22 @@ def draw_breakdown(axes: Any, simulation: SimulatedStep) -> None:
     compute += [("other compute", rest, "#a8bcd4")] if rest > 1e-3 * total else []
     step = [
         *compute,
-        ("waiting for collectives", s.exposed_seconds, COLOURS["all-reduce"]),
+        ("exposed communication", s.exposed_seconds, COLOURS["all-reduce"]),
         ("idle", s.idle_seconds, "#d0d0d0"),
     ]
     links = [
         ("exposed", s.exposed_seconds, COLOURS["all-reduce"]),
-        ("hidden behind compute", s.overlapped_seconds, "#9fce9a"),
+        ("overlapped", s.overlapped_seconds, "#9fce9a"),
     ]
     for row, parts in enumerate((step, links)):
         _stack(axes, row, [p for p in parts if p[1] > 0], total)
     axes.set_yticks([0, 1], ["step", "communication"], fontsize=9)
     axes.set_ylim(1.62, -0.62)
-    axes.set_xlim(0, 1.001 * max(1.0, (s.exposed_seconds + s.overlapped_seconds) / total))
-    ticks = np.linspace(0, 1, 6)
-    axes.set_xticks(ticks, [_time(float(t * total)) for t in ticks], fontsize=8)
+    most = max(1.0, (s.exposed_seconds + s.overlapped_seconds) / total)
+    axes.set_xlim(0, 1.001 * most)
+    tick = _round_step(most * total / 6)
+    times = [n * tick for n in range(math.floor(most * total / tick) + 1)]
+    axes.set_xticks([t / total for t in times], [_time(t) for t in times], fontsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 

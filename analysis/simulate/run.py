@@ -12,14 +12,15 @@ from shardc.analysis.simulate.engine import Tally, run_clock
 from shardc.analysis.simulate.price import Priced, price
 from shardc.analysis.simulate.simulated_step import SimulatedWork
 from shardc.analysis.simulate.simulation import Simulation
+from shardc.analysis.uneven_splits import padding_notes
 from shardc.compiler.lower.buffers.liveness import live_ranges
-from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline, memory_timeline
+from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline, memory_timeline
 from shardc.compiler.lower.lowered import KernelStep, Lowered, memory_analysis
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import Placement
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, seconds_text
 
 __all__ = ["largest_values", "need_memory", "simulate"]
 
@@ -55,6 +56,7 @@ def simulate(
     dtype, product_flops, model_flops = _products(priced, clock.tally)
     if whole is not None:
         model_flops = round(sum(model_products(whole).values()) / mesh.size)
+    padded = () if whole is None else padding_notes(whole)
     call = _call_seconds(machine, lowered, mesh.size)
     peak, step = machine.device.peak(dtype), clock.now + call
     return Simulation(
@@ -85,7 +87,7 @@ def simulate(
         memory=memory,
         memory_curve=_curve(clock.marks, memory),
         loops=tuple(priced.loops),
-        notes=(*lowered.notes, *_notes(priced), *_call_note(call)),
+        notes=(*lowered.notes, *padded, *_notes(priced), *_call_note(call)),
         groups=tuple(priced.groups),
     )
 
@@ -106,8 +108,9 @@ def need_memory(simulation: Simulation) -> None:
     if s.fits:
         return
     raise InputError(
-        f"{s.program} needs {bytes_text(s.peak_bytes)} on each of {s.devices} devices, a device of {s.machine} has "
-        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are kept"
+        f"{s.program} needs {bytes_text(s.peak_bytes)} on each of "
+        f"{count_text(s.devices, 'device')}, a device of {s.machine} has "
+        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are not donated"
         f"{largest_values(s)}",
         fix="shard large values over more axes, use more devices, donate arguments (donate_argnums), recompute values "
         "kept for gradients (jax.checkpoint); or simulate it anyway (--ignore-memory)",
@@ -117,11 +120,13 @@ def need_memory(simulation: Simulation) -> None:
 def largest_values(simulation: Simulation) -> str:
     """What takes most memory at the peak, as the end of a sentence; nothing where there is nothing but arguments."""
     memory = simulation.memory
-    largest = [
-        f"{b.shape} {b.name}{f' at {PurePath(b.source).name}' if b.source else ''}, {bytes_text(b.nbytes)}"
-        for b in memory.at(memory.peak)[:_NAMED]
-    ]
+    largest = [f"{_block_text(b)}, {bytes_text(b.nbytes)}" for b in memory.at(memory.peak)[:_NAMED]]
     return f"; the largest values at the peak are {'; '.join(largest)}" if largest else ""
+
+
+def _block_text(b: MemoryBlock) -> str:
+    name = b.op_name if b.kind == "argument" and b.op_name else b.name
+    return f"{b.shape} {name}" + (f" at {PurePath(b.source).name}" if b.source else "")
 
 
 def _executed(priced: Priced, tally: Tally) -> tuple[SimulatedWork, ...]:

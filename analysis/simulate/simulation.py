@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shardc.analysis.simulate.simulated_step import SimulatedStep
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, seconds_text
-from shardc.launcher.drawings.fragments import ROWS, axes_text, block, count_text, line, table
+from shardc.hlo.units import bytes_text, count_text, seconds_text
+from shardc.launcher.drawings.fragments import ROWS, axes_text, block, line, table
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["Simulation"]
@@ -58,9 +58,9 @@ class Simulation(SimulatedStep):
     def _repr_html_(self) -> str:
         total = self.step_seconds or 1.0
         parts = (
-            ("computing", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
-            ("computing while links are busy", self.overlapped_seconds, "#82bf78"),
-            ("waiting for collectives", self.exposed_seconds, "#ec7a78"),
+            ("compute alone", self.compute_seconds - self.overlapped_seconds, "#7aa6d6"),
+            ("overlapped communication", self.overlapped_seconds, "#82bf78"),
+            ("exposed communication", self.exposed_seconds, "#ec7a78"),
             ("idle", self.idle_seconds, "#b9b4ab"),
         )
         bars = "".join(

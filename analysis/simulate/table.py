@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from shardc.hlo.units import bytes_text, flops_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, flops_text, seconds_text
 
 if TYPE_CHECKING:
     from shardc.analysis.simulate.simulated_step import PathStep, SimulatedStep, SimulatedWork
@@ -38,7 +38,7 @@ def facts(simulation: SimulatedStep) -> list[str]:
     s = simulation
     mesh = ", ".join(f"{axis}={size}" + _place(s.mapping.get(axis, "")) for axis, size in s.mesh.items())
     rows = [
-        ("machine", f"{s.machine}, {s.devices} device{'s' * (s.devices != 1)}" + (f": {mesh}" if mesh else "")),
+        ("machine", f"{s.machine}, {count_text(s.devices, 'device')}" + (f": {mesh}" if mesh else "")),
         ("step", seconds_text(s.step_seconds)),
         ("  compute", _part(s.compute_seconds, s.step_seconds)),
         ("  exposed communication", _part(s.exposed_seconds, s.step_seconds)),
@@ -77,7 +77,7 @@ def path_rows(simulation: SimulatedStep, most: int = 8) -> list[tuple[str, ...]]
     rest = [p for group in ranked[most:] for p in group]
     if rest:
         seconds = sum(p.seconds for p in rest)
-        rows.append((f"{len(rest)} others", "", seconds_text(seconds), _percent(seconds, s.step_seconds), ""))
+        rows.append((count_text(len(rest), "other"), "", seconds_text(seconds), _percent(seconds, s.step_seconds), ""))
     return rows
 
 

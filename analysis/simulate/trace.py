@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork, Skipped
+from shardc.hlo.units import count_text
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["lanes", "trace_events", "write_trace"]
@@ -37,7 +38,7 @@ def trace_events(simulation: SimulatedStep) -> dict[str, Any]:
     """The content of `write_trace`; times in microseconds, exact to the nanosecond."""
     tracks = _tracks(simulation)
     mesh = ",".join(f"{axis}={size}" for axis, size in simulation.mesh.items())
-    title = f"{simulation.program}: one of {simulation.devices} devices"
+    title = f"{simulation.program}: one of {count_text(simulation.devices, 'device')}"
     out = [_named("process_name", 0, f"{title} of {simulation.machine} ({mesh})")]
     out += [
         row

@@ -88,7 +88,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
             continue
         between = {1 << k for k in range(_MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
         if not between:
-            raise InputError(f"no power of two lies in {part}", where="--devices", fix="--devices 8..4096, or 12,24")
+            raise InputError(f"no power of two is in {part}", where="--devices", fix="--devices 8..4096, or 12,24")
         found |= between
     if max(found) > _MOST_DEVICES:
         raise InputError(f"{max(found)} devices are more than {_MOST_DEVICES}", where="--devices")

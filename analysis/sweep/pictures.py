@@ -89,7 +89,7 @@ def _over_devices(axes: Any, counts: list[int]) -> None:
 
 
 def _candidates(result: SweepResult) -> Any:
-    """A bar per candidate: computing, waiting for collectives, and the rest.
+    """A bar per candidate: compute, exposed communication, and idle time.
 
     With the same work on all, bars are as long as the step times the devices, so that ideal scaling keeps them equal.
     """
@@ -101,15 +101,17 @@ def _candidates(result: SweepResult) -> Any:
     scale = [1 if result.weak else o.devices for o in rows]
     parts = {
         "compute": [n * o.compute_seconds for n, o in zip(scale, rows, strict=True)],
-        "waits for collectives": [n * o.exposed_seconds for n, o in zip(scale, rows, strict=True)],
-        "starting and awaiting": [n * o.idle_seconds for n, o in zip(scale, rows, strict=True)],
+        "exposed communication": [n * o.exposed_seconds for n, o in zip(scale, rows, strict=True)],
+        "idle": [n * o.idle_seconds for n, o in zip(scale, rows, strict=True)],
     }
     for (label, seconds), colour in zip(parts.items(), _COLOURS, strict=True):
         axes.barh(places, seconds, left=begin, color=colour, label=label, height=0.72)
         begin = [b + s for b, s in zip(begin, seconds, strict=True)]
     for place, end, o in zip(places, begin, rows, strict=True):
         axes.text(end, place, f" {seconds_text(o.step_seconds)}, MFU {100 * o.mfu:.1f}%", va="center", fontsize=8)
-    axes.set_yticks(places, [f"{o.devices}:  {o.mesh_text}  {o.set}" for o in rows], fontsize=8, parse_math=False)
+    several = len({o.set for o in rows}) > 1
+    titles = [f"{o.devices}:  {o.mesh_text}" + f"  {o.set}" * several for o in rows]
+    axes.set_yticks(places, titles, fontsize=8, parse_math=False)
     axes.set_xlim(0, 1.22 * max(begin))
     axes.set_ylim(places[-1] - 0.8, places[0] + 0.8)
     axes.xaxis.set_major_formatter(lambda x, _: seconds_text(x) if x else "0")

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardc.analysis.sweep.assess import Outcome
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, seconds_text
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["CANDIDATE_COLUMNS", "FAILED_COLUMNS", "SCALING_COLUMNS", "Scaling", "SweepResult"]
@@ -146,7 +146,7 @@ class SweepResult:
     def title(self) -> str:
         """One line on what was compared."""
         cannot = f", {len(self.failed)} of them cannot run" if self.failed else ""
-        return f"{self.program} on {self.machine}: {len(self.outcomes)} candidates{cannot}"
+        return f"{self.program} on {self.machine}: {count_text(len(self.outcomes), 'candidate')}{cannot}"
 
     def as_text(self, top: int = 10) -> str:
         """What ``print`` shows: the ``top`` fastest candidates per number of devices, scaling, and what cannot run.

@@ -59,5 +59,5 @@ def as_table(results: Mapping[str, Any]) -> str:
         found = "" if value is None else row.text(value)
         verdict = missing.get(row.key, "not measured") if value is None else "yes" if row.met(value) else "no"
         lines.append((row.title, row.wanted, found, verdict))
-    machine = results.get("machine", "No GPU was at hand: nothing was measured.")
+    machine = results.get("machine", "No GPU was available: nothing was measured.")
     return f"{machine}\n\n" + table(("figure", "wanted", "measured", "reached"), lines)

@@ -12,6 +12,7 @@ from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
 from shardc.collectives.call.reduction import supports_reduction
 from shardc.hlo.errors import ShardcError, UnsupportedError, VerificationError
 from shardc.hlo.ir.groups import AxisPairs, ListPairs
+from shardc.hlo.units import count_text
 
 __all__ = ["GROUP_OPS", "Ownership", "check_call", "connected_processes", "members_of", "overlaps"]
 
@@ -119,7 +120,7 @@ def _fail(call: CollectiveCall, what: str) -> ShardcError:
 def _check_groups(call: CollectiveCall, members: Sequence[Sequence[int]], num_devices: int) -> None:
     everyone = sorted(d for group in members for d in group)
     if everyone != list(range(num_devices)):
-        raise _fail(call, f"has groups that do not cover each of {num_devices} devices once")
+        raise _fail(call, f"has groups that do not cover each of {count_text(num_devices, 'device')} once")
     if len({len(group) for group in members}) != 1:
         raise _fail(call, "has groups of different sizes")
 
@@ -136,8 +137,10 @@ def _check_pairs(call: CollectiveCall, pairs: Sequence[Sequence[int]], num_devic
 def _check_sizes(call: CollectiveCall, operand: CollectiveOperand, size: int) -> None:
     count, item = operand.count, operand.dtype.nbytes
     if call.op in ("reduce-scatter", "all-to-all") and count % size:
-        raise _fail(call, f"of {count} elements cannot be cut into {size} chunks")
+        raise _fail(call, f"of {count_text(count, 'element')} cannot be cut into {size} chunks")
     result = {"all-gather": count * size, "reduce-scatter": count // size}.get(call.op, count)
     found = (operand.operand.nbytes, operand.result.nbytes)
     if found != (count * item, result * item):
-        raise _fail(call, f"has buffers of {found[0]} and {found[1]} bytes for {count} elements of {item}")
+        raise _fail(
+            call, f"has buffers of {found[0]} and {found[1]} bytes for {count_text(count, 'element')} of {item}"
+        )

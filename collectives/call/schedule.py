@@ -176,7 +176,7 @@ def _run(
     groups: Mapping[int, Sequence[Sequence[int]]],
     known: Mapping[int, CollectiveCall],
 ) -> None:
-    """Let devices go on while any can. The order makes no difference: who may go on may do so for ever."""
+    """Let devices go on while any can. The order makes no difference: who may go on may do so forever."""
     partners = {index: _partners(index, known, found) for index, found in groups.items()}
     at = [0] * len(ways)
     work = list(range(len(ways)))
@@ -220,7 +220,7 @@ def _deadlock(
         missing = next(d for d in partners[item.index][device] if not (at[d] < len(ways[d]) and ways[d][at[d]] == item))
         if at[missing] == len(ways[missing]):
             return VerificationError(
-                f"device {device} would wait for ever in {_name(known[item.index])} for device {missing}, "
+                f"device {device} would wait forever in {_name(known[item.index])} for device {missing}, "
                 "which never reaches it",
                 where=known[item.index].source or None,
                 fix=_ALIKE,
@@ -229,7 +229,7 @@ def _deadlock(
     ring = seen[seen.index(device) :]
     waits = [f"device {d} in {_name(known[ways[d][at[d]].index])}" for d in ring]
     return VerificationError(
-        f"devices would wait for each other for ever: {', '.join(waits)}",
+        f"devices would wait for each other forever: {', '.join(waits)}",
         where=", ".join(dict.fromkeys(known[ways[d][at[d]].index].source for d in ring)) or None,
         fix=_ALIKE,
     )

@@ -399,7 +399,7 @@ class MessageExecutor:
             f"rank {self._me(p)} waited {waited:.0f} s in {describe_call(p.call)} (exchange "
             f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
             where=place_of(p.call),
-            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
+            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit",
         )
 
     def _missing_text(self, p: PlannedCollective) -> str:

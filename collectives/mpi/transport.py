@@ -34,6 +34,7 @@ from shardc.collectives.mpi.message_executor import MessageChannel, MessageExecu
 from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.collectives.shared_memory.node_memory import NodeMeeting
 from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.units import count_text
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["MpiTransport", "Nodes"]
@@ -168,8 +169,9 @@ class MpiTransport:
     def ownership(self, num_devices: int) -> Ownership:
         if num_devices < self.process_count:
             raise InputError(
-                f"the program runs on {num_devices} devices, the job has {self.process_count} ranks",
-                fix=f"start {num_devices} ranks or fewer",
+                f"the program runs on {count_text(num_devices, 'device')}, "
+                f"the job has {count_text(self.process_count, 'rank')}",
+                fix=f"start {count_text(num_devices, 'rank')} or fewer",
             )
         return Ownership(num_devices, self.process_count)
 
@@ -341,7 +343,7 @@ class _Doing:
         return RunError(
             f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
             where=self.where,
-            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever",
+            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit",
         )
 
     def error(self, rank: int, error: Exception) -> RunError:

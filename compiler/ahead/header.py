@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardc.compiler.ahead.program import AheadProgram, array_text
 from shardc.compiler.executable import ARENA_HEADER, ArraySpec
+from shardc.hlo.units import count_text
 
 __all__ = ["header"]
 
@@ -55,7 +56,7 @@ extern const unsigned char {name}_constants[];
 
 def _preamble(program: AheadProgram) -> str:
     e = program.executable
-    devices = f" on {e.num_devices} devices" if program.distributed else ""
+    devices = f" on {count_text(e.num_devices, 'device')}" if program.distributed else ""
     lines = [f"/* {e.name}{devices}, compiled by shardc for {program.target}.", " *"]
     lines.append(" * Arrays are dense and row-major; every buffer is aligned to 64 bytes and overlaps no other.")
     lines += [f" * But result {r} may be given the memory of argument {a}." for r, a in e.aliases]

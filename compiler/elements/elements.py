@@ -159,7 +159,7 @@ class Recorder(Elements):
     accesses: list[Access] = field(default_factory=list)
     uses: list[Expr] = field(default_factory=list)
     folded: list[tuple[Index, tuple[LoopVar, ...]]] = field(default_factory=list)
-    #: A computation is called that must not see elements that do not exist (it may loop for ever on them).
+    #: A computation is called that must not see elements that do not exist (it may loop forever on them).
     one_by_one: bool = False
     #: The folds asked for, whatever their order.
     folds: list[FoldUse] = field(default_factory=list)

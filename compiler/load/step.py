@@ -17,6 +17,7 @@ from shardc.compiler.executable import ARENA_HEADER, DONE, Executable, check_err
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.ir.custom_calls import CustomCalls
+from shardc.hlo.units import count_text
 from shardc.native.drive.drive_loop import Drive, drive, drive_ir, drive_object
 from shardc.native.llvm.jit import Loaded, load_object, undefined_symbols
 from shardc.native.llvm.target import Target, host_target
@@ -155,7 +156,9 @@ def run_single(
     Raises `InputError` when the arguments do not fit or a collective comes up, `RunError` when a check is false.
     """
     if len(args) != len(executable.arguments):
-        raise InputError(f"{executable.name} takes {len(executable.arguments)} arguments, not {len(args)}")
+        raise InputError(
+            f"{executable.name} takes {count_text(len(executable.arguments), 'argument')}, not {len(args)}"
+        )
     blocks = []
     for number, (value, spec) in enumerate(zip(args, executable.arguments, strict=True)):
         array = np.asarray(value)

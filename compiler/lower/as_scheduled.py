@@ -21,6 +21,7 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, 
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.participants import groups_of_devices, pairs_of_devices, transfer_pairs
+from shardc.hlo.units import count_text
 from shardc.partitioner.prepare.name_axes import name_axes
 
 __all__ = ["is_scheduled", "lower_as_scheduled"]
@@ -56,8 +57,8 @@ def lower_as_scheduled(module: Module, mesh: Mesh | None = None) -> Lowered:
     devices = module.num_partitions * module.replica_count
     if mesh is not None and mesh.size != devices:
         raise InputError(
-            f"mesh {mesh} has {mesh.size} devices, the program is scheduled for {devices}",
-            fix=f"give a mesh of {devices} devices, or none",
+            f"mesh {mesh} has {count_text(mesh.size, 'device')}, the program is scheduled for {devices}",
+            fix=f"give a mesh of {count_text(devices, 'device')}, or none",
         )
     module = module if mesh is None else name_axes(module, mesh)
     reading = _Reading(module)

@@ -40,6 +40,7 @@ from shardc.costs.machines.device import Device, device_of, require_positive
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.units import count_text
 
 __all__ = ["Level", "Machine", "load_machine", "machine_file", "machine_names", "read_machine"]
 
@@ -248,5 +249,7 @@ def _slices(given: Mapping[str, Any], where: str) -> tuple[tuple[int, ...], ...]
         fix = "give shapes of one rank, such as [[2, 2, 1], [2, 2, 2]]"
         raise InputError(f"slices are {slices!r}", where=where, fix=fix)
     if slices and len(slices[0]) > 3:
-        raise InputError(f"slices of {len(slices[0])} dimensions", where=where, fix="a torus has at most three")
+        raise InputError(
+            f"slices of {count_text(len(slices[0]), 'dimension')}", where=where, fix="a torus has at most three"
+        )
     return tuple(tuple(s) for s in slices)

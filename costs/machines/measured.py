@@ -21,6 +21,7 @@ from typing import Any
 import platformdirs
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 from shardc.native.threads.cores import usable_cores
 
 __all__ = [
@@ -114,7 +115,7 @@ class Measured:
         # A process may be bound to some of the cores.
         if name == self.cpu and self.cores in (cores, os.cpu_count()):
             return ""
-        return f"measured on {self.cores} cores of {self.cpu}; this computer has {cores} of {name}"
+        return f"measured on {count_text(self.cores, 'core')} of {self.cpu}; this computer has {cores} of {name}"
 
     def step_seconds(self, devices: int, arrays: int) -> float:
         """Seconds that a call with so many devices, arguments and results takes around its kernels and collectives."""

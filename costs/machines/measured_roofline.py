@@ -19,7 +19,7 @@ __all__ = ["Roofline", "described_roofline", "roofline"]
 
 #: Raised when what is measured changes its meaning.
 _VERSION = 2
-#: How often it is measured at most: what lies in caches may be quicker than memory for ever.
+#: How often it is measured at most: what lies in caches may be quicker than memory forever.
 _MOST = 4
 _DOUBLE = frozenset({"f64", "c128"})
 
@@ -55,7 +55,7 @@ def roofline(config: Config, threads: int, *, again: bool = False) -> Roofline:
     """This machine's, from the cache folder or measured now (under a second, best when nothing else runs).
 
     ``again``: something was faster, so it was measured while the machine was busy, and is measured once more, but not
-    for ever. What was found once stays possible.
+    forever. What was found once stays possible.
     """
     path = config.cache_dir / "roofline" / f"{_machine(threads)}.json"
     found = _read(path)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Level, Machine
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 
 __all__ = ["Links", "links_of"]
 
@@ -62,7 +63,7 @@ def links_of(machine: Machine, devices: int, inner: Sequence[int] = ()) -> tuple
         size = counted[n][0] if counted[n] else left if last else _node(level.size, left, inner)
         if level.size and size > level.size:
             raise InputError(
-                f"{machine.title} joins {level.size} devices by {level.name}, not {size}",
+                f"{machine.title} joins {count_text(level.size, 'device')} by {level.name}, not {size}",
                 fix="use fewer devices, or describe a machine with more levels",
             )
         out.append(Links(level.name, n, size, level.achieved, level.latency, start=level.start))
@@ -79,8 +80,8 @@ def _counted(machine: Machine, devices: int) -> list[tuple[int, ...]]:
         return out
     if math.prod(counts) != devices:
         raise InputError(
-            f"{machine.title} has {math.prod(counts)} devices, the mesh {devices}",
-            fix=f"use a mesh of {math.prod(counts)} devices, or {machine.name}:{devices}",
+            f"{machine.title} has {count_text(math.prod(counts), 'device')}, the mesh {devices}",
+            fix=f"use a mesh of {count_text(math.prod(counts), 'device')}, or {machine.name}:{devices}",
         )
     torus = next((n for n, level in enumerate(levels) if level.kind == "torus"), None)
     if len(counts) == 1:
@@ -100,7 +101,7 @@ def _counted(machine: Machine, devices: int) -> list[tuple[int, ...]]:
         out[torus], out[torus + 1] = (counts[1],), counts[:1]
     else:
         raise InputError(
-            f"{machine.title} is not a size of a machine with a torus of {rank} dimensions",
+            f"{machine.title} is not a size of a machine with a torus of {count_text(rank, 'dimension')}",
             fix=f"give {machine.name}:CHIPS, {machine.name}:SLICESxCHIPS or {machine.name}:SLICESx"
             + "x".join("ABC"[:rank]),
         )
@@ -187,7 +188,10 @@ def _near(machine: Machine, level: Level, devices: int) -> str:
         f"{n} ({'x'.join(map(str, _shapes(level, n)[0]))})" for n in dict.fromkeys((below, above)) if n is not None
     ]
     limit = f"; at most {level.size} in one slice" if level.size and devices > level.size else ""
-    return f"slices near {devices} devices have {' or '.join(sizes)}{limit}; {machine.name}:SLICESxCHIPS joins several"
+    return (
+        f"slices near {count_text(devices, 'device')} have "
+        f"{' or '.join(sizes)}{limit}; {machine.name}:SLICESxCHIPS joins several"
+    )
 
 
 def _torus(level: Level, number: int, shape: tuple[int, ...]) -> list[Links]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
 
@@ -103,7 +104,7 @@ class JaxSignature:
         import jax
 
         if len(results) != len(self.results):
-            raise InputError(f"{len(results)} results for a function that returns {len(self.results)}")
+            raise InputError(f"{count_text(len(results), 'result')} for a function that returns {len(self.results)}")
         leaves = [_wrapped(r, spec) for r, spec in zip(results, self.results, strict=True)]
         return jax.tree_util.tree_unflatten(self.out_tree, leaves)
 

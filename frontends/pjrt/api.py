@@ -107,7 +107,7 @@ def set_entry(library: Library, number: int, function: Callable[[int], int]) -> 
 class _PythonCalls:
     """Threads of the client in functions in Python, such as one that compiles what a user has interrupted.
 
-    Python ends such a thread when the process ends, and the client then waits for it for ever; so they are told to
+    Python ends such a thread when the process ends, and the client then waits for it forever; so they are told to
     return before, and no other begins. ``threads`` has their numbers in Python, and those of the system.
     ``interrupted``: the user's interrupt ended a call within one that goes on.
     """

@@ -45,7 +45,7 @@ class ProgramBorder:
                 raise UnsupportedError(
                     f"the layout {array.layout}",
                     where=array.name,
-                    fix="leave it out: arrays lie row by row here (major_to_minor=(0, 1, ...))",
+                    fix="leave it out: arrays are stored row by row here (major_to_minor=(0, 1, ...))",
                 )
 
 

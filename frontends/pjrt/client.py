@@ -30,6 +30,7 @@ from shardc.frontends.pjrt.topology import MEMORY_KINDS, PLATFORM_NAME, PLATFORM
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
+from shardc.hlo.units import count_text
 from shardc.launcher.driver.compiled import job_config
 from shardc.native.lowlevel.records import address_of, reference
 
@@ -90,8 +91,8 @@ class PjrtClient:
         ids = self.processes.devices if count <= len(self.processes.devices) else range(len(self.devices))
         if count > len(ids):
             raise InputError(
-                f"a program for {count} devices, and there are {len(ids)}",
-                fix=f"SHARDC_NUM_DEVICES={count} gives a process {count} devices",
+                f"a program for {count_text(count, 'device')}, and there are {len(ids)}",
+                fix=f"SHARDC_NUM_DEVICES={count} gives a process {count_text(count, 'device')}",
             )
         return tuple(ids)[:count]
 
@@ -151,7 +152,8 @@ class Clients:
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
             raise InputError(
-                f"a program for {options.num_devices} devices on devices {list(ids)}", fix="see jax.devices()"
+                f"a program for {count_text(options.num_devices, 'device')} on devices {list(ids)}",
+                fix="see jax.devices()",
             )
         placement = client.processes.place(ids)
         config = client.processes.config

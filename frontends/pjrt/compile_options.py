@@ -42,7 +42,7 @@ class CompileOptions:
                 if order != tuple(reversed(range(len(order)))):
                     raise UnsupportedError(
                         f"the layout {{{','.join(map(str, order))}}}",
-                        fix="leave it out: arrays lie row by row here (major_to_minor=(0, 1, ...))",
+                        fix="leave it out: arrays are stored row by row here (major_to_minor=(0, 1, ...))",
                     )
         assignment = build.device_assignment
         columns = [c.replica_device_ids for c in assignment.computation_devices] if assignment else []

@@ -18,6 +18,7 @@ from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.frontends.pjrt.compiled_handles import CompiledHandle
 from shardc.frontends.pjrt.protos.wire import Message, number
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 from shardc.hlo.version import VERSION
 
 __all__ = ["SerializedProgram", "hand_over", "serialize", "take_serialized"]
@@ -45,7 +46,7 @@ class SerializedProgram(Message):
         need_machine(executable, executable.target)
         if executable.num_devices != options.num_devices:
             raise InputError(
-                f"{executable.name} was compiled for {executable.num_devices} devices, and is loaded on "
+                f"{executable.name} was compiled for {count_text(executable.num_devices, 'device')}, and is loaded on "
                 f"{options.num_devices}",
                 fix="load it on as many devices (execution_devices=), or compile it again",
             )

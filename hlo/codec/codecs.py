@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.ir.types import DTYPES, DType
+from shardc.hlo.units import count_text
 
 __all__ = [
     "SIMPLE",
@@ -288,7 +289,7 @@ def fixed(members: list[Codec]) -> Codec:
         if type(data) is not list:
             raise expected(data, list)
         if len(data) != len(members):
-            raise Mismatch(f"{len(data)} entries where {len(members)} are expected")
+            raise Mismatch(f"{count_text(len(data), 'entry', 'entries')} where {len(members)} are expected")
         out = []
         for n, (m, item) in enumerate(zip(members, data, strict=True)):
             try:

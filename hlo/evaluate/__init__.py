@@ -28,6 +28,7 @@ from shardc.hlo.evaluate.ops import (
 from shardc.hlo.evaluate.values import Array, Value, flatten, unflatten
 from shardc.hlo.ir.custom_calls import CustomCalls, has_manual_computation
 from shardc.hlo.ir.ir import Computation, Module
+from shardc.hlo.units import count_text
 
 __all__ = ["ROWS", "evaluate", "evaluate_computation", "evaluate_spmd"]
 
@@ -81,7 +82,7 @@ def evaluate_spmd(
     interpreter = Interpreter(ROWS, module.num_partitions, module.replica_count, float64, custom_calls)
     count = interpreter.num_partitions * interpreter.replica_count
     if len(args_per_device) != count:
-        raise InputError(f"arguments for {len(args_per_device)} devices, the program runs on {count}")
+        raise InputError(f"arguments for {count_text(len(args_per_device), 'device')}, the program runs on {count}")
     return evaluate_devices(module, args_per_device, interpreter)
 
 
@@ -105,7 +106,9 @@ def evaluate_computation(computation: Computation, args: Sequence[Value], *, flo
 def _arguments(module: Module, args: Sequence[Array], interpreter: Interpreter) -> list[Value]:
     shapes = [(p, leaf) for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
     if len(args) != len(shapes):
-        raise InputError(f"{len(args)} arguments for {len(shapes)} parameters", where=module.name)
+        raise InputError(
+            f"{count_text(len(args), 'argument')} for {count_text(len(shapes), 'parameter')}", where=module.name
+        )
 
     def checked() -> Iterator[Array]:
         for k, (x, (p, leaf)) in enumerate(zip(args, shapes, strict=True)):

@@ -18,6 +18,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.units import count_text
 
 __all__ = [
     "NO_ATTRS",
@@ -232,7 +233,7 @@ class Computation:
         return iter(self.instructions)
 
     def __repr__(self) -> str:
-        return f"Computation({self.name}, {len(self.instructions)} instructions)"
+        return f"Computation({self.name}, {count_text(len(self.instructions), 'instruction')})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from typing import Any
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.units import count_text
 
 __all__ = [
     "LAPACK",
@@ -218,7 +219,7 @@ def bind_dimensions(routine: LapackRoutine, operands: tuple[Shape, ...], results
     if len(operands) != len(routine.operands):
         raise ValueError(f"{routine.target} takes {len(routine.operands)} operands, not {len(operands)}")
     if len(results) != len(routine.results):
-        raise ValueError(f"{routine.target} gives {len(routine.results)} results, not {len(results)}")
+        raise ValueError(f"{routine.target} gives {count_text(len(routine.results), 'result')}, not {len(results)}")
     if PREFIXES.get(operands[0].dtype.name) != routine.target[7]:
         raise ValueError(f"{routine.target} is not for element type {operands[0].dtype}")
     sizes: dict[str, int] = {}

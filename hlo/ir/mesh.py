@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
+from shardc.hlo.units import count_text
 
 __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 
@@ -25,7 +26,7 @@ def check_listable(count: int, what: str) -> None:
     """Raise `UnsupportedError` where ``what`` has to be told device by device for too many of them."""
     if count > MOST_LISTED:
         fix = f"use at most {MOST_LISTED:,} devices, or device orders that follow the axes of one mesh"
-        raise UnsupportedError(f"{what} of {count:,} devices would be listed one by one", fix=fix)
+        raise UnsupportedError(f"{what} of {count_text(count, 'device')} would be listed one by one", fix=fix)
 
 
 def _axes(axes: Any, second: Any) -> tuple[tuple[str, int], ...]:
@@ -82,7 +83,9 @@ class Mesh:
                 raise AnnotationError(f"mesh axis {n!r} has size {s}", fix="sizes are at least 1")
         count = math.prod(s for _, s in items)
         if count > MOST_DEVICES:
-            raise AnnotationError(f"a mesh of {count:,} devices", fix=f"there are at most {MOST_DEVICES:,} devices")
+            raise AnnotationError(
+                f"a mesh of {count_text(count, 'device')}", fix=f"there are at most {MOST_DEVICES:,} devices"
+            )
         if device_ids is not None:
             if len(device_ids) != count:
                 raise AnnotationError(f"mesh of {count} positions has {len(device_ids)} device ids")

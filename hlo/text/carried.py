@@ -18,6 +18,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.shapes import shape_of_text
+from shardc.hlo.units import count_text
 
 __all__ = ["print_carried", "print_state", "restore_carried"]
 
@@ -103,7 +104,7 @@ def restore_carried(module: Module) -> Module:
         (_RESULTS, results, len(module.results)),
     ):
         if len(names) not in (0, count):
-            raise ParseError(f"{len(names)} names for {count} values", where=where)
+            raise ParseError(f"{len(names)} names for {count_text(count, 'value')}", where=where)
     attrs = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
     left = tuple((k, v) for k, v in header.items() if k not in _OURS)
     if left:
@@ -122,7 +123,10 @@ def _global_shapes(module: Module, shapes: _Shapes) -> dict[str, tuple[Shape, ..
         return {}
     wanted = (len(module.parameters), len(module.results))
     if tuple(map(len, shapes)) != wanted:
-        raise ParseError(f"shapes of {len(shapes[0])} parameters and {len(shapes[1])} results", where=_GLOBAL)
+        raise ParseError(
+            f"shapes of {count_text(len(shapes[0]), 'parameter')} and {count_text(len(shapes[1]), 'result')}",
+            where=_GLOBAL,
+        )
     parameters, results = (tuple(map(shape_of_text, group)) for group in shapes)
     return {"global_parameters": parameters, "global_results": results}
 

@@ -15,6 +15,7 @@ from shardc.hlo.text.header import TEXT_ATTRIBUTES
 from shardc.hlo.text.manual import as_written, computations_as_written
 from shardc.hlo.text.metadata import metadata_as_written
 from shardc.hlo.text.notations.tiles import print_groups, print_pairs, print_sharding
+from shardc.hlo.units import count_text
 
 __all__ = ["difference", "same_module"]
 
@@ -73,7 +74,7 @@ def _metadata(a: Module, b: Module, pairs: dict[Computation, Computation]) -> st
 
 def _computations(a: Computation, b: Computation, pairs: dict[Computation, Computation], names: bool) -> str | None:
     if len(a.instructions) != len(b.instructions):
-        return f"{len(a.instructions)} and {len(b.instructions)} instructions"
+        return f"{len(a.instructions)} and {count_text(len(b.instructions), 'instruction')}"
     if names and a.name != b.name:
         return f"named {a.name} and {b.name}"
     same: dict[Instruction, Instruction] = dict(zip(a.instructions, b.instructions, strict=True))

@@ -14,6 +14,7 @@ from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.text.vocabulary import check_vocabulary
+from shardc.hlo.units import count_text
 
 __all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
 
@@ -101,7 +102,7 @@ def _read_count(scanner: Scanner, others: int, at: int) -> int:
     count = max(1, int(read_attribute(scanner, "int")))
     if count * others > MOST_DEVICES:
         fix = f"there are at most {MOST_DEVICES:,} devices"
-        raise scanner.error(f"a program for {count * others:,} devices", at=at, fix=fix)
+        raise scanner.error(f"a program for {count_text(count * others, 'device')}", at=at, fix=fix)
     return count
 
 

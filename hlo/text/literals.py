@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import DTYPES, DType, Shape
 from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.units import count_text
 
 __all__ = ["print_literal", "read_literal"]
 
@@ -79,7 +80,7 @@ def _read_tuple(scanner: Scanner, shape: Shape, owner: str) -> Literal:
         if i:
             scanner.expect(",", "between elements of a tuple constant")
         elements.append(read_literal(scanner, element, owner))
-    scanner.expect(")", f"after {len(shape.elements)} elements of a tuple constant")
+    scanner.expect(")", f"after {count_text(len(shape.elements), 'element')} of a tuple constant")
     return Literal(elements=tuple(elements))
 
 
@@ -123,7 +124,9 @@ def _check_structure(text: str, shape: Shape, scanner: Scanner, start: int) -> l
         if token == "}":
             if counts[-1] != shape.dims[len(counts) - 1]:
                 raise scanner.error(
-                    f"constant of shape {shape}: dimension {len(counts) - 1} has {counts[-1]} elements here", at=at
+                    f"constant of shape {shape}: dimension {len(counts) - 1} "
+                    f"has {count_text(counts[-1], 'element')} here",
+                    at=at,
                 )
             counts.pop()
             continue

@@ -12,6 +12,7 @@ from typing import Any
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import Window
 from shardc.hlo.ir.types import UNBOUNDED, Shape, token_shape, tuple_shape
+from shardc.hlo.units import count_text
 
 __all__ = ["RULES", "SPELLINGS", "complete"]
 
@@ -100,7 +101,7 @@ def _tuple(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) ->
     del attrs
     if shape is None or len(shape.elements) == len(operands):
         return None
-    return f"its shape {shape} has {len(shape.elements)} elements, it is given {len(operands)}"
+    return f"its shape {shape} has {count_text(len(shape.elements), 'element')}, it is given {len(operands)}"
 
 
 def _pairs(operands: Operands, attrs: Mapping[str, Any], shape: Shape | None) -> str | None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.types import DTYPES, UNBOUNDED, Layout, Shape, array_shape, tuple_shape
 from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.units import count_text
 
 __all__ = ["read_shape", "shape_of_text", "try_shape", "with_layout"]
 
@@ -145,7 +146,7 @@ def _layout(order: str, suffix: str | None, rank: int, text: str) -> Layout | No
         raise _BadShape(f"malformed layout in {text!r}")
     minor_to_major = tuple(int(i) for i in items)
     if len(minor_to_major) != rank or (suffix is None and not items):
-        raise _BadShape(f"layout of {text!r} lists {len(items)} of {rank} dimensions")
+        raise _BadShape(f"layout of {text!r} lists {len(items)} of {count_text(rank, 'dimension')}")
     if sorted(minor_to_major) != list(range(rank)):
         raise _BadShape(f"layout of {text!r} is not a permutation of its dimensions")
     suffix = "".join(suffix.split()) if suffix else ""

@@ -7,6 +7,7 @@ import re
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.opset import ConvDims, Window, WindowDim
 from shardc.hlo.text.scanner import Scanner
+from shardc.hlo.units import count_text
 
 __all__ = ["read_dim_labels", "read_window", "show_dim_labels", "show_window"]
 
@@ -33,7 +34,7 @@ def read_window(text: str) -> Window:
     for name, values in fields.items():
         # XLA reads as many reversals as there are dimensions, whatever their number.
         if len(values) != rank and name != "rhs_reversal":
-            raise scanner.error(f"window={text}: {name} does not fit {rank} dimensions", at=0)
+            raise scanner.error(f"window={text}: {name} does not fit {count_text(rank, 'dimension')}", at=0)
     return Window(tuple(_window_dim(fields, i) for i in range(rank)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.pieces import Piece, PieceSource, copy_into, inside, overlap, region_text, volume
 from shardc.launcher.arrays.sharded_array import Block, ShardedArray
@@ -28,8 +29,9 @@ def assemble(
     if layout.num_devices < transport.process_count:
         name = layout.name or f"{layout.dtype}{list(layout.dims)}"
         raise InputError(
-            f"{name} would lie on {layout.num_devices} devices, the job has {transport.process_count} ranks",
-            fix=f"give a mesh of at least {transport.process_count} devices; (mesh, P()) replicates it",
+            f"{name} would be on {count_text(layout.num_devices, 'device')}, "
+            f"the job has {count_text(transport.process_count, 'rank')}",
+            fix=f"give a mesh of at least {count_text(transport.process_count, 'device')}; (mesh, P()) replicates it",
         )
     made: dict[tuple[int, ...], tuple[Block, bool]] = {}
     blocks: dict[int, Block] = {}

@@ -81,7 +81,7 @@ def from_dlpack(value: Any, where: str) -> NDArray[Any]:
     device = int(value.__dlpack_device__()[0]) if hasattr(value, "__dlpack_device__") else CPU[0]
     if device not in _READABLE:
         raise InputError(
-            f"the {type(value).__name__} lies on an accelerator (DLPack device type {device})",
+            f"the {type(value).__name__} is on an accelerator (DLPack device type {device})",
             where=where,
             fix="copy it to the CPU first",
         )

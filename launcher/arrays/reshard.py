@@ -22,6 +22,7 @@ from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import DType, array_shape
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble, block_of
 from shardc.launcher.arrays.layout import ArrayLayout, Region
@@ -153,7 +154,7 @@ def _travelled(array: Array, target: ArrayLayout) -> Array:
     source = array._layout
     if source.num_devices != target.num_devices or source.sharding is None or target.sharding is None:
         raise InputError(
-            f"{array!r} lies on {source.num_devices} devices, the new sharding on {target.num_devices}",
+            f"{array!r} is on {count_text(source.num_devices, 'device')}, the new sharding on {target.num_devices}",
             fix="reshard between meshes of equal size; save_checkpoint and load_checkpoint go between any",
         )
     for hop in _hops(replace(source, name=""), replace(target, name="")):

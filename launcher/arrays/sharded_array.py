@@ -161,7 +161,7 @@ class ShardedArray(ABC):
         from shardc.launcher.arrays.dlpack import CPU, to_dlpack
 
         if dl_device is not None and tuple(dl_device) != CPU:
-            raise BufferError(f"a shardc.Array lies on the CPU, not on the DLPack device {dl_device}")
+            raise BufferError(f"a shardc.Array is on the CPU, not on the DLPack device {dl_device}")
         blocks, layout = self._live(), self._layout
         holder = next((d for d in layout.holders.values() if self._held(d) is not None), None)
         if len(layout.holders) > 1 or holder is None:
@@ -247,7 +247,7 @@ class ShardedArray(ABC):
         return f"shardc.Array({self._layout.dtype}[{dims}]{layout}){state}"
 
     def _repr_html_(self) -> str:
-        from shardc.hlo.units import bytes_text
+        from shardc.hlo.units import bytes_text, count_text
         from shardc.launcher.drawings.fragments import GREY, block, layout_html, line
 
         title = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
@@ -255,7 +255,7 @@ class ShardedArray(ABC):
         if self.is_deleted:
             return block("Array", title, [*facts, "donated: its memory belongs to a result"], "")
         local, whole = self.local_devices, self.is_fully_addressable
-        facts.append("every shard is in this process" if whole else f"{len(local)} shards are here")
+        facts.append("every shard is in this process" if whole else f"{count_text(len(local), 'shard')} here")
         if self.sharding is None:
             return block("Array", title, facts, "")
         drawn = layout_html(self.name, self.shape, self.sharding, frozenset(local))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array
 from shardc.launcher.arrays.trees import TreeLevel, children
@@ -162,7 +163,7 @@ def _like(like: Any, tree: Any, path: tuple[Any, ...], found: Found, where: str)
     inner = _inner(kind, content)
     if node is None:
         if inner is not None:
-            raise _other_structure(path, where, f"a tree of {len(inner)} entries", "a leaf")
+            raise _other_structure(path, where, f"a tree of {count_text(len(inner), 'entry', 'entries')}", "a leaf")
         return _leaf_in(kind, content, tree, found, like)
     if inner is None:
         raise _other_structure(path, where, "a leaf", f"a {node.kind} of {len(node.keys)} entries")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import bytes_text, count_text
 from shardc.launcher.drawings.draw_layout import COLOURS, svg_text
 
 __all__ = ["memory_svg"]
@@ -36,9 +36,10 @@ def memory_svg(timeline: MemoryTimeline) -> str:
     width = _LEFT + _WIDTH + _RIGHT
     facts = f"{bytes_text(needed)} needed, {bytes_text(most)} in use at the peak"
     if timeline.fixed_bytes:
-        facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are kept"
+        facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are not donated"
+    title = f"{timeline.program}: memory of a device over {count_text(len(timeline.steps), 'step')}"
     body = [
-        svg_text(_LEFT, 24, f"{timeline.program}: memory of a device over {len(timeline.steps)} steps", 15, _DARK),
+        svg_text(_LEFT, 24, title, 15, _DARK),
         svg_text(_LEFT, 44, facts, 12, _GREY),
         *_curve(timeline, most),
         *_places(timeline),
@@ -68,7 +69,7 @@ def _curve(timeline: MemoryTimeline, most: int) -> Iterator[str]:
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     yield f'<polygon points="{text}" fill="{COLOURS[0]}" fill-opacity="0.35" stroke="{COLOURS[0]}"/>'
     fixed = timeline.fixed_bytes * scale
-    yield _rect(_LEFT, bottom - fixed, _WIDTH, fixed, _KINDS["argument"], "arguments that are kept")
+    yield _rect(_LEFT, bottom - fixed, _WIDTH, fixed, _KINDS["argument"], "arguments that are not donated")
     yield from _axis(_TOP, _CURVE, most)
     yield svg_text(_LEFT, _TOP - 6, "bytes in use", 11, _GREY)
 
@@ -77,7 +78,7 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP
     scale = _PLACES / max(timeline.written_bytes, 1)
     yield svg_text(
-        _LEFT, top - 6, "where values lie: results (and donated arguments) below, the arena above", 11, _GREY
+        _LEFT, top - 6, "where values are stored: results (and donated arguments) below, the arena above", 11, _GREY
     )
     yield _rect(_LEFT, top, _WIDTH, _PLACES, "#f7f7f7", "")
     for number, block in enumerate(timeline.blocks):
@@ -109,7 +110,7 @@ def _peak(timeline: MemoryTimeline) -> Iterator[str]:
 
 def _legend(timeline: MemoryTimeline, listed: list[MemoryBlock]) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP + _PLACES + 46
-    title = f"largest at the peak (step {timeline.peak}), without arguments that are kept:"
+    title = f"largest at the peak (step {timeline.peak}), without arguments that are not donated:"
     yield svg_text(_LEFT, top, title, 12, _MARK)
     for number, block in enumerate(listed):
         y = top + 17 * (number + 1)

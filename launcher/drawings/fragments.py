@@ -16,7 +16,6 @@ __all__ = [
     "ROWS",
     "axes_text",
     "block",
-    "count_text",
     "file_name",
     "layout_html",
     "line",
@@ -96,10 +95,6 @@ def _span(part: DimensionPart | None) -> str:
 
 def axes_text(mesh: Mapping[str, int]) -> str:
     return ", ".join(f"{axis}={size}" for axis, size in mesh.items())
-
-
-def count_text(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 def file_name(source: str) -> str:

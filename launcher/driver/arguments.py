@@ -54,6 +54,15 @@ def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: ArrayLayout
         )
 
 
+def in_order(error: InputError, value: Any, number: int, layouts: Sequence[ArrayLayout]) -> InputError:
+    """``error`` of argument ``number``; with the order of the parameters where ``value`` has the shape of another."""
+    shape = tuple(getattr(value, "shape", ()))
+    if shape == layouts[number].dims or all(shape != other.dims for other in layouts):
+        return error
+    order = ", ".join(f"{a.name or f'arg{k}'} {_dims(a.dims)}" for k, a in enumerate(layouts))
+    return InputError(error.what, where=error.where, fix=f"give the arguments in the order of the parameters: {order}")
+
+
 def place(
     value: Any, layout: ArrayLayout, devices: Sequence[int], pool: BufferPool, where: Callable[[], str]
 ) -> tuple[list[Block], bool]:

@@ -19,6 +19,7 @@ from shardc.hlo.errors import RunError, ShardcError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
@@ -95,7 +96,7 @@ def need_agreement(program: str, rows: Sequence[Comparison]) -> None:
     wrong = [row for row in rows if not row.agrees]
     if wrong:
         raise RunError(
-            f"{program} differs from the unpartitioned program in {len(wrong)} of {len(rows)} results",
+            f"{program} differs from the unpartitioned program in {len(wrong)} of {count_text(len(rows), 'result')}",
             where="\n         ".join(str(row) for row in wrong[:8]),
             fix="shardc verify FILE tries more inputs; `partition` shows the per-device program: please report it",
         )

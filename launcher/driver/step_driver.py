@@ -19,6 +19,7 @@ from shardc.compiler.executable import WAIT, Executable
 from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
@@ -235,7 +236,7 @@ class StepDriver(ABC):
         if len(arguments) != len(layouts):
             names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
             raise InputError(
-                f"{self.executable.name} takes {len(layouts)} arguments, {len(arguments)} were given",
+                f"{self.executable.name} takes {count_text(len(layouts), 'argument')}, {len(arguments)} were given",
                 fix=f"its parameters are: {names or '(none)'}",
             )
         if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):

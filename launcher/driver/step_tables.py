@@ -20,10 +20,11 @@ from shardc.collectives.call.memory import NO_MEMORY, out_of_memory
 from shardc.collectives.call.stamp import digest_of
 from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
+from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
-from shardc.launcher.driver.arguments import as_global, place
+from shardc.launcher.driver.arguments import as_global, in_order, place
 from shardc.launcher.driver.buffer_pool import BufferPool
 from shardc.launcher.driver.native_step import ResultColumn
 
@@ -238,7 +239,10 @@ class StepTables:
 
     def _place_value(self, k: int, value: Any) -> tuple[Shards, bool]:
         """Shards of a value that is not there as the step takes it, and whether they are copies."""
-        blocks, copied = place(value, self.layouts[k], self._devices, self.pool, self.titles[k])
+        try:
+            blocks, copied = place(value, self.layouts[k], self._devices, self.pool, self.titles[k])
+        except InputError as error:
+            raise in_order(error, value, k, self.layouts) from None
         return Shards.of(dict(zip(self._devices, blocks, strict=True))), copied
 
     def _destination(self, k: int, held: Sequence[Shards], ours: set[int]) -> Shards:

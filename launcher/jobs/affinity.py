@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.units import count_text
 from shardc.hlo.variables import read_variable
 from shardc.launcher.jobs.mpi_environment import start_mpi
 from shardc.launcher.jobs.shared_files import forget_shared_files
@@ -94,7 +95,7 @@ def share_of(how: str, cores: Sequence[Core], rank: int, ranks: int) -> frozense
         return frozenset(p for c in cores if c.numa == mine for p in c.processors)
     if ranks > len(cores):
         raise EnvironmentProblem(
-            f"--bind core: {ranks} ranks on this node, which has {len(cores)} cores",
+            f"--bind core: {count_text(ranks, 'rank')} on this node, which has {count_text(len(cores), 'core')}",
             fix="start fewer ranks, or use --bind none",
         )
     start, stop = (rank, rank + 1) if how == "core" else (i * len(cores) // ranks for i in (rank, rank + 1))

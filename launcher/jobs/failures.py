@@ -1,6 +1,6 @@
 """How a rank fails: its error is printed with its number, then the whole job ends at once.
 
-A plain exception would leave the other ranks waiting for ever in their next collective. Most errors strike all
+A plain exception would leave the other ranks waiting forever in their next collective. Most errors strike all
 ranks alike (a bad file, a wrong shape), so ranks other than 0 hold theirs back for a moment: rank 0 prints it
 once and ends the job before they do.
 """

@@ -16,6 +16,7 @@ from shardc.collectives.call.control_table import (
 )
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.hlo.errors import RunError
+from shardc.hlo.units import count_text
 from shardc.launcher.jobs.rank_status import (
     DEAD,
     RUNNING,
@@ -210,7 +211,7 @@ def _names(guilty: Sequence[RankStatus]) -> str:
 
 def _doing(s: RankStatus, plans: Plans) -> str:
     """What a process does, in words."""
-    collective, before = _collective(s, plans), f"after {s.completed} collectives"
+    collective, before = _collective(s, plans), f"after {count_text(s.completed, 'collective')}"
     phase = _PHASES.get(s.phase, "")
     at = f"{phase}{collective}" if collective is not None else f"collective {s.index}"
     if s.program in plans and s.step:
@@ -230,7 +231,7 @@ def _doing(s: RankStatus, plans: Plans) -> str:
             GONE: f"it has ended, {before}",
         }.get(s.state, f"it is in state {s.state}")
     if s.process == DEAD and s.state != GONE:
-        return "it is dead" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
+        return "it died" + ("" if s.state == UNKNOWN else f"; last seen: {doing}")
     return ("it is stopped (state T); " if s.process == STOPPED else "") + doing
 
 
@@ -260,4 +261,4 @@ def _remedy(guilty: Sequence[RankStatus], astray: bool) -> str:
         return "something stopped that process (SIGSTOP, a debugger)"
     if astray:
         return "a condition that guards collectives must have the same value on all ranks"
-    return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0 for ever"
+    return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit"

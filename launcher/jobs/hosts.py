@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import count_text
 
 __all__ = ["Host", "parse_hosts", "place_ranks", "read_hostfile"]
 
@@ -71,7 +72,7 @@ def place_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     named = sum(h.slots for h in hosts)
     if hosts and not sharing and named < ranks:
         raise InputError(
-            f"{ranks} ranks, and {named} places on {', '.join(f'{h.name}:{h.slots}' for h in hosts)}",
+            f"{count_text(ranks, 'rank')}, and {named} places on {', '.join(f'{h.name}:{h.slots}' for h in hosts)}",
             fix="give hosts more places (a:4), or leave the numbers out",
         )
     rest = max(0, ranks - named)

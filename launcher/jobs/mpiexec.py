@@ -20,6 +20,7 @@ from pathlib import Path
 from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.units import count_text
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport
@@ -82,7 +83,7 @@ def start_job(
     take: nothing is started then.
     """
     if ranks < 1:
-        raise InputError(f"a job of {ranks} ranks", fix="ranks are at least 1")
+        raise InputError(f"a job of {count_text(ranks, 'rank')}", fix="ranks are at least 1")
     check_binding(options.bind)
     Config.from_environment(environ)  # every rank would say what is wrong there
     running = detect_launcher(environ)

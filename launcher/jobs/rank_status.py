@@ -17,6 +17,7 @@ from typing import Any
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.control_table import ControlTable
 from shardc.collectives.call.membership import Ownership, connected_processes, members_of
+from shardc.hlo.units import count_text
 from shardc.native.drive.drive_loop import JOB_BYTES, RING, events_of, made_by
 
 __all__ = [
@@ -146,7 +147,9 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
     if op == "collective-permute":
         return "pairs " + (", ".join(f"{s} to {t}" for s, t in mine) or "none")
     shown = [str(d) for d in (mine[0] if mine else ())]
-    return "group " + ",".join(shown if len(shown) <= 16 else [*shown[:15], f"... ({len(shown)} devices)"])
+    return "group " + ",".join(
+        shown if len(shown) <= 16 else [*shown[:15], f"... ({count_text(len(shown), 'device')})"]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from shardc.compiler.executable import ArraySpec
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.ir.types import DType
+from shardc.hlo.units import count_text
 from shardc.launcher.run.output_files import atomic_output
 
 __all__ = ["decode", "encode", "read_inputs", "read_outputs", "write_outputs"]
@@ -82,7 +83,9 @@ def _check_keys(path: Path, keys: Sequence[str], parameters: Sequence[ArraySpec]
         raise InputError(f"{path} lacks {', '.join(missing)}", fix=f"it has {', '.join(keys) or 'no in* keys'}")
     extra = [k for k in keys if int(k[2:]) >= len(parameters)]
     if extra:
-        raise InputError(f"{path} has {', '.join(extra)}, but the program has {len(parameters)} parameters")
+        raise InputError(
+            f"{path} has {', '.join(extra)}, but the program has {count_text(len(parameters), 'parameter')}"
+        )
 
 
 def _input(file: Any, path: Path, number: int, parameter: ArraySpec) -> NDArray[Any]:

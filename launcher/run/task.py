@@ -21,6 +21,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.files import target_of
 from shardc.hlo.progress import stage
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.meshes import require_devices
 from shardc.launcher.driver.checked import Unpartitioned, need_agreement
@@ -180,6 +181,19 @@ def _profile(compiled: Any, arguments: Sequence[Any], task: RunTask) -> Outcome:
     }
 
 
+def _mesh_for(executable: Executable, ranks: int) -> str:
+    """Options that give the program as many devices: one of its own axes longer, where one can be."""
+    meshes = [a.sharding.mesh for a in (*executable.arguments, *executable.results) if a.sharding is not None]
+    axes = meshes[0].axes if meshes and executable.num_devices > 1 else ()
+    for name, size in axes:
+        others = executable.num_devices // size
+        if ranks % others == 0:
+            return f"--mesh {name}={ranks // others}"
+    if axes:
+        return "--mesh " + ",".join(f"{name}={ranks if n == 0 else 1}" for n, (name, _) in enumerate(axes))
+    return f"--mesh x={ranks} with an --annotate NAME=x that splits an argument over it"
+
+
 def start_ranks(
     executable: Executable,
     task: RunTask,
@@ -200,9 +214,9 @@ def start_ranks(
     if ranks > executable.num_devices:
         devices = executable.num_devices
         raise InputError(
-            f"the program runs on {devices} device{'s' * (devices > 1)}, --ranks asks for {ranks}",
-            fix=f"give a mesh of {ranks} devices, such as --mesh x={ranks} with an --annotate NAME=x that splits an "
-            f"argument over it, or use --ranks {'1' if devices == 1 else f'1 to {devices}'}",
+            f"the program runs on {count_text(devices, 'device')}, --ranks asks for {ranks}",
+            fix=f"give a mesh of {count_text(ranks, 'device')}, such as {_mesh_for(executable, ranks)}, or use --ranks "
+            f"{'1' if devices == 1 else f'1 to {devices}'}",
         )
     with tempfile.TemporaryDirectory(prefix="shardc-", dir=_shared_folder(config)) as folder:
         path = Path(folder) / "program.shardc"

@@ -35,7 +35,7 @@ def check_arguments(name: str, pointers: Sequence[int]) -> None:
         together |= pointer
     if together % 16:
         number, pointer = next((n, p) for n, p in enumerate(pointers) if p % 16)
-        raise GpuFault(f"array {number} lies at {pointer:#x}, which is no multiple of 16", where=name)
+        raise GpuFault(f"array {number} is at {pointer:#x}, which is no multiple of 16", where=name)
 
 
 def check_shared(name: str, shared_bytes: int, most: int) -> None:

@@ -148,7 +148,7 @@ class ThreadSimulation:
         assert self._current is not None
         self._left -= 1
         if self._left < 0:
-            self._fail(Endless("the threads take turns for ever"))
+            self._fail(Endless("the threads take turns forever"))
         others = self._others(self._current)
         if others:
             order = [self._current, *others]

@@ -9,7 +9,7 @@ from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.free_interface import FreeInterface
-from shardc.partitioner.plan.explain_plan import explain_plan
+from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
@@ -90,7 +90,10 @@ def choose_plan(
     last, best, least = trials.last, trials.best, trials.least
     assert last is not None and best is not None and least is not None
     if memory is not None and least.peak > memory:
-        raise describe_excess(last.question, last.answer, memory, least.peak)
+        # Where no plan takes less than the propagated program, the message is about that one.
+        choice = wanted_choice(question) if trials.taken is None else trials.taken.choice
+        smallest = question if trials.taken is None else trials.taken.question
+        raise describe_excess(smallest, choice, memory, least.peak)
     if tell is not None:
         told = trials.taken or last
         why = "" if trials.taken else f"no plan found costs less within {bytes_text(room)} per device"

@@ -21,7 +21,7 @@ from shardc.partitioner.regions.region_graph import DecisionNode, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.strategy.solve.problem import BindingRow, ChosenOptions, Numbers
 
-__all__ = ["explain_plan", "heaviest_values", "name_variables"]
+__all__ = ["explain_plan", "heaviest_values", "name_variables", "wanted_choice"]
 
 #: Rows of memory that are told, and values in each; other layouts of a value that are tried.
 _ROWS, _HEAVIEST, _OTHERS = 4, 8, 3
@@ -45,7 +45,7 @@ def explain_plan(
     assert answer.choice is not None
     price = question.context.resharder.price
     machine = price.machine.name if isinstance(price, Seconds) else ""
-    wanted = _wanted(question)
+    wanted = wanted_choice(question)
     rows = [] if why else list(_rows(question, answer, limit))
     decisions = [] if why else _PlanTelling(question, answer.choice, limit, [place for place, _ in rows]).decisions()
     return PlanReasons(
@@ -202,7 +202,7 @@ def _wanted_layout(value: _DecidedValue) -> AxisLayout:
     return (node.option.results or node.option.operands)[0] if node.free else value.wire.preferred
 
 
-def _wanted(question: LayoutQuestion) -> tuple[int, ...]:
+def wanted_choice(question: LayoutQuestion) -> tuple[int, ...]:
     """The options that are nearest to what propagation says."""
     problem = question.problem
     found: list[int] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardc.hlo.errors import PlanError
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.plan.explain_plan import heaviest_values, name_variables
@@ -10,26 +12,34 @@ from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["describe_conflict", "describe_excess"]
 
-#: Arguments that are named.
+#: Values and arguments that are named.
 _TOLD = 6
 
 
-def describe_excess(question: LayoutQuestion, answer: ChosenOptions, memory: float, peak: float) -> PlanError:
-    """No plan was found within ``memory`` bytes: ``answer`` is the last one tried, ``peak`` the least that one came to.
+def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: float, peak: float) -> PlanError:
+    """No plan was found within ``memory`` bytes: the smallest one, of ``choice``, came to ``peak``.
 
-    The model of memory bounds nothing from below: only what arguments take that stay as they are is sure.
+    All other figures are the model's for this one plan, at the operation where it needs most: they add up. The model of
+    memory bounds nothing from below: only what arguments take that stay as they are is sure.
     """
-    assert answer.choice is not None
-    usage = question.memory.usage(answer.choice)
+    usage = question.memory.usage(choice)
     place = int(usage.argmax())
     nodes, given = question.graph.nodes, question.memory.given
-    what = f"no plan was found within {bytes_text(memory)} of memory per device: the nearest takes {bytes_text(peak)}, "
-    what += f"{bytes_text(peak - memory)} too many"
-    heaviest = heaviest_values(question, answer.choice, place, name_variables(question))
-    told = [f"{name} {bytes_text(nbytes)}" for name, nbytes in heaviest]
-    fixed = [f"{name} {bytes_text(nbytes)}" for name, nbytes in question.given_arguments()[:_TOLD]]
-    what += f"; by the model, the last plan tried uses most memory for {', '.join(told)}" if told else ""
-    what += f"; arguments with given layouts take {bytes_text(given)}: {', '.join(fixed)}" if fixed else ""
+    what = (
+        f"no plan was found within {bytes_text(memory)} of memory per device: the smallest takes {bytes_text(peak)}, "
+    )
+    what += f"{bytes_text(peak - memory)} too much"
+    heaviest = list(heaviest_values(question, choice, place, name_variables(question)))[:_TOLD]
+    arguments = question.given_arguments()
+    kept = {name for name, _ in arguments}
+    parts = [f"{name}{' in another layout' * (name in kept)} {bytes_text(nbytes)}" for name, nbytes in heaviest]
+    if given:
+        fixed = [f"{name} {bytes_text(nbytes)}" for name, nbytes in arguments]
+        more = [f"{len(fixed) - _TOLD} more"] if len(fixed) > _TOLD else []
+        parts.append(f"arguments with given layouts {bytes_text(given)} ({', '.join([*fixed[:_TOLD], *more])})")
+    rest = float(usage[place]) - given - sum(nbytes for _, nbytes in heaviest)
+    parts += [f"others {bytes_text(rest)}"] if rest >= 1 else []
+    what += f"; the model counts {bytes_text(float(usage[place]))} for this plan here: {', '.join(parts)}"
     if given > memory:
         fix = "split the arguments over more axes, leave their layouts to the plan, or use more devices"
     else:

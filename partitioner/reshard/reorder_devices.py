@@ -67,7 +67,7 @@ def _move(x: Instruction, orders: Iterator[tuple[int, ...] | None], *, inwards: 
     if order is None:
         return x
     pairs = tuple((d, k) if inwards else (k, d) for k, d in enumerate(order))
-    why = f"%{x.name} lies on the devices in the order {', '.join(map(str, order))}"
+    why = f"%{x.name} is on the devices in the order {', '.join(map(str, order))}"
     return Instruction(
         "collective-permute",
         x.shape.plain,

@@ -207,6 +207,7 @@ class Body(ComputationScope):
     def _origin(self, value: GlobalValue, step: ReshardStep, need: str, cause: Cause) -> Origin:
         """Why a move of ``value`` is there, for people."""
         table, move = self.context.table, step.move
+        name = self.context.arguments.get(value.name, value.name)
         match move:
             case AllReduce(atoms) | ReduceScatter(_, atoms):
                 reason = "; ".join(dict.fromkeys(value.why[a] for a in sorted(atoms) if a in value.why))
@@ -214,23 +215,23 @@ class Body(ComputationScope):
                 if isinstance(move, ReduceScatter):
                     reason += f"; {need} dimension {move.dim} split"
             case Gather(dim, atoms):
-                reason = f"{need} dimension {dim} of {value.name} whole over {_text(table.axis_names(atoms))}"
+                reason = f"{need} dimension {dim} of {name} whole over {_text(table.axis_names(atoms))}"
             case AllToAll(parts):
                 atoms = move.atoms
                 changes = (
                     f"split over {_text(table.axis_names(part))} along dimension {target} instead of {source}"
                     for source, target, part in parts
                 )
-                reason = f"{need} {value.name} {', '.join(changes)}"
+                reason = f"{need} {name} {', '.join(changes)}"
             case Permute():
                 atoms = moved_atoms(step.before, step.after)
-                reason = f"{need} the shards of {value.name} on other devices"
+                reason = f"{need} the shards of {name} on other devices"
             case MakePartial(atoms):
-                reason = f"{need} {value.name} as partial values: one device of each group keeps it"
+                reason = f"{need} {name} as partial values: one device of each group keeps it"
             case PadPart(dim, atoms):
-                reason = f"{need} {value.name} as partial values: each device pads its part of dimension {dim}"
+                reason = f"{need} {name} as partial values: each device pads its part of dimension {dim}"
             case Slice(_, atoms):
-                reason = f"{need} its part of {value.name}"
+                reason = f"{need} its part of {name}"
         return Origin(reason, "reshard", value.name, table.axis_names(tuple(sorted(atoms))), (cause,))
 
     def local_shape(self, shape: Shape, local: Iterator[Shape]) -> Shape:

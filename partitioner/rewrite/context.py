@@ -42,7 +42,7 @@ class Context:
     ``spent``: what local computations send. ``states``: the layouts of loops, conditionals and their parameters, by
     the computation that they are in. ``plan``: what was decided for the whole program at once.
     ``linear``: what operations pass on of partial values. ``repetitions``: of elements that loops only read pieces of
-    (`count_repetitions`).
+    (`count_repetitions`). ``arguments``: the names that people gave parameters, by parameter.
     """
 
     table: AxisTable
@@ -59,6 +59,7 @@ class Context:
     states: dict[tuple[CalleeSignature, Instruction], tuple[AxisLayout, ...]] = field(default_factory=dict)
     plan: LayoutPlan = field(default_factory=LayoutPlan)
     linear: LinearGroups = field(default_factory=LinearGroups)
+    arguments: Mapping[str, str] = field(default_factory=dict)
     _choices: dict[SplitProblem, SplitChoice] = field(default_factory=dict)
 
     @staticmethod
@@ -80,6 +81,7 @@ class Context:
             has_manual_computation(module),
             count_repetitions(module),
             plan=known.plan_for(module) if known else LayoutPlan(),
+            arguments={p.name: n for p, n in zip(module.parameters, module.arg_names, strict=False) if n},
             _choices=known.found if known else {},
         )
 
@@ -100,6 +102,7 @@ class Context:
             partial=dict(self.partial),
             plan=plan,
             linear=self.linear,
+            arguments=self.arguments,
             _choices=self._choices,
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Metadata, Origin
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.units import bytes_text, count_text, seconds_text
 from shardc.partitioner.emit.layout import AxisLayout, AxisTable
 from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.reshard.search import Resharder
@@ -31,8 +32,9 @@ class RegionDecision:
     unit: str
 
     def __str__(self) -> str:
-        sent = f"{self.cost:,.6g} {self.unit} instead of {self.alone:,.6g} {self.unit}"
-        return f"decided for {self.operations} operations at once: {sent}"
+        text = bytes_text if self.unit == "B" else seconds_text
+        sent = f"{text(self.cost)} instead of {text(self.alone)}"
+        return f"decided for {count_text(self.operations, 'operation')} at once: {sent}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -69,7 +69,7 @@ async def manifest(key: Digest, context: InjectedContext) -> Response:
 
 
 async def file(key: Digest, name: _Name, request: Request, context: InjectedContext) -> Response:
-    """A file. What has a key never changes, so it may be kept for ever."""
+    """A file. What has a key never changes, so it may be kept forever."""
     found = context.store.find_cached(key, name)
     if found is None:
         found = await run_in_threadpool(_read, context, key, name, request)

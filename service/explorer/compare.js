@@ -35,8 +35,8 @@ function figures({ report, simulation: s }) {
   const add = (title, number, text, better = true) => found.push({ title, number, text, better });
   if (s) {
     add('time of a step', s.step_seconds, secondsText);
-    add('computing', s.compute_seconds, secondsText);
-    add('waiting for collectives', s.exposed_seconds, secondsText);
+    add('compute', s.compute_seconds, secondsText);
+    add('exposed communication', s.exposed_seconds, secondsText);
     add('idle', s.idle_seconds, secondsText);
   }
   const full = s !== null && s.peak_bytes > s.capacity_bytes;

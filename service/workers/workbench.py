@@ -21,6 +21,7 @@ from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.units import count_text
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
 from shardc.service.orders import Order
@@ -37,7 +38,7 @@ def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
     """The mesh of an order, None where it names no axes. Raises `InputError` for one that is too large."""
     size = math.prod(axes.values())
     if size > _MOST_DEVICES:
-        raise InputError(f"a mesh of {size} devices", where=where, fix=f"at most {_MOST_DEVICES}")
+        raise InputError(f"a mesh of {count_text(size, 'device')}", where=where, fix=f"at most {_MOST_DEVICES}")
     return Mesh(dict(axes)) if axes else None
 
 

@@ -18,7 +18,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError, RunError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.units import bytes_text, flops_text
+from shardc.hlo.units import bytes_text, count_text, flops_text
 from shardc.launcher.drawings.draw_layout import sharding_svg
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.equivalence import Agreement, agree
@@ -60,8 +60,13 @@ def run_demo(
     module, origin = _program(use_jax)
     devices = module.mesh.size if module.mesh is not None else 1
     if ranks > devices:
-        raise InputError(f"the demo runs on {devices} devices, --ranks asks for {ranks}", fix=f"--ranks 0 to {devices}")
-    show(f"A training step of a 2-layer transformer ({origin}): {_count(module)} instructions, mesh {module.mesh}.")
+        raise InputError(
+            f"the demo runs on {count_text(devices, 'device')}, --ranks asks for {ranks}", fix=f"--ranks 0 to {devices}"
+        )
+    show(
+        f"A training step of a 2-layer transformer ({origin}): "
+        f"{count_text(_count(module), 'instruction')}, mesh {module.mesh}."
+    )
     partitioned = Program(module).partition()
     report = partitioned.report()
     show(_collectives(report))
@@ -150,7 +155,7 @@ def _run(partitioned: Partitioned, arguments: Sequence[Array], ranks: int) -> li
         task = RunTask(inputs=str(inputs), outputs=str(outputs))
         code = start_ranks(compiled.executable, task, ranks, Config.from_environment(), ("--silent",))
         if code:
-            raise RunError(f"the job on {ranks} ranks ended with exit code {code}")
+            raise RunError(f"the job on {count_text(ranks, 'rank')} ended with exit code {code}")
         with np.load(outputs, allow_pickle=False) as file:
             return [file[f"out{i}"] for i in range(len(partitioned.module.results))]
 

@@ -13,6 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.passes import Pass, PassTimes, run_pipeline
+from shardc.hlo.units import count_text
 from shardc.partitioner.prepare.adopt_partitioned import adopt, is_partitioned
 from shardc.partitioner.prepare.name_axes import name_axes
 from shardc.passes.options import make, options_of
@@ -68,7 +69,9 @@ def prepare_module(module: Module, annotations: Mapping[str, Any], mesh: Mesh | 
     if annotations:
         raise InputError("the program is partitioned already", where="--annotate", fix="annotate it before")
     if mesh is not None and mesh.size != module.num_partitions:
-        what = f"a mesh of {mesh.size} devices for a program that is partitioned for {module.num_partitions}"
+        what = (
+            f"a mesh of {count_text(mesh.size, 'device')} for a program that is partitioned for {module.num_partitions}"
+        )
         raise InputError(what, where="--mesh")
     module = adopt(module if mesh is None else module.with_(mesh=mesh))
     return module if module.mesh is None else name_axes(module, module.mesh)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
+from shardc.hlo.units import count_text
 from shardc.sharding.notations.partition_spec import P, PartitionSpec
 
 __all__ = ["fully_shard", "parallelize_module", "spec_of_placements"]
@@ -93,14 +94,15 @@ def spec_of_placements(placements: Sequence[Any], axes: Sequence[str], rank: int
     """
     if len(placements) != len(axes):
         raise AnnotationError(
-            f"{len(placements)} placements for {len(axes)} axes of the mesh", fix="give one placement for each axis"
+            f"{len(placements)} placements for {count_text(len(axes), 'axis', 'axes')} of the mesh",
+            fix="give one placement for each axis",
         )
     split: list[tuple[str, ...]] = [()] * rank
     for placement, axis in zip(placements, axes, strict=True):
         kind = type(placement).__name__
         if kind == "Shard":
             if not -rank <= placement.dim < rank:
-                raise AnnotationError(f"{placement} of a tensor of {rank} dimensions")
+                raise AnnotationError(f"{placement} of a tensor of {count_text(rank, 'dimension')}")
             split[placement.dim] = (*split[placement.dim], axis)
         elif kind != "Replicate":
             raise UnsupportedError(

@@ -32,6 +32,7 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.units import count_text
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
@@ -114,7 +115,7 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     items = [t.strip() for t in text.split(",")] if text.strip() else []
     if len(items) > shape.rank:
         raise AnnotationError(
-            f"{text!r} has {len(items)} entries, but the value is {shape}",
+            f"{text!r} has {count_text(len(items), 'entry', 'entries')}, but the value is {shape}",
             where=where or None,
             fix="give at most one entry per dimension",
         )
@@ -256,9 +257,13 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         if names:
             return [v for v in table if v.name in names]
     everything = [v.name for table in tables for v in table]
+    # Arguments with a name of their own are also known by their instruction's, which no list needs.
+    own = {v.instruction for table in tables for v in table if v.kind == "argument" and v.name != v.instruction.name}
+    listed = [v.name for table in tables for v in table if v.instruction not in own or v.name != v.instruction.name]
     if source is not None:
         everything = [n for table in tables for v in table if v.kind == "value" and (n := source_name(v.instruction))]
-    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything))
+        listed = everything
+    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything, listed))
 
 
 def _made_at(source: SourceName, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
@@ -277,7 +282,7 @@ def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
         return parse_spec(spec, mesh, value.shape, where)
     if isinstance(spec, Sharding):
         if spec.rank != value.shape.rank:
-            what = f"sharding {spec} has {spec.rank} dimensions, the value is {value.shape}"
+            what = f"sharding {spec} has {count_text(spec.rank, 'dimension')}, the value is {value.shape}"
             raise AnnotationError(what, where=where, fix="give one entry per dimension")
         if spec.mesh != mesh:
             what = f"sharding {spec} is over the mesh {spec.mesh}, the program's is {mesh}"

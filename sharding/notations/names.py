@@ -24,12 +24,13 @@ def match_names(pattern: str, names: Iterable[str]) -> list[str]:
     return [n for n in known if glob.match(n)]
 
 
-def near_names(name: str, names: Iterable[str]) -> str:
-    """``did you mean a, b?`` or a list of some names there are."""
+def near_names(name: str, names: Iterable[str], listed: Iterable[str] | None = None) -> str:
+    """``did you mean a, b?`` or a list of some names there are: of ``listed``, where not all are to be."""
     known = [n for n in dict.fromkeys(names) if n]
     close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
     if close:
         return "did you mean " + ", ".join(close) + "?"
+    known = known if listed is None else list(dict.fromkeys(listed))
     shown = ", ".join(known[:10])
     return f"the names are {shown}" + (f" and {len(known) - 10} more" if len(known) > 10 else "") if known else ""
 

@@ -14,6 +14,7 @@ from typing import Any
 from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
+from shardc.hlo.units import count_text
 from shardc.sharding.axes.sub_axes import check_axes
 
 __all__ = ["UNCONSTRAINED", "P", "PartitionSpec", "as_spec", "dims_text", "spec_text", "spec_to_sharding"]
@@ -133,7 +134,8 @@ def spec_to_sharding(spec: PartitionSpec, mesh: Mesh, rank: int, where: str = ""
     """
     if len(spec) > rank:
         raise AnnotationError(
-            f"{spec} has {len(spec)} entries, but the value has {rank} dimensions",
+            f"{spec} has {count_text(len(spec), 'entry', 'entries')}, "
+            f"but the value has {count_text(rank, 'dimension')}",
             where=where or None,
             fix="give at most one entry per dimension",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.hlo.units import count_text
 from shardc.sharding.provenance.history import Provenance, Reason
 from shardc.sharding.provenance.missed import missed_axes
 
@@ -53,4 +54,4 @@ def _shorten(lines: list[str], keep: int = 8) -> list[str]:
     """The first and the last lines of a long way."""
     if len(lines) <= keep + 2:
         return lines
-    return [*lines[: keep // 2], f"  ... {len(lines) - keep} more steps ...", *lines[-keep // 2 :]]
+    return [*lines[: keep // 2], f"  ... {count_text(len(lines) - keep, 'more step')} ...", *lines[-keep // 2 :]]

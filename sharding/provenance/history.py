@@ -67,8 +67,14 @@ class Provenance:
         """The numbers of a value's leaves; raises `AnnotationError` with near names when there is no such value."""
         instruction = self.names.get(value_name) or self.names.get(value_name.lstrip("%"))
         if instruction is None or instruction not in self.graph.values:
-            raise AnnotationError(f"no value is named {value_name!r}", fix=near_names(value_name, self.names))
+            raise AnnotationError(
+                f"no value is named {value_name!r}", fix=near_names(value_name, self.names, self._listed())
+            )
         return self.graph.values[instruction]
+
+    def _listed(self) -> list[str]:
+        """The names that errors list: an argument by its own name only."""
+        return [n for n, i in self.names.items() if self.labels.get(i, n) == n]
 
     def reasons(self, value: int) -> list[Reason]:
         """Everything that gave the value an axis: the annotation first, then in the order of steps."""

@@ -210,7 +210,7 @@ def test_loaded_executables_cannot_be_compiled_again(tmp_path: Path) -> None:
 
 
 def test_a_kernel_beyond_the_roofline_has_it_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Busy machines are slow: what is better counts, and caches are not asked for ever."""
+    """Busy machines are slow: what is better counts, and caches are not asked forever."""
     speeds = iter([1e3, 4e3, 2e3, 3e3])
     monkeypatch.setattr(roofline_module, "copy_bandwidth", lambda threads: next(speeds))
     monkeypatch.setattr(roofline_module, "peak_flops", lambda threads: {"f32": 1e3, "f64": 1e3})

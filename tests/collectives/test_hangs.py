@@ -186,7 +186,7 @@ def test_a_cycle_is_told_with_both_collectives() -> None:
     calls = [call(0, GROUPS[0]), call(1, GROUPS[0])]
     schedule = (ScheduleBranch(((ScheduledCollective(0),), (ScheduledCollective(1),)), (0, 0, 1, 1)),)
     message = (
-        r"for each other for ever: device 0 in all-reduce %c0, device 2 in all-reduce %c1\n.*model.py:0, model.py:1"
+        r"for each other forever: device 0 in all-reduce %c0, device 2 in all-reduce %c1\n.*model.py:0, model.py:1"
     )
     with pytest.raises(VerificationError, match=message):
         check_schedule(schedule, calls, DEVICES)
@@ -195,7 +195,7 @@ def test_a_cycle_is_told_with_both_collectives() -> None:
 def test_a_device_that_never_comes_is_told() -> None:
     schedule = (ScheduleBranch(((), (ScheduledCollective(0),)), (0, 1, 0, 1)),)
     with pytest.raises(
-        VerificationError, match="device 1 would wait for ever in all-reduce %c0 for device 0, which never"
+        VerificationError, match="device 1 would wait forever in all-reduce %c0 for device 0, which never"
     ):
         check_schedule(schedule, [call(0, GROUPS[1])], DEVICES)
     check_schedule(schedule, [call(0, GROUPS[2])], DEVICES)

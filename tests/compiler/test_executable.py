@@ -135,7 +135,7 @@ def test_key_depends_on_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     made = compile_module(simple(), Config(cache_dir=tmp_path))
-    with pytest.raises(InputError, match="takes 1 arguments"):
+    with pytest.raises(InputError, match="takes 1 argument"):
         run_single(made, [])
     with pytest.raises(InputError, match=r"argument 0 is float64\[6, 4\], not f32\[6,4\]"):
         run_single(made, [np.zeros((6, 4))])

@@ -1,4 +1,4 @@
-"""Programs whose devices would wait for each other for ever are refused when they are compiled."""
+"""Programs whose devices would wait for each other forever are refused when they are compiled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def program(groups: str, direction: str = "LT", other: str = "negate(x)") -> Pro
 
 
 def test_a_group_of_which_only_some_come() -> None:
-    with pytest.raises(VerificationError, match="device 0 would wait for ever in all-reduce %r for device 2"):
+    with pytest.raises(VerificationError, match="device 0 would wait forever in all-reduce %r for device 2"):
         program("{{0,2},{1,3}}").propagate().partition().compile().driver  # noqa: B018
 
 

@@ -344,5 +344,5 @@ def test_lowering_is_deterministic() -> None:
 
 def test_groups_beyond_the_devices_of_the_program_are_refused() -> None:
     text = "x = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=sum"
-    with pytest.raises(UnsupportedError, match="device 1 in a program for 1 devices"):
+    with pytest.raises(UnsupportedError, match="device 1 in a program for 1 device"):
         lower(program(text))

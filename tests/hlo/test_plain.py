@@ -139,7 +139,7 @@ _GOOD = to_plain(Everything(True, 2, 0.5, DTYPES["f32"]))
         ({"dtype": ["f32"]}, "it.dtype", "not an element type"),
         ({"word": "c"}, "it.word", "'c' is not known"),
         ({"word": ["a"]}, "it.word", "not known"),
-        ({"pair": ["a"]}, "it.pair", "1 entries where 2 are expected"),
+        ({"pair": ["a"]}, "it.pair", "1 entry where 2 are expected"),
         ({"pair": ["a", "b"]}, "it.pair[1]", "'b' is not a whole number"),
         ({"table": {"a": [1, None]}}, "it.table['a'][1]", "None is not a whole number"),
         ({"table": []}, "it.table", "an array is not an object"),

@@ -85,13 +85,13 @@ def main() -> None:
     try:
         shardc.array(X)
     except InputError as e:
-        assert f"would lie on 1 devices, the job has {count} ranks" in str(e)
+        assert f"would be on 1 device, the job has {count} ranks" in str(e)
     else:
         raise AssertionError("one device for several ranks")
     try:
         shardc.array(X, (mesh, P(None, ("x", "y")))).reshard((Mesh({"q": 5}), P("q")))
     except InputError as e:
-        assert "lies on 4 devices, the new sharding on 5" in str(e)
+        assert "is on 4 devices, the new sharding on 5" in str(e)
     else:
         raise AssertionError("meshes of different sizes")
     if rank == 0:

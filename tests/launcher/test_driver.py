@@ -137,6 +137,11 @@ def test_wrong_arguments(arguments: list[object], message: str) -> None:
         make()(arguments)
 
 
+def test_swapped_arguments_are_told_the_order_of_the_parameters() -> None:
+    with pytest.raises(InputError, match=r"in the order of the parameters: x \[10\], w \[3\]"):
+        make()([W, X])
+
+
 def test_donating_an_array_that_is_passed_twice() -> None:
     executable, step = program(4, n=3, donated=(0,))
     driver = Driver(executable, step, LocalTransport(), Config(), array_type=Array)

@@ -88,7 +88,7 @@ def test_void_arrays_are_read_as_the_parameter(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({}, r"lacks in0 \(x\)[\s\S]*no in\* keys"),
-        ({"in0": np.zeros(3, np.float32), "in1": np.zeros(1)}, "has in1, but the program has 1 parameters"),
+        ({"in0": np.zeros(3, np.float32), "in1": np.zeros(1)}, "has in1, but the program has 1 parameter"),
         ({"in0": np.zeros(4, np.float32)}, r"holds shape \[4\], the parameter has \[3\]"),
         ({"in0": np.zeros(3)}, r"holds float64, the parameter is f32"),
         ({"in0": np.array([None] * 3)}, "cannot be read[\\s\\S]*object arrays are never loaded"),

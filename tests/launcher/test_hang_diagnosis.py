@@ -123,7 +123,7 @@ def test_what_is_not_known_is_not_said() -> None:
     assert found[0].state == UNKNOWN
     said = str(diagnose_hang(found, {}, "seen by the launcher"))
     assert said.startswith(
-        "rank 1 (pid 101 on host) failed (seen by the launcher)\n  rank 1 (pid 101 on host): it is dead\n"
+        "rank 1 (pid 101 on host) failed (seen by the launcher)\n  rank 1 (pid 101 on host): it died\n"
     )
     assert "rank 0" not in said
 

@@ -65,7 +65,7 @@ def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, 
     assert re.search(
         r"error: rank 1 \(pid \d+ on \S+\) did not come to all-reduce %ar \(collective 0\), group 0,1,2,3 \(after 2 s\)"
         r"\n"
-        r".* rank 1 .*: it is in the user's code, outside of a step, after 1 collectives; its last: %ar .* ms\n"
+        r".* rank 1 .*: it is in the user's code, outside of a step, after 1 collective; its last: %ar .* ms\n"
         r".* rank 0 .*: it waits in all-reduce %ar \(collective 0\) of fake, step 2, group 0,1,2,3, for 2.\d s\n",
         done.stderr,
     ), done.stderr

@@ -158,7 +158,7 @@ def test_memory_that_nothing_fits_into_is_told() -> None:
     text = str(raised.value)
     assert "no plan was found within 39.1 KiB of memory per device" in text
     assert "by any" not in text, "the model of memory bounds nothing"
-    assert f"arguments with given layouts take {bytes_text(needed)}" in text
+    assert f"arguments with given layouts {bytes_text(needed)}" in text
     assert "x 16.0 KiB" in text
     assert "leave their layouts to the plan" in text
     interface = FreeInterface(frozenset((0, 1, 2)), frozenset((0,)))

@@ -26,7 +26,7 @@ __all__ = ["TOKEN", "Caller", "Problem", "Service", "children", "eventually"]
 ROOT = Path(__file__).resolve().parents[2]
 #: The token of every service here. It is 32 characters long, as those that the service makes itself are at least.
 TOKEN = "a-token-of-the-tests-0123456789abcdef"
-#: Nothing here takes as long on any machine; it keeps a test that waits from waiting for ever.
+#: Nothing here takes as long on any machine; it keeps a test that waits from waiting forever.
 DEADLINE = 120.0
 
 

@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Callable[[], object], list[str]]] = {
     "dimension out of range, P": (by_api(P(None, None, "a")), ["3 entries", "2 dimensions", "argument x", "mlp.py:3"]),
     "dimension out of range, text": (by_api("None,None,a"), ["3 entries", "f32[8,16]", "argument x", "mlp.py:3"]),
     "another rank, object by API": (
-        by_api(Sharding(MESH, dims((A,)))), ["1 dimensions", "f32[8,16]", "argument x", "mlp.py:3"]
+        by_api(Sharding(MESH, dims((A,)))), ["1 dimension", "f32[8,16]", "argument x", "mlp.py:3"]
     ),
     "another rank, object": (by_object(Sharding(MESH, dims((A,)))), ["1 dimensions", "f32[8,16]", "%x"]),
     "another rank, sdy": (by_sdy('[{"a"}, {}, {}]'), ["3 dimensions, the value has 2", "argument 0 (%x)", "mlir:2"]),

@@ -47,7 +47,8 @@ class MemoryBlock:
 @dataclass(frozen=True, slots=True)
 class MemoryTimeline:
     """``steps`` are the names of what runs at each position; ``in_use`` the bytes that hold a value somebody will
-    read (or that is being written) meanwhile, ``fixed_bytes`` of arguments among them that stay all the time.
+    read (or that is being written) meanwhile, ``fixed_bytes`` of them arguments that are not donated, which are
+    in memory all the time.
 
     ``written_bytes`` is the height of what ``blocks`` lie in; the memory that a device needs (``peak_bytes`` of the
     analysis) is that and ``fixed_bytes``. Gaps between blocks are memory that is not in use.

@@ -52,7 +52,7 @@ class TextRecord(Record):
 
 
 class ErrorRecord(Record):
-    """PJRT_Error. The characters of the message lie behind it, or stay for ever."""
+    """PJRT_Error. The characters of the message lie behind it, or stay forever."""
 
     vtable: address
     references: Atomic[i32]

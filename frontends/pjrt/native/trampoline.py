@@ -104,7 +104,7 @@ def entry_table() -> address:
 
 def _has_ended() -> bool:
     """Must this thread stay out of Python? The interpreter, when it ends, ends the threads that wait for its lock, and
-    whoever waits for those waits for ever."""
+    whoever waits for those waits forever."""
     if _is_initialized() == 0 or _is_finalizing() != 0:
         return True
     return _TABLE.ender != 0 and _TABLE.ender != pthread_self()

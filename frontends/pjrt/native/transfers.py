@@ -74,7 +74,7 @@ _LAYOUT_TEXT = static_text(
     "shardc_pjrt_layout_text",
     "a layout on a device that is not row by row; leave it out, or transpose the array",
 )
-_TILES_TEXT = static_text("shardc_pjrt_tiles_text", "a layout in tiles; arrays of shardc lie row by row")
+_TILES_TEXT = static_text("shardc_pjrt_tiles_text", "a layout in tiles; arrays of shardc are stored row by row")
 _SMALL_TEXT = static_text("shardc_pjrt_small_text", "the memory on the host is smaller than the array")
 _RANGE_TEXT = static_text("shardc_pjrt_range_text", "bytes beyond the end of the array were asked for")
 _ALIGNMENT_TEXT = static_text(  # JAX looks for these words

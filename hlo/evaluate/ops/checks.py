@@ -16,6 +16,7 @@ from shardc.hlo.ir.checks import limits_of
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import attributes_of
 from shardc.hlo.ir.types import Shape, dtype_of
+from shardc.hlo.units import count_text
 
 __all__ = ["MEANINGS"]
 
@@ -113,7 +114,7 @@ def _expect_probed(m: Interpreter, i: Instruction, operands: Sequence[Value]) ->
     name, number = attributes["probe_id"], attributes["iteration"]
     seen = m.memo.get(("probe", name), [])
     if number >= len(seen):
-        raise RunError(f"probe {name!r} has seen {len(seen)} values, not {number + 1}", where=i.place)
+        raise RunError(f"probe {name!r} has seen {count_text(len(seen), 'value')}, not {number + 1}", where=i.place)
     return _expect_equal(m, i, (seen[number], operands[0]))
 
 

@@ -77,7 +77,7 @@ def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
     dims: list[int] = []
     for d, (start, limit, stride) in enumerate(ranges):
         if stride < 1 or not 0 <= start <= limit <= operand.dims[d]:
-            fail(f"range [{start}:{limit}:{stride}] does not lie in a dimension of size {operand.dims[d]}", d)
+            fail(f"range [{start}:{limit}:{stride}] is not within a dimension of size {operand.dims[d]}", d)
         dims.append(-(-(limit - start) // stride))
     return operand.with_dims(tuple(dims))
 

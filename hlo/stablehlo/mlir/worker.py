@@ -1,7 +1,7 @@
 """The process that has MLIR loaded. For each request on stdin it forks; the fork writes ``("ok", answer)`` or
 ``(kind of failure, message)`` to stdout, and ends; how it ended is then said on the file of the first argument.
 
-A process with threads must not fork: a lock that another thread holds is held for ever in the fork. So this one starts
+A process with threads must not fork: a lock that another thread holds is held forever in the fork. So this one starts
 none, and where it finds some nevertheless, or is asked to, it answers by itself, once. A fork lives no longer than its
 time, than this process, and than whoever asks.
 

@@ -128,7 +128,7 @@ class EmulatedCode(GridCode):
         inner.ret(handle)
 
     def _ends(self, b: ir.IRBuilder) -> tuple[ir.Block, ir.Block]:
-        """Where a thread that waits leaves its code for now, and where it does for ever."""
+        """Where a thread that waits leaves its code for now, and where it does forever."""
         if self._gone is None or self._left is None:
             self._gone, self._left = b.append_basic_block("gone"), b.append_basic_block("left")
         return self._gone, self._left

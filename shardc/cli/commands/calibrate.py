@@ -10,6 +10,7 @@ import typer
 
 from shardc.cli.options import JsonOption, QuietOption, VerboseOption
 from shardc.cli.view import View, seconds_text
+from shardc.hlo.units import count_text
 
 __all__ = ["calibrate"]
 
@@ -76,14 +77,14 @@ def calibrate(
     def show(found: Measured = measured) -> None:
         rows = []
         for r in found.rates:
-            what = f"{r.devices} x {r.threads} threads"
+            what = f"{r.devices} x {count_text(r.threads, 'thread')}"
             rows += [(what, name, f"{value / 1e9:.3g} G/s") for name, value in _figures(r).items()]
         for c in found.collectives:
             if c.opcode == "all-reduce":
                 (low, first), (high, last) = c.points[0], c.points[-1]
                 text = f"{seconds_text(first)} for {low:.0f} bytes, {seconds_text(last)} for {high / 1e6:.3g} MB"
                 rows.append((f"{c.members} {c.where}", "all-reduce", text))
-        view.table(f"{found.cores} cores of {found.cpu}", ("devices", "what", "measured"), rows)
+        view.table(f"{count_text(found.cores, 'core')} of {found.cpu}", ("devices", "what", "measured"), rows)
         view.text("written to standard output" if aside else f"kept in {path}")
 
     view.result(data(), show)

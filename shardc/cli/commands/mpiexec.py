@@ -16,6 +16,7 @@ from shardc.cli.job_options import (
 )
 from shardc.cli.options import JsonOption, QuietOption, VerboseOption
 from shardc.cli.view import View
+from shardc.hlo.units import count_text
 
 __all__ = ["mpiexec"]
 
@@ -42,7 +43,7 @@ def mpiexec(
     view = View(json, verbose, quiet)
     check_script(command)
     line = python_command(command)
-    view.detail(f"{ranks} ranks of: {' '.join(line)}")
+    view.detail(f"{count_text(ranks, 'rank')} of: {' '.join(line)}")
     code = start_job(ranks, line, options=job_options(hosts, hostfile, bind, prefix, option))
     if json:
         view.result({"ranks": ranks, "exit_code": code}, lambda: None)

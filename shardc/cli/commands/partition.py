@@ -26,6 +26,7 @@ from shardc.cli.schedule_options import (
 )
 from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
+from shardc.hlo.units import count_text
 
 __all__ = ["collectives_table", "partition"]
 
@@ -109,7 +110,10 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
     ]
     mesh = facts["mesh"]
     shape = ",".join(f"{k}={v}" for k, v in mesh.items()) if isinstance(mesh, dict) else str(mesh)
-    title = f"{len(rows)} collectives on {facts['devices']} devices ({shape}), {bytes_text(facts['wire_bytes'])} sent"
+    title = (
+        f"{count_text(len(rows), 'collective')} on {count_text(facts['devices'], 'device')} "
+        f"({shape}), {bytes_text(facts['wire_bytes'])} sent"
+    )
     view.table(title, ("collective", "axes", "group", "count", "sent", "source", "reason"), rows)
 
 

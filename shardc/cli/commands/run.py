@@ -37,6 +37,7 @@ from shardc.cli.schedule_options import (
     Scheduling,
 )
 from shardc.cli.view import View, bytes_text, seconds_text
+from shardc.hlo.units import count_text
 
 __all__ = [
     "DeviceOption", "InputsOption", "PerRankOption", "RanksOption", "SeedOption", "TuneOption", "absolute", "execute",
@@ -141,7 +142,7 @@ def execute(
             compiled.memory_picture(memory_picture)
         seconds.update(compiled.seconds)
         executable = compiled.executable
-        view.detail(f"compiled {executable.name} for {executable.num_devices} devices: {_times(seconds)}")
+        view.detail(f"compiled {executable.name} for {count_text(executable.num_devices, 'device')}: {_times(seconds)}")
         # Ranks show the times of the stages too; they travel with the executable.
         return replace(executable, seconds={**executable.seconds, **seconds})
 
@@ -190,7 +191,9 @@ def show_outcome(view: View, outcome: dict[str, Any]) -> None:
 
 
 def _render(view: View, outcome: dict[str, Any]) -> None:
-    where = f"{outcome['devices']} devices on {outcome['ranks']} " + ("ranks" if outcome["ranks"] > 1 else "process")
+    where = f"{count_text(outcome['devices'], 'device')} on {outcome['ranks']} " + (
+        "ranks" if outcome["ranks"] > 1 else "process"
+    )
     if "steps" not in outcome:
         rows = [(r["index"], r["name"], r["dtype"], r["shape"], r["checksum"]) for r in outcome["results"]]
         view.table(f"{outcome['program']}: {where}", ("result", "name", "dtype", "shape", "checksum"), rows)
@@ -198,10 +201,10 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
     stages = [(stage, seconds_text(s)) for stage, s in outcome["seconds"].items()]
     view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), stages)
     extremes = f"fastest {seconds_text(outcome['fastest_step_seconds'])}, "
-    extremes += f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {outcome['steps']} steps"
+    extremes += f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {count_text(outcome['steps'], 'step')}"
     view.text(
         f"step: median {seconds_text(outcome['step_seconds'])}, {extremes}; "
-        f"{outcome['collectives_per_step']} collectives per step; "
+        f"{count_text(outcome['collectives_per_step'], 'collective')} per step; "
         f"{bytes_text(outcome['peak_bytes'])} per device"
     )
     if outcome["communication"]["collectives"]:

@@ -1,4 +1,4 @@
-"""``shardc simulate``: what a step takes on a machine that nobody has at hand."""
+"""``shardc simulate``: what a step takes on a machine that you do not have."""
 
 from __future__ import annotations
 

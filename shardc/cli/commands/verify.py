@@ -17,6 +17,7 @@ from shardc.cli.options import (
     open_program,
 )
 from shardc.cli.view import View
+from shardc.hlo.units import count_text
 
 __all__ = ["verify"]
 
@@ -73,5 +74,5 @@ def _show(view: View, rows: list[dict[str, Any]], trials: int) -> None:
             name = f" ({r['name']})" if r["name"] else ""
             view.text(f"trial {r['trial']}, result {r['index']}{name}: {r['difference']}")
     wrong = sum(not r["agrees"] for r in rows)
-    what = f"{len(rows) // trials} results x {trials} trial{'s' * (trials > 1)}"
+    what = f"{count_text(len(rows) // trials, 'result')} x {count_text(trials, 'trial')}"
     view.text(f"{what}: {f'{wrong} DIFFER' if wrong else 'all agree'}")

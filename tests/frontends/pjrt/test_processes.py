@@ -116,7 +116,7 @@ while how != "end":
 
 #: How a job fails -> what is said of it.
 WORDS = {
-    "kill": r"rank 1 \(pid \d+ on .*\): it is dead",
+    "kill": r"rank 1 \(pid \d+ on .*\): it died",
     "raise": r"\[1\] ValueError: rank 1 has a problem",
     "skip": r"JaxRuntimeError: INTERNAL: .*(reached another collective than the|wait for each other at different)",
 }
