@@ -11,6 +11,7 @@ from typing import Any
 from shardc.analysis.auto.written_plan import WrittenPlan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
+from shardc.hlo.ir.frontend_of import frontend_of
 from shardc.hlo.units import bytes_text, count_text, seconds_text
 from shardc.launcher.drawings.draw_plan import write_plan_svg
 from shardc.launcher.run.output_files import write_text
@@ -26,7 +27,7 @@ MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations
 def check_plan_file(path: str | Path) -> None:
     """Raise `InputError` for a file that no plan is written into."""
     if Path(path).suffix not in (".py", ".toml"):
-        raise InputError("a plan is JAX code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
+        raise InputError("a plan is Python code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,15 @@ class FoundPlan:
         """
         return self.written.as_jax()
 
+    def as_code(self) -> str:
+        """The annotations as people paste them: `as_jax`, or for a PyTorch program the arguments of `annotate`.
+
+        >>> plan.as_code() == plan.as_jax()
+        True
+        """
+        made_by_jax = frontend_of(self.program.module) != "torch"
+        return self.written.as_jax() if made_by_jax else self.written.as_annotations()
+
     def as_toml(self) -> str:
         """The annotations as a file for ``--annotations``.
 
@@ -118,14 +128,14 @@ class FoundPlan:
         return self.written.as_toml()
 
     def save(self, path: str | Path) -> None:
-        """Write `as_jax` to a ``.py`` file, or `as_toml` to a ``.toml`` file.
+        """Write `as_code` to a ``.py`` file, or `as_toml` to a ``.toml`` file.
 
         Raises `InputError` for other suffixes and for files that cannot be written.
 
         >>> plan.save("plan.toml")
         """
         check_plan_file(path)
-        write_text(Path(path), self.as_jax() if Path(path).suffix == ".py" else self.as_toml())
+        write_text(Path(path), self.as_code() if Path(path).suffix == ".py" else self.as_toml())
 
     @property
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""A plan as people write it: JAX code to paste, a TOML file for ``--annotations``, a table with reasons."""
+"""A plan as people write it: code to paste, a TOML file for ``--annotations``, a table with reasons."""
 
 from __future__ import annotations
 
@@ -108,6 +108,17 @@ def _(spec, primals, tangents):
 '''
 
 
+_ANNOTATIONS = Template("""\
+from shardc import P
+
+MESH = {$mesh}
+
+#: How values lie, by name: program.annotate(SPECS, mesh=MESH).
+SPECS = {
+$specs}
+""")
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenPlan:
     """The ``specs`` of a plan over ``mesh``, arguments first, and ``given`` ones, which the program has already.
@@ -142,6 +153,12 @@ class WrittenPlan:
         code += _RESULTS.substitute(arguments=", ".join(roots)) if results else ""
         inside = [s for s in self.specs if s.kind == "value"]
         return code + (_INSIDE if inside else "") + "".join(map(_constraint, inside))
+
+    def as_annotations(self) -> str:
+        """Python code for `Program.annotate`, which programs take that JAX did not make."""
+        mesh = ", ".join(f"{json.dumps(a)}: {n}" for a, n in self.mesh.axes)
+        specs = "".join(f"    {json.dumps(n)}: {s.partition_spec},\n" for s in self.specs for n in s.names)
+        return _ANNOTATIONS.substitute(mesh=mesh, specs=specs)
 
     def as_toml(self) -> str:
         """A file for ``--annotations``: the mesh, and each spec by name."""

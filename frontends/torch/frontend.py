@@ -19,6 +19,7 @@ from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
 from shardc.frontends.torch.signature import TorchSignature, Update
 from shardc.frontends.torch.tracer import GraphTracer
+from shardc.hlo.ir.frontend_of import from_frontend
 from shardc.hlo.ir.ir import Alias, Module
 
 __all__ = ["TorchProgram", "lower_named", "program_from_torch"]
@@ -70,6 +71,7 @@ def lower_named(
     position = {flat: k for k, flat in enumerate(read.kept)}
     aliases = tuple(Alias((u.result,), position[u.argument]) for u in updates if u.argument in position)
     named = tuple(names[flat] for flat in read.kept)
-    module = with_places(read.module, places).with_(arg_names=named, aliases=aliases, donors=())
+    module = from_frontend(with_places(read.module, places), "torch")
+    module = module.with_(arg_names=named, aliases=aliases, donors=())
     content = hashlib.sha256(repr((digest, named, list(places), aliases)).encode()).hexdigest() if digest else ""
     return module, read.kept, content

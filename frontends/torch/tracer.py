@@ -22,6 +22,10 @@ class GraphTracer:
         self._operators = Operators(torch, jax)
         self.places: list[NodePlace] = []
 
+    def draw_from(self, key: Any) -> None:
+        """Let operators draw random numbers from ``key``, one of JAX's."""
+        self._operators.key = key
+
     def run(self, graph_module: Any, values: Sequence[Any]) -> list[Any]:
         """The results of ``graph_module`` for the ``values`` of its placeholders, as one list."""
         found: dict[Any, Any] = {}
@@ -92,9 +96,12 @@ class GraphTracer:
         if node.target is ops.while_loop:
             test, body, carried, *rest = args
             others = tuple(rest[0]) if rest else ()
-            return lax.while_loop(
+            key, self._operators.key = self._operators.key, None  # each iteration would draw the same numbers
+            made = lax.while_loop(
                 lambda c: self.run(test, (*c, *others))[0].reshape(()),
                 lambda c: tuple(self.run(body, (*c, *others))),
                 tuple(self._jax.numpy.asarray(c) for c in carried),
             )
+            self._operators.key = key
+            return made
         return None

@@ -32,6 +32,6 @@ def find_annotations(bench: Workbench, order: AutoOrder) -> dict[str, bytes]:
     return {
         **bench.partition_files(found.partitioned),
         "plan.json": bench.json(found.to_dict()),
-        "plan.py": found.as_jax().encode(),
+        "plan.py": found.as_code().encode(),
         "plan.toml": found.as_toml().encode(),
     }

@@ -1,4 +1,4 @@
-"""PyTorch's training steps, plans and layouts: ``import shardc.torch``. Needs the extra ``torch``.
+"""PyTorch's training steps, a backend of its compiler, plans and layouts: ``import shardc.torch``, extra ``torch``.
 
 Examples continue these lines:
 
@@ -13,8 +13,11 @@ Examples continue these lines:
 
 from __future__ import annotations
 
+from shardc.torch.compile_backend import backend
 from shardc.torch.plans import fully_shard, parallelize_module, spec_of_placements
 from shardc.torch.train_step import TrainStep, train_step
 from shardc.torch.training import Training
 
-__all__ = ["TrainStep", "Training", "fully_shard", "parallelize_module", "spec_of_placements", "train_step"]
+__all__ = [
+    "TrainStep", "Training", "backend", "fully_shard", "parallelize_module", "spec_of_placements", "train_step",
+]  # fmt: skip

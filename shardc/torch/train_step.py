@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.frontends.torch.train.step_graph import StepGraph, step_graph
+from shardc.hlo.errors import InputError
 from shardc.launcher.driver.compiled import job_config
 from shardc.partitioner.program import seconds_since
 from shardc.stages.stages import Partitioned, Program
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["TrainStep", "train_step"]
 
 
-def train_step(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any]) -> TrainStep:
+def train_step(
+    module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any], *, seed: int | None = None
+) -> TrainStep:
     """Make one program of forward, backward and update of a PyTorch module.
 
     ``loss`` is called as ``loss(module, *args)`` and returns a scalar tensor, or a tuple that begins with it.
@@ -33,8 +36,12 @@ def train_step(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequ
     arguments under their names in ``loss``. Hyperparameters are read from the optimizer at every step, so schedulers
     of PyTorch's work; options that decide what is computed (``nesterov``, no momentum) are fixed.
 
-    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar,
-    `UnsupportedError` for other optimizers and for operators that shardc lacks.
+    With a ``seed`` of 32 bits, dropout and other operators may draw random numbers: new ones in each step, the same on
+    every mesh, and the same when a step is made again from a checkpoint. They are not those of PyTorch's generators.
+
+    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, and for another
+    seed. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, and for random numbers
+    without a seed.
 
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
@@ -42,7 +49,9 @@ def train_step(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequ
     ('x', 'y')
     """
     start = time.perf_counter()
-    graph = step_graph(module, loss, optimizer, args)
+    if seed is not None and not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}", fix="give a whole number from 0 to 2**32 - 1")
+    graph = step_graph(module, loss, optimizer, args, seed)
     seconds = seconds_since("read", start)
     program = Program(graph.module, config=job_config(), seconds=seconds, content=graph.content)
     return TrainStep(program, graph, module, optimizer)

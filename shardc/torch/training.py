@@ -13,7 +13,7 @@ from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import check_input
 from shardc.frontends.torch.train.joint import Numbered
-from shardc.frontends.torch.train.step_graph import STEP, StepGraph
+from shardc.frontends.torch.train.step_graph import SEED, STEP, StepGraph
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout, Region
@@ -62,6 +62,8 @@ class Training:
         for group in graph.groups:
             for name, value in group.values(self._optimizer).items():
                 values[f"optimizer.{f'{group.number}.' if several else ''}{name}"] = np.float64(value)
+        if graph.seed is not None:
+            values[SEED] = np.uint32(graph.seed)
         values.update(self._inputs(args))
         results = self.compiled.run([values[graph.names[flat]] for flat in graph.kept])
         for update in graph.updates:

@@ -19,10 +19,12 @@ from shardc.frontends.torch.train.optimizers import ParameterGroup, groups_of
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
 
-__all__ = ["STEP", "OptimizerSlot", "StepGraph", "step_graph"]
+__all__ = ["SEED", "STEP", "OptimizerSlot", "StepGraph", "step_graph"]
 
 #: The argument that counts the steps made.
 STEP = "optimizer.step"
+#: The argument that random numbers depend on, beside the step.
+SEED = "random.seed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class StepGraph:
     """A module of ours that makes one step.
 
     Its arguments are ``names[k] for k in kept``: the module's ``tensors``, the optimizer's ``slots``, the number of
-    steps made, hyperparameters, then ``inputs``. Results are the loss, ``rest`` tensors that come with it, and new
-    values, which are ``updates`` of arguments.
+    steps made, hyperparameters, the ``seed`` if there is one, then ``inputs``. Results are the loss, ``rest`` tensors
+    that come with it, and new values, which are ``updates`` of arguments.
     """
 
     module: Module
@@ -57,9 +59,12 @@ class StepGraph:
     groups: tuple[ParameterGroup, ...]
     hyper: tuple[tuple[int, str], ...]
     inputs: tuple[Input, ...]
+    seed: int | None = None
 
 
-def step_graph(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any]) -> StepGraph:
+def step_graph(
+    module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any], seed: int | None = None
+) -> StepGraph:
     """The program of a step; see `shardc.torch.train_step`."""
     torch, jax = require_torch(), require_jax()
     if not isinstance(module, torch.nn.Module):
@@ -73,7 +78,15 @@ def step_graph(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequ
     inputs = _inputs(torch, joint, loss)
     several = len(groups) > 1
     titles = [f"optimizer.{f'{n}.' if several else ''}{h}" for n, h in hyper]
-    names = (*tensors, *(s.name for s in slots), STEP, *titles, *(i.name for i in inputs if i.dtype is not None))
+    seeds = () if seed is None else (SEED,)
+    names = (
+        *tensors,
+        *(s.name for s in slots),
+        STEP,
+        *titles,
+        *seeds,
+        *(i.name for i in inputs if i.dtype is not None),
+    )
     updated = [*trained, *(n for n in joint.changed if n in tensors), *(s.name for s in slots), STEP]
     first = len(joint.results)
     updates = tuple(Update(first + k, names.index(name)) for k, name in enumerate(updated))
@@ -85,13 +98,14 @@ def step_graph(module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequ
         *(_like(jax, torch, tensors[s.parameter]) for s in slots),
         jax.ShapeDtypeStruct((), "int64"),
         *(jax.ShapeDtypeStruct((), "float64") for _ in hyper),
+        *(jax.ShapeDtypeStruct((), "uint32") for _ in seeds),
         *(jax.ShapeDtypeStruct(i.dims, i.dtype) for i in inputs if i.dtype is not None),
     ]
     lowered, kept, content = lower_named(run, avals, names, updates, tracer.places)
     results = ["loss", *(f"result[{k}]" for k in range(1, first)), *(f"new {name}" for name in updated)]
     lowered = lowered.with_(result_names=tuple(results))
     return StepGraph(
-        lowered, names, kept, content, updates, joint, tensors, slots, groups, hyper, inputs
+        lowered, names, kept, content, updates, joint, tensors, slots, groups, hyper, inputs, seed
     )  # fmt: skip
 
 
@@ -146,8 +160,10 @@ def _runner(
         leaves = [values[i.name] if i.dtype is not None else i.value for i in inputs]
         one = jax.numpy.ones((), flat[0].dtype)
         given = [values[p] if isinstance(p, str) else one if p is None else leaves[p] for p in joint.placeholders]
-        found = tracer.run(joint.graph_module, given)
         step = values[STEP] + 1
+        if SEED in values:
+            tracer.draw_from(jax.random.fold_in(jax.random.key(values[SEED], impl="threefry2x32"), step))
+        found = tracer.run(joint.graph_module, given)
         by_group: dict[int, dict[str, Any]] = {g.number: {} for g in groups}
         for (number, name), title in zip(hyper, titles, strict=True):
             by_group[number][name] = values[title]

@@ -108,7 +108,7 @@ def auto(
             view.text("")
             view.table("", MESH_COLUMNS, [m.row() for m in found.meshes])
         if output is None and found.written.specs:
-            view.text(f"\n{found.as_jax()}")
+            view.text(f"\n{found.as_code()}")
 
     if output is not None:
         found.save(output)

@@ -200,3 +200,17 @@ def test_control_flow() -> None:
     compiled = shardc.from_torch(Branches(), (torch.ones(3),)).compile()
     for x in (torch.ones(3), -torch.ones(3)):
         assert torch.equal(compiled(x), Branches()(x))
+
+
+def test_a_found_plan_is_pasted_into_annotate(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(512, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 512))
+    program = shardc.from_torch(model, (torch.ones(4096, 512),))
+    shardc.save(program, tmp_path / "model.hlo")
+    for each in (program, shardc.load(tmp_path / "model.hlo")):
+        plan = shardc.auto(each, machine="h100-dgx", mesh={"data": 8})
+        plan.save(tmp_path / "plan.py")
+        pasted: dict[str, Any] = {}
+        exec((tmp_path / "plan.py").read_text(), pasted)
+        assert pasted["MESH"] == {"data": 8} and pasted["SPECS"]
+        layouts = [i.sharding for i in each.annotate(pasted["SPECS"], mesh=pasted["MESH"]).module.parameters]
+        assert layouts == [i.sharding for i in plan.program.module.parameters]

@@ -1,0 +1,214 @@
+"""``torch.compile(model, backend="shardc")``: graphs of forward and backward that run on a mesh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardc.frontends.torch.dynamo.graphs import SAVED, Graph, GraphResult, lower_graph, refuse_break
+from shardc.frontends.torch.dynamo.kept import KeptValues
+from shardc.frontends.torch.dynamo.names import GraphInput, graph_inputs
+from shardc.frontends.torch.element_types import as_numpy, as_tensor
+from shardc.frontends.torch.exported import without_fused_attention
+from shardc.frontends.torch.operators import decompositions
+from shardc.frontends.torch.packages import require_torch
+from shardc.hlo.errors import InputError
+from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.driver.compiled import Compiled, job_config
+from shardc.stages.stages import Program
+
+__all__ = ["backend", "registered_backend"]
+
+Call = Callable[..., Any]
+
+
+def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, graph_breaks: bool = False) -> Call:
+    """Make a backend of ``torch.compile`` that runs graphs on a mesh.
+
+    ``annotations`` maps names of parameters as in ``state_dict``, names of the function's arguments, or globs of them,
+    to shardings, as `Program.annotate`; ``mesh`` is its mesh. Parameters and buffers stay laid out between calls,
+    until somebody writes to them, which PyTorch's version counters tell (writes through ``tensor.data`` or NumPy are
+    not counted). What the backward needs of the forward stays where it was computed. Gradients come as whole tensors.
+
+    A graph has one shape of its arguments: PyTorch makes another one for another shape. With ``graph_breaks``, PyTorch
+    runs what cannot be captured, between programs, and each annotation belongs to those that have the name. Otherwise
+    a break is an `UnsupportedError` with your line, as are operators that shardc lacks; PyTorch raises them inside of
+    its ``BackendCompilerFailed``. Raises `EnvironmentProblem` without the extra ``torch``.
+
+    The name ``"shardc"`` is the same backend: ``torch.compile(model, backend="shardc", options={"mesh": ...})``.
+
+    >>> on_mesh = shardc.torch.backend({"model": 2}, {"0.weight": P("model", None)})
+    >>> torch.compile(model, backend=on_mesh)(x).shape
+    torch.Size([4, 8])
+    """
+    torch = require_torch()
+    options = _Options(mesh, dict(annotations or {}), graph_breaks)
+
+    def shardc(graph_module: Any, example_inputs: Sequence[Any], **_: Any) -> Any:
+        return _compile(torch, options, graph_module, example_inputs)
+
+    return shardc
+
+
+def registered_backend(
+    graph_module: Any, example_inputs: Sequence[Any], *, mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """What PyTorch calls for ``backend="shardc"``; ``options`` are the arguments of `backend`.
+
+    Raises InputError for options that `backend` has not, and for a ``mode``.
+    """
+    given = dict(options or {})
+    unknown = sorted(set(given) - {"mesh", "annotations", "graph_breaks"})
+    if unknown or mode:
+        raise InputError(
+            f"the option {unknown[0]!r}" if unknown else f"the mode {mode!r}",
+            where='torch.compile(..., backend="shardc")',
+            fix="options are mesh, annotations and graph_breaks",
+        )
+    return backend(**given)(graph_module, example_inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    mesh: Any
+    annotations: dict[str, Any]
+    graph_breaks: bool
+
+
+def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: Sequence[Any]) -> Any:
+    """One captured graph: a function that runs it, forward and backward."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    if not options.graph_breaks:
+        refuse_break(graph_module)
+    _specialise(torch, example_inputs)
+    inputs = graph_inputs(graph_module)
+    pair = _Pair(torch, options, inputs)
+    compile_graph = aot_autograd(
+        fw_compiler=functools.partial(pair.compile, "forward"),
+        bw_compiler=functools.partial(pair.compile, "backward"),
+        inference_compiler=functools.partial(pair.compile, "forward"),
+        decompositions=decompositions(torch),
+    )
+    with without_fused_attention(torch):
+        return compile_graph(graph_module, list(example_inputs))
+
+
+def _specialise(torch: Any, inputs: Sequence[Any]) -> None:
+    """Say that the graph is for these sizes only: PyTorch guards them then, and makes another graph for others."""
+    for value in inputs:
+        if isinstance(value, torch.SymInt):
+            int(value)
+        elif isinstance(value, torch.Tensor):
+            [int(n) for n in value.shape]
+
+
+class _Pair:
+    """The forward and the backward of one graph, which share values and layouts."""
+
+    def __init__(self, torch: Any, options: _Options, inputs: Sequence[GraphInput]) -> None:
+        self._torch, self._options, self._inputs = torch, options, inputs
+        self._values = KeptValues()
+        self._forward: _Runner | None = None
+
+    def compile(self, kind: str, graph_module: Any, example_inputs: Sequence[Any]) -> Any:
+        """AOTAutograd calls this with a graph, and gets a function of a list of tensors."""
+        from torch._functorch.aot_autograd import make_boxed_func
+        from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+        with unset_fake_temporarily():
+            graph = lower_graph(self._torch, graph_module, self._inputs, f"torch_{kind}")
+        runner = _Runner(self._torch, graph, self._values, functools.partial(self._annotated, kind, graph))
+        if kind == "forward":
+            self._forward = runner
+            runner.annotated = self._annotated(kind, graph)
+        return make_boxed_func(runner)
+
+    def _annotated(self, kind: str, graph: Graph) -> Program:
+        """The graph's program with the user's annotations, and those that values of the forward have already."""
+        program = Program(graph.module, config=job_config(), seconds={}, content=graph.content)
+        known = self._forward.shardings() if kind == "backward" and self._forward is not None else {}
+        known = {n: s for n, s in known.items() if n in program.arg_names and s is not None}
+        given = {} if kind == "backward" else self._options.annotations
+        if self._options.graph_breaks:
+            given = {name: spec for name, spec in given.items() if _matches(program, name, spec)}
+        return program.annotate({**given, **known}, self._options.mesh)
+
+
+def _matches(program: Program, name: str, spec: Any) -> bool:
+    from fnmatch import fnmatchcase
+
+    return any(n == name or fnmatchcase(n, name) for n in program.arg_names)
+
+
+@dataclass
+class _Runner:
+    """A graph as a function of tensors; it is compiled at its first call."""
+
+    torch: Any
+    graph: Graph
+    values: KeptValues
+    annotate: Callable[[], Program]
+    annotated: Program | None = None
+    _found: tuple[Compiled, tuple[ArrayLayout, ...]] | None = field(default=None)
+
+    def _compiled(self) -> tuple[Compiled, tuple[ArrayLayout, ...]]:
+        if self._found is None:
+            compiled = (self.annotated or self.annotate()).compile()
+            executable = compiled.share()
+            layouts = tuple(ArrayLayout.of(a, executable.num_devices) for a in executable.arguments)
+            self._found = compiled, layouts
+        return self._found
+
+    def shardings(self) -> dict[str, Any]:
+        """Where the values lie that the backward may take: inputs by name, what is saved by its node."""
+        compiled, layouts = self._compiled()
+        graph = self.graph
+        out = {graph.names[k]: layout.sharding for k, layout in zip(graph.kept, layouts, strict=True)}
+        results = compiled.executable.results
+        return out | {f"{SAVED}{r.name}": results[r.number].sharding for r in graph.results if r.number is not None}
+
+    def __call__(self, *tensors: Any) -> list[Any]:
+        graph = self.graph
+        compiled, layouts = self._compiled()
+        self.values.forget_freed()
+        needed = {r.given for r in graph.results if r.saved}
+        results = compiled.run(
+            [self._array(k, tensors[k], layout, k in needed) for k, layout in zip(graph.kept, layouts, strict=True)]
+        )
+        out = []
+        for r in graph.results:
+            if r.number is not None:
+                out.append(self._tensor(results[r.number], r))
+            elif r.given is not None:
+                out.append(tensors[r.given])
+            else:
+                out.append(r.value)
+        return out
+
+    def _array(self, k: int, tensor: Any, layout: ArrayLayout, needed: bool) -> Any:
+        """The value of input ``k``; ``needed`` says that the backward takes it too."""
+        name = self.graph.names[k]
+        if self.graph.state[k]:
+            return self.values.lay_out(tensor, layout, name)
+        if needed:
+            return self.values.lay_out(tensor, layout, name, again=True)
+        found = self.values.find(tensor, layout)
+        if found is None and name.startswith(SAVED):
+            raise InputError(
+                "what the forward kept for the backward is another tensor now",
+                where=name,
+                fix="leave out hooks that change what autograd saves, such as save_on_cpu",
+            )
+        return as_numpy(tensor, name) if found is None else found
+
+    def _tensor(self, array: Any, result: GraphResult) -> Any:
+        """A result; what only the backward reads becomes a tensor without values, which stands for the array."""
+        if not result.saved:
+            return as_tensor(self.torch, array)
+        tensor = self.torch.zeros((), dtype=result.dtype).expand(array.shape)
+        self.values.keep(tensor, array)
+        return tensor
