@@ -6,8 +6,9 @@ run in one kernel. Counts are a scatter of ones, which devices do for their elem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -167,10 +168,106 @@ def _histogram(
     return counts, edges
 
 
+# Histograms of several dimensions.
+
+
+def _columns(recorder: Trace, sample: Any) -> list[Tracer]:
+    """The coordinates of a sample: columns of an array, or one array each of a sequence, as NumPy has it."""
+    if isinstance(sample, (Tracer, np.ndarray)):
+        x = lift(recorder, sample)
+        if x.ndim == 1:
+            return [x]
+        if x.ndim != 2:
+            raise ValueError("the sample of np.histogramdd is an (N, D) array, or a sequence of D arrays")
+        return [x[:, d] for d in range(x.shape[1])]
+    found = [lift(recorder, x) for x in sample]
+    if any(x.ndim != 1 or x.shape != found[0].shape for x in found):
+        raise ValueError("the coordinates of np.histogramdd are arrays of one dimension and size")
+    return found
+
+
+def _all_edges(recorder: Trace, name: str, count: int, bins: Any, limits: Any) -> Any:
+    """The edges of each dimension, made by NumPy, and which of them are evenly spaced in a range."""
+    if find_recorder([bins, limits]):
+        _refuse_bins(recorder, name)
+    several = [bins] * count if isinstance(bins, (int, np.integer)) else list(bins)
+    if len(several) != count:
+        raise ValueError("The dimension of bins must be equal to the dimension of the sample x.")
+    counted = [isinstance(b, (int, np.integer)) for b in several]
+    if any(c and (limits is None or limits[d] is None) for d, c in enumerate(counted)):
+        _refuse_bins(recorder, name)
+    return np.histogramdd(np.empty((0, count)), several, limits)[1], counted
+
+
+def _refuse_bins(recorder: Trace, name: str) -> NoReturn:
+    fix = "give range=[(low, high), ...] with numbers of bins, or plain edges"
+    refuse(recorder, f"np.{name} whose bins depend on values", fix)
+
+
+def _counted_in_bins(recorder: Trace, name: str, sample: Any, bins: Any, limits: Any, density: Any, w: Any) -> Any:
+    columns = _columns(recorder, sample)
+    edges, counted = _all_edges(recorder, name, len(columns), bins, limits)
+    sizes = [e.size - 1 for e in edges]
+    total = math.prod(sizes)
+    kind = _position_type(total)
+    at: Any = full(columns[0], columns[0].shape, 0, kind)
+    outside: Any = None
+    for x, e, size, uniform in zip(columns, edges, sizes, counted, strict=True):
+        one = _bins_of(x, e, uniform=uniform)
+        beyond = NP.equal(one, size)
+        outside = beyond if outside is None else NP.logical_or(outside, beyond)
+        at = at * kind.type(size) + convert(one, kind)
+    weights = full(at, at.shape, 1, np.float64) if w is None else lift(recorder, w)
+    _check_safe(weights.dtype, np.float64)
+    if weights.shape != at.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    counts = reshape(
+        _counted(NP.where(outside, kind.type(total), at), total, convert(weights, np.float64)), tuple(sizes)
+    )
+    if density:
+        whole = NP.sum(counts)
+        for d, e in enumerate(edges):
+            shape = [-1 if k == d else 1 for k in range(len(sizes))]
+            counts = NP.true_divide(counts, np.diff(e).reshape(shape))
+        counts = NP.true_divide(counts, whole)
+    return counts, edges
+
+
+def _histogramdd(
+    recorder: Trace,
+    sample: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002 - NumPy's name
+    density: Any = None,
+    weights: Any = None,
+) -> Any:
+    return _counted_in_bins(recorder, "histogramdd", sample, bins, range, density, weights)
+
+
+def _histogram2d(
+    recorder: Trace,
+    x: Any,
+    y: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002 - NumPy's name
+    density: Any = None,
+    weights: Any = None,
+) -> Any:
+    """``bins`` of neither one nor two elements are the edges of both dimensions."""
+    if len(x) != len(y):
+        raise ValueError("x and y must have the same length.")
+    if not find_recorder([bins]) and np.iterable(bins) and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    counts, edges = _counted_in_bins(recorder, "histogram2d", [x, y], bins, range, density, weights)
+    return counts, edges[0], edges[1]
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "searchsorted": _searchsorted,
     "digitize": _digitize,
     "bincount": _bincount,
     "histogram": _histogram,
+    "histogram2d": _histogram2d,
+    "histogramdd": _histogramdd,
     "histogram_bin_edges": _histogram_bin_edges,
 }

@@ -46,11 +46,6 @@ _REFUSED_ROWS = (
         "shardc.numpy.unique(x, size=n) gives n values; or np.sort and compare neighbours: a mask has a fixed shape",
     ),
     (
-        "histogram2d histogramdd",
-        "bins depend on values",
-        "use np.add.at(counts, np.searchsorted(edges, x) - 1, 1) with known edges",
-    ),
-    (
         "save savetxt savez savez_compressed array2string array_repr array_str datetime_as_string",
         "traced values have no elements to write",
         "do it outside of the function, with the result",

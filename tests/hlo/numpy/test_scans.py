@@ -47,6 +47,7 @@ def test_devices_send_a_total_each(function: Callable[..., Any]) -> None:
 COUNTS: dict[str, tuple[Callable[..., Any], int]] = {
     "histogram": (lambda x: np.histogram(x, bins=16, range=(-2, 2))[0], 16 * 8),
     "histogram edges": (lambda x: np.histogram(x, np.linspace(-2, 2, 17) ** 3)[0], 16 * 8),
+    "histogram2d": (lambda x: np.histogram2d(x, x * x, 8, [(-2, 2), (0, 4)])[0], 64 * 8),
     "bincount": (lambda x: np.bincount((4 * np.abs(x)).astype(np.int64), minlength=40), 40 * 8),
     "digitize": (lambda x: np.digitize(x, np.linspace(-2, 2, 17)), 0),
     "searchsorted": (lambda x: np.searchsorted(np.linspace(-2, 2, 65), x), 0),

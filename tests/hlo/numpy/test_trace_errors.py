@@ -75,6 +75,8 @@ CASES: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda x: np.add.reduceat(x, [0, 1]), "np.add.reduceat", "outside"),
     (np.histogram, "np.histogram", "searchsorted"),
     (lambda x: np.histogram(x, "auto", (0, 1)), "np.histogram", "range="),
+    (lambda x: np.histogram2d(x[0], x[1]), "np.histogram2d whose bins", "range="),
+    (lambda x: np.histogramdd(x, [x[0]] * 4), "np.histogramdd whose bins", "plain edges"),
     (lambda x: pickle.dumps({"x": x}), "pickled", "outside"),
     (lambda x: pickle.dumps(x[x > 0]), r"pickling of x\[mask\]", "np.where"),
     (memoryview, "memoryview", "outside"),
@@ -127,7 +129,7 @@ def test_unsupported_arguments_are_named() -> None:
 def test_refused_functions_say_why(name: str) -> None:
     function = getattr(np, name)
     args = {"place": (X > 0, 1), "extract": (X,), "setdiff1d": (X,), "union1d": (X,), "intersect1d": (X,)}
-    more = {"compress": (X[0],), "setxor1d": (X,), "histogram2d": (X,), "polyfit": (X, 1), "polydiv": (X,)}
+    more = {"compress": (X[0],), "setxor1d": (X,), "polyfit": (X, 1), "polydiv": (X,)}
     more |= {"savetxt": (X,), "save": (X,), "savez": (X,), "savez_compressed": (X,)}
     rest = (args | more).get(name, ())
     with pytest.raises(UnsupportedError, match=name):

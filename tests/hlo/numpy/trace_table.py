@@ -222,6 +222,14 @@ SHAPES: list[Row] = [
     ("histogram one bin", lambda x: (np.histogram(x, [-1, 1])[0], np.histogram(x, 1, (-1, 1))[0]), "R:40"),
     ("histogram weights", lambda x, w: np.histogram(x, 7, (-3, 3), weights=w), "f4:40 N:40"),
     ("histogram_bin_edges", lambda x: np.histogram_bin_edges(x, 4, (0, 1)) + x[:5], "F:40"),
+    ("histogram2d", lambda x, y: np.histogram2d(x, y, (7, 5), [(-2, 2), (-1, 3)]), "F:60 F:60"),
+    ("histogram2d edges", lambda x, y: np.histogram2d(x, y, [-2, -0.5, 0, 1, 4], density=True), "F:60 F:60"),
+    (
+        "histogram2d mixed",
+        lambda x, y, w: np.histogram2d(x, y, [3, [0, 1, 2]], [(-1, 1), None], None, w),
+        "F:60 F:60 f8:60",
+    ),
+    ("histogramdd", lambda x: np.histogramdd(np.round(x), 4, [(-2, 2)] * 3)[0], "F:60,3"),
     ("mask reductions", lambda x: (x[x > 0].mean(0), x[x[:, 0] > 0].sum(0), x[x[:, 0] > 0].mean(1).sum()), "F:6,4"),
     (
         "mask keepdims",
