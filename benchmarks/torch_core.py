@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.torch_core FOLDER`` records the calls that PyTorch's operator database comes to, adds samples
 for overloads that it does not reach, judges all in child processes, and writes the table in docs/status.md. What lies
-in FOLDER already is not recorded again.
+in FOLDER already is not recorded again, and what agrees there is not judged again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import insert
-from benchmarks.torch_operators import CHUNK, LIMIT, OPERATORS, ROOT, collected, run, section
+from benchmarks.torch_operators import CHUNK, LIMIT, OPERATORS, ROOT, collected, kind, run, section
 
 __all__ = ["core_overloads", "own_samples"]
 
@@ -37,7 +37,9 @@ def own_samples() -> dict[str, Call]:
     import torch
 
     torch.manual_seed(0)
-    return {f"aten.{name}": (args, {}) for name, args in {**_elementwise(torch), **_layers(torch)}.items()}
+    by_name = {**_BY_NAME, "atan2.out": {"out": torch.empty(3, 4)}}
+    samples = {**_elementwise(torch), **_layers(torch)}
+    return {f"aten.{name}": (args, by_name.get(name, {})) for name, args in samples.items()}
 
 
 def _elementwise(torch: Any) -> dict[str, tuple[Any, ...]]:
@@ -100,7 +102,7 @@ def _layers(torch: Any) -> dict[str, tuple[Any, ...]]:
 
 
 #: Arguments that a call passes by name.
-_BY_NAME: Mapping[str, dict[str, Any]] = {"aten.div.Scalar_mode": {"rounding_mode": "floor"}}
+_BY_NAME: Mapping[str, dict[str, Any]] = {"div.Scalar_mode": {"rounding_mode": "floor"}}
 
 
 def _recorded(folder: Path) -> dict[str, list[Any]]:
@@ -119,8 +121,8 @@ def _recorded(folder: Path) -> dict[str, list[Any]]:
         if file.exists():
             for target, found in pickle.loads(file.read_bytes()).items():  # our own file
                 calls[target] = (calls.get(target, []) + found)[:2]
-    for target, (args, kwargs) in own_samples().items():
-        calls.setdefault(target, [(args, {**kwargs, **_BY_NAME.get(target, {})})])
+    for target, call in own_samples().items():
+        calls.setdefault(target, [call])
     return {target: calls[target] for target in core_overloads() if target in calls}
 
 
@@ -129,8 +131,12 @@ def main(files: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     calls = _recorded(folder)
     (folder / "core.pkl").write_bytes(pickle.dumps(calls))
-    lines = list(run("calls", str(folder / "core.pkl"), len(calls)))
-    (folder / "core.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    said = folder / "core.jsonl"
+    lines = said.read_text().splitlines() if said.exists() else []
+    agreed = {target for target, verdicts in collected(lines).items() if kind(verdicts) == "agrees"}
+    left = [n for n, target in enumerate(sorted(calls)) if target not in agreed]
+    lines += run("calls", str(folder / "core.pkl"), left)
+    said.write_text("".join(f"{line}\n" for line in lines))
     found = collected(lines)
     for target in core_overloads():
         found.setdefault(target, [{"kind": "refused", "why": "not judged"}])
