@@ -24,12 +24,18 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def core_overloads() -> list[str]:
-    """The overloads that PyTorch tags as core, by name."""
+    """The overloads that PyTorch tags as core, by name, those among them that nobody has called yet."""
     import torch
 
-    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
-    overloads = (getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads())
-    return sorted(str(o) for o in overloads if torch.Tag.core in o.tags)
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        known = getattr(torch.ops.aten, packet, None) if space == "aten" else None
+        operator = getattr(known, overload or "default", None)
+        if operator is not None and torch.Tag.core in operator.tags:
+            found.append(str(operator))
+    return sorted(set(found))
 
 
 def own_samples() -> dict[str, Call]:
@@ -64,6 +70,8 @@ def _elementwise(torch: Any) -> dict[str, tuple[Any, ...]]:
         "sym_stride.int": (x, 0),
         "sym_storage_offset.default": (x,),
         "nonzero.default": (x > 0,),
+        "sym_is_contiguous.default": (x,),
+        "resize_.default": (x, [2, 6]),
         "_local_scalar_dense.default": (x[0, 0],),
     }
 
@@ -77,6 +85,8 @@ def _layers(torch: Any) -> dict[str, tuple[Any, ...]]:
     kernel = torch.randn(3, 4, 3, 3)
     return {
         "_adaptive_avg_pool2d_backward.default": (half, image),
+        "adaptive_avg_pool1d.default": (rows[None], [2]),
+        "avg_pool1d.default": (rows[None], [2]),
         "_embedding_bag.default": (rows, torch.tensor([0, 1, 2, 4, 1]), torch.tensor([0, 2])),
         "_fft_c2r.default": (torch.fft.rfft(torch.randn(3, 8)), [1], 0, 8),
         "_native_batch_norm_legit.default": (rows, ones, ones, torch.zeros(4), ones.clone(), True, 0.1, 1e-5),

@@ -58,9 +58,9 @@ def test_one_call_of_an_aten_operator() -> None:
     assert judge_call("aten.minimum.default", (torch.ones(3), torch.zeros(3)), {}, 0, compiled).kind == "agrees"
 
 
-#: Own samples whose result depends on values, or is drawn.
+#: Own samples whose result depends on values, or is drawn, or that PyTorch does not export.
 REFUSED = {
-    "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.native_dropout.default", "aten.randperm.default",
+    "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.resize_.default", "aten.native_dropout.default", "aten.randperm.default",
 }  # fmt: skip
 
 
@@ -78,4 +78,4 @@ def test_bags_of_rows_tell_what_pytorch_tells(mode: int) -> None:
 
 
 def test_the_core_set_is_that_of_the_table() -> None:
-    assert set(own_samples()) <= set(core_overloads()) and len(core_overloads()) == 189
+    assert set(own_samples()) <= set(core_overloads()) and len(core_overloads()) == 193
