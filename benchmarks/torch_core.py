@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.torch_core FOLDER`` records the calls that PyTorch's operator database comes to, adds samples
 for overloads that it does not reach, judges all in child processes, and writes the table in docs/status.md. What lies
-in FOLDER already is not recorded again.
+in FOLDER already is not recorded again, and what agrees there is not judged again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import insert
-from benchmarks.torch_operators import CHUNK, LIMIT, OPERATORS, ROOT, collected, run, section
+from benchmarks.torch_operators import CHUNK, LIMIT, OPERATORS, ROOT, collected, kind, run, section
 
 __all__ = ["core_overloads", "own_samples"]
 
@@ -24,12 +24,18 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def core_overloads() -> list[str]:
-    """The overloads that PyTorch tags as core, by name."""
+    """The overloads that PyTorch tags as core, by name, those among them that nobody has called yet."""
     import torch
 
-    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
-    overloads = (getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads())
-    return sorted(str(o) for o in overloads if torch.Tag.core in o.tags)
+    found = []
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        known = getattr(torch.ops.aten, packet, None) if space == "aten" else None
+        operator = getattr(known, overload or "default", None)
+        if operator is not None and torch.Tag.core in operator.tags:
+            found.append(str(operator))
+    return sorted(set(found))
 
 
 def own_samples() -> dict[str, Call]:
@@ -37,7 +43,9 @@ def own_samples() -> dict[str, Call]:
     import torch
 
     torch.manual_seed(0)
-    return {f"aten.{name}": (args, {}) for name, args in {**_elementwise(torch), **_layers(torch)}.items()}
+    by_name = {**_BY_NAME, "atan2.out": {"out": torch.empty(3, 4)}}
+    samples = {**_elementwise(torch), **_layers(torch)}
+    return {f"aten.{name}": (args, by_name.get(name, {})) for name, args in samples.items()}
 
 
 def _elementwise(torch: Any) -> dict[str, tuple[Any, ...]]:
@@ -62,6 +70,8 @@ def _elementwise(torch: Any) -> dict[str, tuple[Any, ...]]:
         "sym_stride.int": (x, 0),
         "sym_storage_offset.default": (x,),
         "nonzero.default": (x > 0,),
+        "sym_is_contiguous.default": (x,),
+        "resize_.default": (x, [2, 6]),
         "_local_scalar_dense.default": (x[0, 0],),
     }
 
@@ -75,6 +85,8 @@ def _layers(torch: Any) -> dict[str, tuple[Any, ...]]:
     kernel = torch.randn(3, 4, 3, 3)
     return {
         "_adaptive_avg_pool2d_backward.default": (half, image),
+        "adaptive_avg_pool1d.default": (rows[None], [2]),
+        "avg_pool1d.default": (rows[None], [2]),
         "_embedding_bag.default": (rows, torch.tensor([0, 1, 2, 4, 1]), torch.tensor([0, 2])),
         "_fft_c2r.default": (torch.fft.rfft(torch.randn(3, 8)), [1], 0, 8),
         "_native_batch_norm_legit.default": (rows, ones, ones, torch.zeros(4), ones.clone(), True, 0.1, 1e-5),
@@ -100,7 +112,7 @@ def _layers(torch: Any) -> dict[str, tuple[Any, ...]]:
 
 
 #: Arguments that a call passes by name.
-_BY_NAME: Mapping[str, dict[str, Any]] = {"aten.div.Scalar_mode": {"rounding_mode": "floor"}}
+_BY_NAME: Mapping[str, dict[str, Any]] = {"div.Scalar_mode": {"rounding_mode": "floor"}}
 
 
 def _recorded(folder: Path) -> dict[str, list[Any]]:
@@ -119,8 +131,8 @@ def _recorded(folder: Path) -> dict[str, list[Any]]:
         if file.exists():
             for target, found in pickle.loads(file.read_bytes()).items():  # our own file
                 calls[target] = (calls.get(target, []) + found)[:2]
-    for target, (args, kwargs) in own_samples().items():
-        calls.setdefault(target, [(args, {**kwargs, **_BY_NAME.get(target, {})})])
+    for target, call in own_samples().items():
+        calls.setdefault(target, [call])
     return {target: calls[target] for target in core_overloads() if target in calls}
 
 
@@ -129,8 +141,12 @@ def main(files: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     calls = _recorded(folder)
     (folder / "core.pkl").write_bytes(pickle.dumps(calls))
-    lines = list(run("calls", str(folder / "core.pkl"), len(calls)))
-    (folder / "core.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    said = folder / "core.jsonl"
+    lines = said.read_text().splitlines() if said.exists() else []
+    agreed = {target for target, verdicts in collected(lines).items() if kind(verdicts) == "agrees"}
+    left = [n for n, target in enumerate(sorted(calls)) if target not in agreed]
+    lines += run("calls", str(folder / "core.pkl"), left)
+    said.write_text("".join(f"{line}\n" for line in lines))
     found = collected(lines)
     for target in core_overloads():
         found.setdefault(target, [{"kind": "refused", "why": "not judged"}])

@@ -46,7 +46,8 @@ def forward_distance(name: str, mesh: Mapping[str, int] | None) -> float:
 def step_distances(name: str, mesh: Mapping[str, int] | None) -> dict[str, float]:
     """Three steps of SGD beside PyTorch's own: how far apart losses are, and parameters afterwards.
 
-    ``rounding`` is how far PyTorch's own losses in 32 bits are from those in 64.
+    ``parameters`` is relative to the model's largest value, since biases begin as zero, and some have a gradient that
+    is nothing but rounding. ``rounding`` is how far PyTorch's own losses in 32 bits are from those in 64.
     """
     model = case(name)
     if name == "Mixtral":  # the backward operator of its grouped products is transformers' own
@@ -70,8 +71,8 @@ def step_distances(name: str, mesh: Mapping[str, int] | None) -> dict[str, float
         found["loss"] = max(found["loss"], worst(training(inputs), wants[0]))
         found["rounding"] = max(found["rounding"], worst(wants[0].double(), wants[1]))
     state, want = training.state_dict(), eager.state_dict()
-    floats = [n for n, t in want.items() if t.is_floating_point()]
-    found["parameters"] = max(worst(state[n], want[n]) for n in floats)
+    pairs = [(state[n].flatten(), t.flatten()) for n, t in want.items() if t.is_floating_point()]
+    found["parameters"] = worst(*(torch.cat(side) for side in zip(*pairs, strict=True)))
     return found
 
 

@@ -7,7 +7,6 @@ earlier ones; without files it runs the workers first, one child after another. 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -31,9 +30,9 @@ CAUSES: Mapping[str, str] = {
 }
 
 
-def run(mode: str, file: str, count: int) -> Iterable[str]:
-    """Lines of workers for ``count`` numbers; what a child was at when it was stopped is left out."""
-    left = list(range(count))
+def run(mode: str, file: str, numbers: Iterable[int]) -> Iterable[str]:
+    """Lines of workers for ``numbers``; what a child was at when it was stopped is left out."""
+    left = list(numbers)
     while left:
         chunk, left = left[:CHUNK], left[CHUNK:]
         command = [sys.executable, "-m", "benchmarks.torch_operators_worker", mode, file, *map(str, chunk)]
@@ -90,12 +89,9 @@ def section(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def main(files: Sequence[str]) -> None:
-    core = [f for f in files if re.search(r"core", Path(f).name)]
-    plain = [f for f in files if f not in core]
-    samples = (line for f in plain for line in Path(f).read_text().splitlines())
-    sections = {"torch-operators": section(collected(samples if files else run("samples", "evaluate", OPERATORS)))}
-    if core:
-        sections["torch-core"] = section(collected(line for f in core for line in Path(f).read_text().splitlines()))
+    lines = (line for f in files for line in Path(f).read_text().splitlines())
+    found = collected(lines if files else run("samples", "evaluate", range(OPERATORS)))
+    sections = {"torch-operators": section(found)}
     print(*insert(ROOT / "docs" / "status.md", sections), "written")
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from shardc.stages.jit import jit as jit
     from shardc.stages.last_compiled import last_compiled as last_compiled
     from shardc.stages.programs import from_jax as from_jax
+    from shardc.stages.programs import from_tensorflow as from_tensorflow
     from shardc.stages.programs import from_torch as from_torch
     from shardc.stages.programs import load as load
     from shardc.stages.programs import load_executable as load_executable
@@ -86,6 +87,7 @@ _MODULES = {
     "device_put": "launcher.arrays.make_arrays",
     "fori_loop": "hlo.numpy.loops",
     "from_jax": "stages.programs",
+    "from_tensorflow": "stages.programs",
     "from_torch": "stages.programs",
     "gather": "launcher.arrays.gather",
     "jit": "stages.jit",

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.torch.element_types import numpy_type
+from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 
-__all__ = ["TensorGraph", "core_aten", "distinct", "export", "graph_of", "without_fused_attention"]
+__all__ = ["TensorGraph", "core_aten", "decomposed", "distinct", "export", "graph_of", "without_fused_attention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,24 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
     except ShardcError:
         raise
     except Exception as e:
-        message = next(iter(str(e).strip().splitlines()), "")
-        raise UnsupportedError(
-            f"torch.export cannot follow the module: {type(e).__name__}: {message}",
-            where=type(module).__name__,
-            fix="let torch.export.export(module, args, kwargs) succeed first: its message has more",
-        ) from e
+        raise _not_followed(e, type(module).__name__, "torch.export.export(module, args, kwargs)") from e
+
+
+def decomposed(torch: Any, exported: Any, title: str) -> Any:
+    """The exported program in core operators, which change nothing in place; errors are told as ours."""
+    try:
+        return exported.run_decompositions(decompositions(torch))
+    except Exception as e:
+        raise _not_followed(e, title, "exported.run_decompositions()") from e
+
+
+def _not_followed(e: Exception, title: str, call: str) -> UnsupportedError:
+    message = next(iter(str(e).strip().splitlines()), "")
+    return UnsupportedError(
+        f"torch.export cannot follow the module: {type(e).__name__}: {message}",
+        where=title,
+        fix=f"let {call} succeed first: its message has more",
+    )
 
 
 def distinct(torch: Any, module: Any, tree: Any) -> Any:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.frontends.jax.frontend import JaxLowering, lower, require_jax
-from shardc.frontends.torch.exported import core_aten, graph_of, without_fused_attention
-from shardc.frontends.torch.operators import decompositions
+from shardc.frontends.torch.exported import core_aten, decomposed, graph_of, without_fused_attention
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
 from shardc.frontends.torch.signature import TorchSignature, Update
@@ -46,7 +45,7 @@ def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     with without_fused_attention(torch), warnings.catch_warnings():
         # PyTorch copies a tree of its own there, and warns of its class.
         warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-        graph = graph_of(torch, exported.run_decompositions(decompositions(torch)))
+        graph = graph_of(torch, decomposed(torch, exported, type(source).__name__))
     signature, tracer = graph.signature, GraphTracer(torch, jax)
 
     def run(*flat: Any) -> tuple[Any, ...]:

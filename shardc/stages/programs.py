@@ -22,7 +22,16 @@ from shardc.stages.stages import Compiled, Program, as_stage, remote_compiler
 if TYPE_CHECKING:
     from shardc.compiler.executable import Executable
 
-__all__ = ["compile_function", "from_function", "from_jax", "from_torch", "load", "load_executable", "trace"]
+__all__ = [
+    "compile_function",
+    "from_function",
+    "from_jax",
+    "from_tensorflow",
+    "from_torch",
+    "load",
+    "load_executable",
+    "trace",
+]
 
 
 def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
@@ -65,6 +74,33 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
     program = module_from_jax(function, *args, **kwargs)
     config = _calling(job_config(), program.callbacks)
     return Program(program.module, program, config=config, seconds=seconds_since("read", start))
+
+
+def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
+    """Make a program of a TensorFlow function and example arguments.
+
+    ``function`` is a ``tf.function`` with ``jit_compile=True``; of ``args`` and ``kwargs``, which are tensors or NumPy
+    arrays, only shapes and types count. The program's arguments have the names of the function's parameters, then
+    those of the variables and constants that the function captures. Variables that it assigns to are results too, over
+    the memory of the argument.
+
+    The compiled program is called like the function, and assigns to the variables. TensorFlow does not count writes to
+    a variable, so each call takes the values of all of them anew.
+
+    TensorFlow is not a dependency. Raises `EnvironmentProblem` where it is missing, `InputError` for other objects,
+    `UnsupportedError` for what TensorFlow cannot compile to HLO.
+
+    ```python
+    program = shardc.from_tensorflow(tf.function(step, jit_compile=True), x, y)
+    split = program.annotate({"dense/kernel": P(None, "model")}, mesh={"model": 4})
+    ```
+    """
+    from shardc.frontends.tensorflow.functions import program_from_tensorflow
+
+    start = time.perf_counter()
+    found = program_from_tensorflow(function, args, kwargs)
+    seconds = seconds_since("read", start)
+    return Program(found.module, found.signature, config=job_config(), seconds=seconds, content=found.content)
 
 
 def from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:

@@ -182,7 +182,10 @@ def _embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """Rows of bags put together: ``mode`` 0 adds, 1 takes the mean, 2 the largest. Each index lies in one bag."""
+    """Rows of bags put together: ``mode`` 0 adds, 1 takes the mean, 2 the largest. Each index lies in one bag.
+
+    PyTorch's kernel for plain sums tells neither the bag of each index nor how many a bag has.
+    """
     bags = offsets.shape[0] - (1 if include_last_offset else 0)
     places = jnp.arange(indices.shape[0])
     bag = jnp.searchsorted(offsets[:bags], places, side="right") - 1
@@ -193,10 +196,15 @@ def _embedding_bag(
     made = jnp.zeros((bags, weight.shape[1]), weight.dtype)
     if mode == 2:
         best = jnp.full_like(made, -jnp.inf).at[bag].max(jnp.where(inside[:, None], rows, -jnp.inf))
-        made = jnp.where(count[:, None] > 0, best, 0)
-    else:
-        made = made.at[bag].add(jnp.where(inside[:, None], rows, 0))
-        made = made / jnp.maximum(count, 1)[:, None].astype(made.dtype) if mode == 1 else made
+        found = jnp.where(inside[:, None] & (rows == best[bag]), places[:, None], places.size)
+        first = jnp.full(made.shape, places.size).at[bag].min(found)
+        largest = jnp.where(first < places.size, indices.at[first].get(mode="clip"), 0)
+        return jnp.where(count[:, None] > 0, best, 0), bag, count, largest
+    made = made.at[bag].add(jnp.where(inside[:, None], rows, 0))
+    if mode == 1:
+        made = made / jnp.maximum(count, 1)[:, None].astype(made.dtype)
+    elif padding_idx < 0 and weight.dtype in (jnp.float32, jnp.float16):
+        return made, bag[:0], jnp.zeros_like(count), jnp.zeros_like(count)
     return made, bag, count, count
 
 
