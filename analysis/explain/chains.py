@@ -95,7 +95,7 @@ class CauseTracer:
                     work.extend(o for o in operands[:1] if o not in seen)
         return None
 
-    # -- who has a say ---------------------------------------------------------------------------------------
+    # -- what determines it ---------------------------------------------------------------------------------------
 
     def places(self, cause: Cause) -> list[AxisPlace]:
         """Where the axes of a cause lie: on the moved value, on what stands against it, on what was contracted."""

@@ -67,8 +67,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A tensor that has a say: ``role`` is ``moved``, ``against`` (has the axes elsewhere, or wants the dimension
-    whole) or ``reduced`` (its contracted dimension is split). ``chain`` goes from the annotation to it."""
+    """A tensor that determines a collective: ``role`` is ``moved``, ``against`` (has the axes elsewhere, or wants the
+    dimension whole) or ``reduced`` (its contracted dimension is split). ``chain`` goes from the annotation to it."""
 
     role: str
     tensor: str

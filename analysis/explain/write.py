@@ -76,7 +76,7 @@ def _collective(c: CollectiveReason, number: int, told: Explanation, verbose: bo
         yield f"   {c.conflict}"
     parties = c.parties if verbose else c.parties[:_PARTIES]
     for party in parties:
-        yield from _party(party, verbose)
+        yield from _party(party, verbose, _taken(told))
     if c.choice is not None:
         yield from _choice(c.choice, verbose)
     for remedy in c.remedies:
@@ -85,21 +85,26 @@ def _collective(c: CollectiveReason, number: int, told: Explanation, verbose: bo
         yield f"   no remedy: {c.why_none}"
 
 
-def _party(party: Party, verbose: bool) -> Iterator[str]:
+def _party(party: Party, verbose: bool, taken: str) -> Iterator[str]:
     axes = "+".join(party.axes) or "whole"
     factor = f" (factor {party.factor})" if party.factor else ""
     yield f"   - {party.tensor} dimension {party.dimension}{factor}: {axes}"
     chain = party.chain
     if not verbose and len(chain) > 2 * _LINKS + 1:
         for link in chain[:_LINKS]:
-            yield "     " + _link(link)
+            yield "     " + _link(link, taken)
         yield f"     ... {count_text(len(chain) - 2 * _LINKS, 'step')} (-v, or verbose=True, shows them) ..."
         chain = chain[-_LINKS:]
     for link in chain:
-        yield "     " + _link(link)
+        yield "     " + _link(link, taken)
 
 
-def _link(link: Link) -> str:
+def _taken(told: Explanation) -> str:
+    """Why a value has an axis that no propagation gave it."""
+    return "chosen by the plan" if told.plan is not None and told.plan.taken else "chosen because it costs least here"
+
+
+def _link(link: Link, taken: str) -> str:
     where = f" ({link.line})" if link.line else ""
     axes = "+".join(link.axes) or "kept whole"
     if link.kind == "annotation":
@@ -107,7 +112,7 @@ def _link(link: Link) -> str:
     equation = link.rule.partition(" {")[0]
     return (
         f"-> {link.value} dimension {link.dimension} through {link.via}, factor {link.factor} of {equation},"
-        f" {f'change {link.step}' if link.kind == 'step' else 'taken for its cost'}{where}"
+        f" {f'change {link.step}' if link.kind == 'step' else taken}{where}"
     )
 
 

@@ -75,5 +75,5 @@ def test_a_sort_without_barriers_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         check_gpu(i, arguments(i), orders=ORDERS)
 
 
-def test_every_hero_has_kinds() -> None:
+def test_every_kernel_form_has_kinds() -> None:
     assert {h.name for h in KERNEL_EMITTERS} == {k.emitter for k in KINDS}
