@@ -80,6 +80,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, ...], i
     "27 points, reflect, 2x2x2": (partial(box, mode="reflect", radius=1), (8, 12, 10), (2, 2, 2), 1),
     "a line, edge, 4": (partial(star, mode="edge", radius=9), (64,), (4,), 9),
     "a line, symmetric, uneven, 3": (partial(star, mode="symmetric", radius=9), (61,), (3,), 9),
+    "corners, wrap, uneven, 2x2": (partial(box, mode="wrap", radius=4), (61, 55), (2, 2), 4),
+    "star, wrap, uneven, 3": (partial(star, mode="wrap", radius=4), (61, 5), (3, 1), 4),
     "windows, 2x2": (windows, (24, 16), (2, 2), 1),
     "inside, 2x2": (inside, (24, 16), (2, 2), 1),
     "inside, 2x2x2": (inside, (12, 8, 16), (2, 2, 2), 1),

@@ -64,7 +64,7 @@ class Shares:
     """How k devices share a line: ``own`` elements of the array each, and ``chunk`` of what readers make.
 
     The body of the first one begins at place ``start``. Of its places the first ``front`` are the edge's, and of the
-    last one's those from ``back`` to ``end``.
+    last one's those from ``back`` to ``end``. In a ``ring`` these are the rows of the other end.
     """
 
     line: ReadLine
@@ -75,6 +75,7 @@ class Shares:
     front: int
     back: int
     end: int
+    ring: bool = False
 
     @property
     def width(self) -> int:
@@ -107,11 +108,16 @@ def _shares(line: ReadLine, k: int, own: int, chunk: int, start: int) -> Shares 
     covered = min(line.n, start + k * chunk)
     last = (k - 1) * chunk + line.first
     front, back, end = max(start, 0) - line.first, covered - last, line.end - last
-    made = Shares(line, k, own, chunk, start, front, min(back, end), end)
-    inner = made.low <= chunk and made.high <= chunk and front <= chunk and back >= line.reach and front <= made.back
     first_rows, last_rows = line.rows(line.first, line.first + front), line.rows(covered, line.end)
-    inner = inner and all(r is None or 0 <= r < own for r in first_rows)
-    return made if inner and all(r is None or r >= (k - 1) * own for r in last_rows) else None
+    other_end = [*range(line.n + line.first, line.n), *range(line.end - line.n)]
+    ring = (start, chunk) == (0, own) and [*first_rows, *last_rows] == other_end
+    made = Shares(line, k, own, chunk, start, front, min(back, end), end, ring)
+    inner = made.low <= chunk and made.high <= chunk and front <= chunk and back >= line.reach and front <= made.back
+    last_shard = (k - 1) * own
+    if not inner or (ring and front + last_shard <= line.n and made.end - made.back <= made.high):
+        return made if inner else None
+    inside = all(r is None or 0 <= r < own for r in first_rows)
+    return made if inside and all(r is None or r >= last_shard for r in last_rows) else None
 
 
 def _sent(shares: Shares) -> int:
@@ -152,19 +158,25 @@ class Extended:
         blocks = source if whole else self._blocks(d, k, chunk, shares.start)
         parts = [blocks.sheet]
         if shares.low:
-            parts.insert(0, blocks._moved(q, blocks._part(q + 1, chunk - shares.low, chunk), 1))
+            tail = blocks._part(q + 1, chunk - shares.low, chunk)
+            if shares.ring and k * chunk > line.n:
+                own = source._rows(q + 1, range(line.n - shares.low, line.n), (k - 1) * shares.own)
+                tail = blocks._chosen(q, k - 1, own, tail)
+            parts.insert(0, blocks._moved(q, tail, 1, ring=shares.ring))
         if shares.high:
-            parts.append(blocks._moved(q, blocks._part(q + 1, 0, shares.high), -1))
+            parts.append(blocks._moved(q, blocks._part(q + 1, 0, shares.high), -1, ring=shares.ring))
         sheet = blocks._with(row(q + 1, parts))
         made = list[Sheet]()
-        last = (k - 1) * chunk + line.first
-        if shares.front:
-            rows = source._rows(q + 1, line.rows(line.first, line.first + shares.front), 0)
-            made.append(sheet._chosen(q, 0, rows, sheet._part(q + 1, 0, shares.front)))
-        if shares.front < shares.back:
-            made.append(sheet._part(q + 1, shares.front, shares.back))
+        last, front = (k - 1) * chunk + line.first, 0 if shares.ring else shares.front
+        if front:
+            rows = source._rows(q + 1, line.rows(line.first, line.first + front), 0)
+            made.append(sheet._chosen(q, 0, rows, sheet._part(q + 1, 0, front)))
+        if front < shares.back:
+            made.append(sheet._part(q + 1, front, shares.back))
         if shares.back < shares.end:
             rows = source._rows(q + 1, line.rows(last + shares.back, last + shares.end), (k - 1) * shares.own)
+            if shares.ring:
+                rows = [blocks._with(parts[-1])._part(q + 1, 0, shares.end - shares.back)]
             made.append(sheet._chosen(q, k - 1, rows, sheet._part(q + 1, shares.back, shares.end)))
         if max(shares.back, shares.end) < shares.width:
             made.append(sheet._part(q + 1, max(shares.back, shares.end), shares.width))
@@ -213,9 +225,13 @@ class Extended:
         """Places ``low`` to ``high`` of one dimension."""
         return cut(self.sheet, [(low, high) if p == q else (0, n) for p, n in enumerate(sizes(self.sheet))])
 
-    def _moved(self, q: int, sheet: Sheet, by: int) -> Instruction:
-        """The blocks along ``q``, each where the next one (or the one before) was."""
+    def _moved(self, q: int, sheet: Sheet, by: int, *, ring: bool) -> Instruction:
+        """The blocks along ``q``, each where the next one (or the one before) was; in a ring the last one is first."""
         x = build(sheet)
+        if ring:
+            blocks = self._with(x)
+            cut_at, k = -by % x.shape.dims[q], x.shape.dims[q]
+            return build(row(q, [blocks._part(q, cut_at, k), blocks._part(q, 0, cut_at)]))
         padding = tuple((by, -by, 0) if p == q else (0, 0, 0) for p in range(x.shape.rank))
         made = make("pad", x.shape.plain, (x, self.fill), x, padding=padding)
         made.sharding = x.sharding

@@ -123,7 +123,13 @@ class Readers:
                 self.gathered.add(d)
             else:
                 return False
-        return True
+        return edges or any(line.n != line.count for line, _ in lines) or self._is_wide(split)
+
+    def _is_wide(self, split: Mapping[int, int]) -> bool:
+        """Do readers reach into corners, or several of them into the same neighbour's rows?"""
+        if any(sum(place[d] != 0 for d in split) > 1 for place in self.places.values()):
+            return True
+        return any(self._sent_apart(d, split[d]) > s.low + s.high for d, s in self.shares.items())
 
     def _sent_apart(self, d: int, k: int) -> float:
         """Rows along a dimension that a device sends if each reader fetches its own, edges left out."""
