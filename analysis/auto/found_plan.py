@@ -11,7 +11,7 @@ from typing import Any
 from shardc.analysis.auto.written_plan import WrittenPlan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir.frontend_of import frontend_of
+from shardc.hlo.transforms.frontend_of import frontend_of
 from shardc.hlo.units import bytes_text, count_text, seconds_text
 from shardc.launcher.drawings.draw_plan import write_plan_svg
 from shardc.launcher.run.output_files import write_text

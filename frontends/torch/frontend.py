@@ -18,8 +18,8 @@ from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
 from shardc.frontends.torch.signature import TorchSignature, Update
 from shardc.frontends.torch.tracer import GraphTracer
-from shardc.hlo.ir.frontend_of import from_frontend
 from shardc.hlo.ir.ir import Alias, Module
+from shardc.hlo.transforms.frontend_of import from_frontend
 
 __all__ = ["TorchProgram", "lower_named", "program_from_torch"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardc.frontends.torch.dynamo.graphs import SAVED, Graph, GraphResult, lower_graph, refuse_break
-from shardc.frontends.torch.dynamo.kept import KeptValues
+from shardc.frontends.torch.dynamo.graphs import SAVED, DynamoGraph, GraphResult, lower_graph, refuse_break
 from shardc.frontends.torch.dynamo.names import GraphInput, graph_inputs
+from shardc.frontends.torch.dynamo.resident_values import KeptValues
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.exported import without_fused_attention
 from shardc.frontends.torch.operators import decompositions
@@ -86,7 +86,7 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
         refuse_break(graph_module)
     _specialise(torch, example_inputs)
     inputs = graph_inputs(graph_module)
-    pair = _Pair(torch, options, inputs)
+    pair = _ForwardBackward(torch, options, inputs)
     compile_graph = aot_autograd(
         fw_compiler=functools.partial(pair.compile, "forward"),
         bw_compiler=functools.partial(pair.compile, "backward"),
@@ -106,7 +106,7 @@ def _specialise(torch: Any, inputs: Sequence[Any]) -> None:
             [int(n) for n in value.shape]
 
 
-class _Pair:
+class _ForwardBackward:
     """The forward and the backward of one graph, which share values and layouts."""
 
     def __init__(self, torch: Any, options: _Options, inputs: Sequence[GraphInput]) -> None:
@@ -127,7 +127,7 @@ class _Pair:
             runner.annotated = self._annotated(kind, graph)
         return make_boxed_func(runner)
 
-    def _annotated(self, kind: str, graph: Graph) -> Program:
+    def _annotated(self, kind: str, graph: DynamoGraph) -> Program:
         """The graph's program with the user's annotations, and those that values of the forward have already."""
         program = Program(graph.module, config=job_config(), seconds={}, content=graph.content)
         known = self._forward.shardings() if kind == "backward" and self._forward is not None else {}
@@ -149,7 +149,7 @@ class _Runner:
     """A graph as a function of tensors; it is compiled at its first call."""
 
     torch: Any
-    graph: Graph
+    graph: DynamoGraph
     values: KeptValues
     annotate: Callable[[], Program]
     annotated: Program | None = None

@@ -18,7 +18,7 @@ from shardc.frontends.torch.tracer import GraphTracer
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Module
 
-__all__ = ["SAVED", "Graph", "GraphResult", "lower_graph", "refuse_break"]
+__all__ = ["SAVED", "DynamoGraph", "GraphResult", "lower_graph", "refuse_break"]
 
 #: What is before the name of a value that the forward keeps for the backward.
 SAVED = "saved."
@@ -40,7 +40,7 @@ class GraphResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class DynamoGraph:
     """A module of ours; ``names`` are those of the graph's inputs.
 
     ``state`` has for each input whether it is a parameter or a buffer, ``kept`` are the inputs that the program takes.
@@ -68,7 +68,7 @@ def refuse_break(graph_module: Any) -> None:
     )
 
 
-def lower_graph(torch: Any, graph_module: Any, inputs: Sequence[GraphInput], title: str) -> Graph:
+def lower_graph(torch: Any, graph_module: Any, inputs: Sequence[GraphInput], title: str) -> DynamoGraph:
     """The program of a graph of AOTAutograd's, whose plain inputs are ``inputs``.
 
     Raises UnsupportedError for operators that are not known, with the user's line.
@@ -96,7 +96,7 @@ def lower_graph(torch: Any, graph_module: Any, inputs: Sequence[GraphInput], tit
     names = unique([i.name for i in found])
     flat = [k for k, t in enumerate(tensors) if t]
     module, kept, content = lower_named(run, avals, [names[k] for k in flat], (), tracer.places)
-    return Graph(
+    return DynamoGraph(
         module, names, tuple(i.state for i in found), tuple(flat[k] for k in kept), results, content
     )  # fmt: skip
 

@@ -42,16 +42,16 @@ def _fresh() -> Any:
 @pytest.fixture
 def laid_out(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the parameters whose values were laid out, as it happens."""
-    from shardc.frontends.torch.dynamo import kept
+    from shardc.frontends.torch.dynamo import resident_values
 
     names: list[str] = []
-    own = kept.as_numpy
+    own = resident_values.as_numpy
 
     def noted(tensor: Any, name: str) -> Any:
         names.append(name)
         return own(tensor, name)
 
-    monkeypatch.setattr(kept, "as_numpy", noted)
+    monkeypatch.setattr(resident_values, "as_numpy", noted)
     return names
 
 

@@ -15,7 +15,7 @@ __all__ = ["KeptValues"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ResidentValue:
     """A value, the tensor's storage (a weak reference, which no other storage can have) and its version."""
 
     storage: Any
@@ -32,7 +32,7 @@ def _view(tensor: Any) -> tuple[Any, ...]:
 class KeptValues:
     """Arrays by the memory of tensors. PyTorch counts the writes to a tensor: another count is another value."""
 
-    entries: dict[tuple[Any, ...], _Entry] = field(default_factory=dict)
+    entries: dict[tuple[Any, ...], _ResidentValue] = field(default_factory=dict)
 
     def keep(self, tensor: Any, array: Array) -> None:
         """``tensor`` has the value ``array`` from now on."""
@@ -40,7 +40,7 @@ class KeptValues:
 
         storage = StorageWeakRef(tensor.untyped_storage())
         view = _view(tensor)
-        self.entries[storage.cdata, view] = _Entry(storage, view, tensor._version, array)
+        self.entries[storage.cdata, view] = _ResidentValue(storage, view, tensor._version, array)
 
     def find(self, tensor: Any, layout: ArrayLayout) -> Array | None:
         """The value of ``tensor`` where it lies as ``layout`` says, and was not written to since."""
