@@ -49,6 +49,28 @@ def test_elements_are_sent_once(name: str, dtype: str) -> None:
     assert max(c["wire_bytes"] for c in report["collectives"] if c["op"] == "all-gather") < 100
 
 
+def test_writes_at_sorted_places_are_sorts() -> None:
+    """Elements go back to where they were before the sort: places and values are sent once."""
+
+    def function(x: Array, y: Array) -> tuple[Array, ...]:
+        order = np.argsort(y, kind="stable")
+        back, places = np.zeros_like(x), np.zeros_like(order)
+        back[order], places[order] = x, np.arange(len(x), like=x)
+        return back, places
+
+    rng = np.random.default_rng(8)
+    n = 1 << 17
+    args = rng.integers(-50, 50, n).astype("i4"), rng.normal(size=n)
+    program = shardc.trace(
+        function, *args, mesh=Mesh({"x": 2}), in_shardings=P("x"), out_shardings=(P("x"), P("x"))
+    ).partition()
+    for got, want in zip(program.compile("cpu")(*args), function(*args), strict=True):
+        assert np.asarray(got).tobytes() == want.tobytes()
+    report = program.report()
+    assert report["wire_bytes"] <= 1.1 * (8 + 4 + 4 + 4 + 4 + 8) * n / 4 + 20000
+    assert max(c["wire_bytes"] for c in report["collectives"] if c["op"] == "all-gather") < 100
+
+
 def test_what_depends_on_the_order_is_gathered() -> None:
     def function(x: Array) -> Array:
         order = np.argsort(x, kind="stable")

@@ -196,7 +196,8 @@ def _all_edges(recorder: Trace, name: str, count: int, bins: Any, limits: Any) -
     counted = [isinstance(b, (int, np.integer)) for b in several]
     if any(c and (limits is None or limits[d] is None) for d, c in enumerate(counted)):
         _refuse_bins(recorder, name)
-    return np.histogramdd(np.empty((0, count)), several, limits)[1], counted
+    histogram: Any = np.histogramdd
+    return histogram(np.empty((0, count)), several, limits)[1], counted
 
 
 def _refuse_bins(recorder: Trace, name: str) -> NoReturn:
@@ -256,7 +257,7 @@ def _histogram2d(
     """``bins`` of neither one nor two elements are the edges of both dimensions."""
     if len(x) != len(y):
         raise ValueError("x and y must have the same length.")
-    if not find_recorder([bins]) and np.iterable(bins) and len(bins) not in (1, 2):
+    if not isinstance(bins, (int, np.integer, Tracer)) and len(bins) not in (1, 2):
         bins = [bins, bins]
     counts, edges = _counted_in_bins(recorder, "histogram2d", [x, y], bins, range, density, weights)
     return counts, edges[0], edges[1]
