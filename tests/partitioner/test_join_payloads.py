@@ -49,6 +49,13 @@ def test_elements_are_sent_once(name: str, dtype: str) -> None:
     assert max(c["wire_bytes"] for c in report["collectives"] if c["op"] == "all-gather") < 100
 
 
+def test_the_peak_is_a_few_shards() -> None:
+    """Argument, result and twice as much: what is sent goes out in slices."""
+    x = np.random.default_rng(9).normal(size=1 << 20).astype("f4")
+    program = shardc.trace(lambda x: x[np.argsort(x)], x, mesh=Mesh({"x": 2}), in_shardings=P("x")).partition()
+    assert program.compile("cpu").memory_analysis()["peak_bytes"] < 4.3 * x.nbytes / 2
+
+
 def test_writes_at_sorted_places_are_sorts() -> None:
     """Elements go back to where they were before the sort: places and values are sent once."""
 
