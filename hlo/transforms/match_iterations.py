@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
 
-__all__ = ["Invariant", "Iterations", "Made", "Parts", "ProgramLine", "Read", "Varying", "match_iterations"]
+__all__ = ["Invariant", "Iterations", "Made", "ProgramLine", "Read", "SlicedRows", "Varying", "match_iterations"]
 
 #: How many iterations back a body may read.
 _BACK = 8
@@ -59,7 +59,7 @@ class Varying:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SlicedRows:
     """A part of one array from before the loop in each iteration: ``slices`` of it, reshaped to ``shape``."""
 
     slices: tuple[Instruction, ...]
@@ -70,7 +70,7 @@ class Parts:
         return self.slices[0].operands[0]
 
 
-Read = Made | Invariant | Varying | Parts
+Read = Made | Invariant | Varying | SlicedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,15 @@ class Iterations:
 
     @property
     def reads_parts(self) -> bool:
-        return any(isinstance(r, Parts) for row in self.reads for r in row)
+        return any(isinstance(r, SlicedRows) for row in self.reads for r in row)
 
     @property
     def outside(self) -> list[Instruction]:
         """What is made before the loop, apart from constants of single iterations and what the first ones read."""
         reads = [r for row in self.reads for r in row]
-        found = [r.whole if isinstance(r, Parts) else r.value for r in reads if isinstance(r, Invariant | Parts)]
+        found = [
+            r.whole if isinstance(r, SlicedRows) else r.value for r in reads if isinstance(r, Invariant | SlicedRows)
+        ]
         return list(dict.fromkeys(found))
 
     @property
@@ -206,7 +208,7 @@ def _read(line: ProgramLine, start: int, period: int, numbers: NDArray[np.int64]
     if kind == "same":
         return Invariant(values[0])
     if kind == "part":
-        return Parts(tuple(i for v in values if (i := _slice_of(v)) is not None), values[0].shape.plain)
+        return SlicedRows(tuple(i for v in values if (i := _slice_of(v)) is not None), values[0].shape.plain)
     distance = int(numbers[middle]) - (start + middle * period)
     back = _iterations_back(distance, period)
     return Made(distance % period, back, tuple(values[:back]))

@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.hlo.transforms.match_iterations import Invariant, Iterations, Made, Parts, Read, Varying
+from shardc.hlo.transforms.match_iterations import Invariant, Iterations, Made, Read, SlicedRows, Varying
 
 __all__ = ["Loop", "can_write", "varying_starts", "write_loop"]
 
@@ -213,13 +213,13 @@ class _LoopWriter:
                 if read.value.opcode == "constant"
                 else self._element(self.captured[read.value])
             )
-        if isinstance(read, Parts):
+        if isinstance(read, SlicedRows):
             return self._part(read)
         numbers = _integers(read.values)
         shape = read.values[0].shape
         return self._table(read.values) if numbers is None else self._number(numbers, shape)
 
-    def _part(self, read: Parts) -> Instruction:
+    def _part(self, read: SlicedRows) -> Instruction:
         first, whole = read.slices[0], read.whole
         given = self._put(whole.replace()) if whole.opcode == "constant" else self._element(self.captured[whole])
         starts = _starts(read.slices)
