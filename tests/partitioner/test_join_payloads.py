@@ -27,6 +27,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "along an axis": (lambda x, y, rows: np.take_along_axis(y, np.argsort(x, kind="stable"), 0), 4 + 8),
     "rows": (lambda x, y, rows: rows[np.argsort(x, kind="stable")], 4 + 3 * 2),
     "several": (_several, 4 + 8 + 3 * 2 + 4),
+    "backwards": (lambda x, y, rows: y[np.argsort(x, kind="stable")[::-1]], 4 + 8 + 2 * 8),
     "computed": (lambda x, y, rows: (x * 2 + y)[np.argsort(x, kind="stable")], 4 + 8),
 }
 

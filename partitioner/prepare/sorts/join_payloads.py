@@ -81,6 +81,7 @@ def _order(gather: Instruction) -> Instruction | None:
     if tuple(a["offset_dims"]) != tuple(range(1, gather.shape.rank)) or indices.shape.size != y.shape.dims[0]:
         return None
     order = without_bounds(indices, y.shape.dims[0])
+    order = order.operands[0] if order.opcode == "reverse" else order
     if order.opcode != "get-tuple-element" or order.shape.dims != y.shape.dims[:1]:
         return None
     sort, place = order.operands[0], order.attrs["index"]
@@ -148,7 +149,7 @@ class _PayloadJoiner:
             if x not in operands:
                 operands.append(x)
         made = self._sort(operands, kept)
-        new = {g: self._rows(g, [made[operands.index(x)] for x in columns]) for g, columns in arrays.items()}
+        new = {g: self._read(g, [made[operands.index(x)] for x in columns]) for g, columns in arrays.items()}
         for i in c:
             if i.opcode == "get-tuple-element" and i.operands[0] is sort and i.attrs["index"] in kept:
                 new[i] = made[kept.index(i.attrs["index"])]
@@ -162,6 +163,12 @@ class _PayloadJoiner:
         flat = self._add("reshape", y.shape.with_dims((n, m)), y)
         cuts = [self._add("slice", y.shape.with_dims((n, 1)), flat, slice=((0, n, 1), (k, k + 1, 1))) for k in range(m)]
         return [self._add("reshape", y.shape.with_dims((n,)), x) for x in cuts]
+
+    def _read(self, gather: Instruction, columns: Sequence[Instruction]) -> Instruction:
+        """The sorted rows, from the end where the places are read so."""
+        rows = self._rows(gather, columns)
+        order = without_bounds(gather.operands[1], gather.operands[0].shape.dims[0])
+        return self._add("reverse", rows.shape, rows, dimensions=(0,)) if order.opcode == "reverse" else rows
 
     def _rows(self, gather: Instruction, columns: Sequence[Instruction]) -> Instruction:
         if gather.shape.rank == 1:
