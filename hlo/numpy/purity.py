@@ -18,6 +18,7 @@ from numpy.random import bit_generator
 from shardc.hlo.errors import InputError, Location, ShardcError, UnsupportedError
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.numpy.recorder import is_users, user_line
+from shardc.hlo.numpy.scipy_calls import failed_scipy
 
 __all__ = ["Generators", "check_repeats", "translate_errors"]
 
@@ -137,8 +138,10 @@ def translate_errors() -> Iterator[None]:
         frames = [f for f in traceback.extract_tb(e.__traceback__) if is_users(f.filename)]
         place = Location(frames[-1].filename, frames[-1].lineno or 0) if frames else Location("<traced>")
         if _NAMESPACES.search(str(e)):
+            name = failed_scipy(e)
+            called = f"SciPy's {name}" if name else "a library's function"
             raise UnsupportedError(
-                "a library's function was called with traced and with plain arrays",
+                f"{called} was called with traced and with plain arrays",
                 where=place,
                 fix="give it traced ones only: np.asarray(plain, like=x), np.ones(5, like=x) for a traced x",
             ) from e

@@ -8,7 +8,7 @@ from types import FrameType
 
 from shardc.hlo.numpy.recorder import SCIPY_FOLDER, is_users
 
-__all__ = ["called_scipy", "way_out_of"]
+__all__ = ["called_scipy", "failed_scipy", "way_out_of"]
 
 #: What to write in place of functions that are computed in C, or that look at elements.
 _INSTEAD: Mapping[str, str] = {
@@ -28,11 +28,27 @@ def called_scipy() -> str:
     found = ""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code.co_filename):
-        name = frame.f_code.co_name
-        if SCIPY_FOLDER in frame.f_code.co_filename and not name.startswith(("_", "<")) and name != "wrapper":
-            found = name
+        found = _public_name(frame) or found
         frame = frame.f_back
     return found
+
+
+def failed_scipy(error: BaseException) -> str:
+    """The name of the SciPy function, called by the user's last line, that an error comes from; empty for others."""
+    found, at = "", error.__traceback__
+    while at is not None:
+        users = is_users(at.tb_frame.f_code.co_filename)
+        found = "" if users else found or _public_name(at.tb_frame)
+        at = at.tb_next
+    return found
+
+
+def _public_name(frame: FrameType) -> str:
+    """The name of the public function of SciPy's that a frame runs; empty for others, helpers and decorators among
+    them. What looks for a function's backend has the name of another one."""
+    code, name = frame.f_code, frame.f_code.co_name
+    public = SCIPY_FOLDER in code.co_filename and "/_lib/" not in code.co_filename and name in frame.f_globals
+    return name if public and not name.startswith("_") and not name.endswith("_signature") else ""
 
 
 def way_out_of(function: str) -> str:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.types import Shape
 
-__all__ = ["Invariant", "Iterations", "Made", "ProgramLine", "Read", "Varying", "match_iterations"]
+__all__ = ["Invariant", "Iterations", "Made", "ProgramLine", "Read", "SlicedRows", "Varying", "match_iterations"]
 
 #: How many iterations back a body may read.
 _BACK = 8
@@ -57,7 +58,19 @@ class Varying:
     values: tuple[Instruction, ...]
 
 
-Read = Made | Invariant | Varying
+@dataclass(frozen=True, slots=True)
+class SlicedRows:
+    """A part of one array from before the loop in each iteration: ``slices`` of it, reshaped to ``shape``."""
+
+    slices: tuple[Instruction, ...]
+    shape: Shape
+
+    @property
+    def whole(self) -> Instruction:
+        return self.slices[0].operands[0]
+
+
+Read = Made | Invariant | Varying | SlicedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +95,19 @@ class Iterations:
     def of(self, index: int) -> Sequence[Instruction]:
         """Instruction ``index`` of the body in every iteration."""
         return self.line.instructions[self.start + index : self.stop : self.period]
+
+    @property
+    def reads_parts(self) -> bool:
+        return any(isinstance(r, SlicedRows) for row in self.reads for r in row)
+
+    @property
+    def outside(self) -> list[Instruction]:
+        """What is made before the loop, apart from constants of single iterations and what the first ones read."""
+        reads = [r for row in self.reads for r in row]
+        found = [
+            r.whole if isinstance(r, SlicedRows) else r.value for r in reads if isinstance(r, Invariant | SlicedRows)
+        ]
+        return list(dict.fromkeys(found))
 
     @property
     def back(self) -> int:
@@ -112,13 +138,31 @@ def match_iterations(line: ProgramLine, start: int, period: int, count: int) -> 
     return None
 
 
-def _kind(numbers: NDArray[np.int64], middle: int, begin: int, count: int, constant: bool) -> str:
-    """How iteration ``middle`` reads: ``constant``, ``same`` or ``local``."""
-    if constant:
+def _kind(line: ProgramLine, numbers: NDArray[np.int64], middle: int, begin: int) -> str:
+    """How iteration ``middle`` reads: ``constant``, ``same``, ``part`` or ``local``."""
+    count, one = len(line.instructions), line.instruction(int(numbers[middle]))
+    if one.opcode == "constant":
         return "constant"
     beside = numbers[middle + 1] if middle + 1 < len(numbers) else numbers[middle - 1]
-    known = numbers[middle] == beside or not begin <= numbers[middle] < count
-    return "same" if known else "local"
+    before = not begin <= numbers[middle] < count
+    if before and numbers[middle] != beside and _slice_of(one) is not None:
+        return "part"
+    return "same" if before or numbers[middle] == beside else "local"
+
+
+def _slice_of(x: Instruction) -> Instruction | None:
+    """The ``slice`` that ``x`` is, perhaps in another shape."""
+    x = x.operands[0] if x.opcode == "reshape" else x
+    return x if x.opcode == "slice" else None
+
+
+def _is_alike(x: Instruction, one: Instruction) -> bool:
+    """Do both read as many elements of the same array, with the same steps?"""
+    a, b = _slice_of(x), _slice_of(one)
+    if a is None or b is None or a.operands != b.operands or (a.shape, x.shape) != (b.shape, one.shape):
+        return False
+    steps = [[(stop - start, step) for start, stop, step in i.attrs["slice"]] for i in (a, b)]
+    return steps[0] == steps[1]
 
 
 def _fits(
@@ -128,9 +172,13 @@ def _fits(
     count, begin = len(line.instructions), start + low * period
     one = line.instruction(int(numbers[middle]))
     part = numbers[low:high]
-    kind = _kind(part, middle - low, begin, count, one.opcode == "constant")
+    kind = _kind(line, part, middle - low, begin)
     if kind == "constant":
         return np.array([o.opcode == "constant" and o.shape == one.shape for o in map(line.instruction, part.tolist())])
+    if kind == "part":
+        outside: NDArray[np.bool_] = (part < begin) | (part >= count)
+        alike: NDArray[np.bool_] = np.array([_is_alike(o, one) for o in map(line.instruction, part.tolist())])
+        return outside & alike
     if kind == "same":
         value = part[middle - low]
         equal: NDArray[np.bool_] = part == value
@@ -151,14 +199,16 @@ def _iterations_back(distance: int, period: int) -> int:
 
 
 def _read(line: ProgramLine, start: int, period: int, numbers: NDArray[np.int64]) -> Read:
-    count, middle = len(line.instructions), len(numbers) // 2
+    middle = len(numbers) // 2
     values = [line.instruction(n) for n in numbers.tolist()]
-    kind = _kind(numbers, middle, start, count, values[middle].opcode == "constant")
+    kind = _kind(line, numbers, middle, start)
     if kind == "constant":
         same = all(v is values[0] or v.attrs["literal"] == values[0].attrs["literal"] for v in values)
         return Invariant(values[0]) if same else Varying(tuple(values))
     if kind == "same":
         return Invariant(values[0])
+    if kind == "part":
+        return SlicedRows(tuple(i for v in values if (i := _slice_of(v)) is not None), values[0].shape.plain)
     distance = int(numbers[middle]) - (start + middle * period)
     back = _iterations_back(distance, period)
     return Made(distance % period, back, tuple(values[:back]))

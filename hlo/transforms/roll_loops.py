@@ -2,7 +2,8 @@
 
 Python loops that were traced are such programs. A stretch of equal instructions (opcode, shape, attributes,
 source line) is found, cut where least flows from one iteration to the next, and becomes a ``while``: what iterations
-hand on is its state; constants that differ are counted, or read from a table; starts of slices count.
+hand on is its state; constants that differ are counted, or read from a table; starts of slices count. Lists that one
+loop has filled are one array, whose parts the next loop reads in any order.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class RollLoops:
 
     def _together(self, found: Iterations) -> int:
         """How many iterations at once, so that they fuse."""
-        by_element = all(map(_is_by_element, found.body))
+        by_element = all(map(_is_by_element, found.body)) and not found.reads_parts
         return max(1, min(self.fused // found.period, found.count // 2)) if by_element else 1
 
     def _is_one_kernel(self, found: Iterations, users: list[list[int]]) -> bool:
@@ -266,19 +267,28 @@ def _joined(
         if piece is None:
             made.append(now.get(old.operands[k], old.operands[k]))
         else:
-            while stop < len(pieces) and pieces[stop] == _Piece(piece.stack, piece.row + stop - k):
+            step = -1 if k + 1 < len(pieces) and pieces[k + 1] == _Piece(piece.stack, piece.row - 1) else 1
+            while stop < len(pieces) and pieces[stop] == _Piece(piece.stack, piece.row + step * (stop - k)):
                 stop += 1
-            rows, dims = stop - k, piece.stack.shape.dims
-            part = piece.stack
-            if rows < dims[0]:
-                ranges = ((piece.row, piece.row + rows, 1), *((0, n, 1) for n in dims[1:]))
-                part = make("slice", part.shape.with_dims((rows, *dims[1:])), (part,), old, slice=ranges)
-                kept.append(part)
-            made.append(part)
+            made.append(_rows(piece, stop - k, step, old, kept))
         k = stop
     if len(made) == len(old.operands):
         return None
     return old.replace(operands=tuple(made)) if len(made) > 1 else make("copy", old.shape, made, old)
+
+
+def _rows(first: _Piece, rows: int, step: int, like: Instruction, kept: list[Instruction]) -> Instruction:
+    """So many rows of what a loop has collected, from ``first`` on or back."""
+    part, dims = first.stack, first.stack.shape.dims
+    if rows < dims[0]:
+        low = first.row if step > 0 else first.row - rows + 1
+        ranges = ((low, low + rows, 1), *((0, n, 1) for n in dims[1:]))
+        part = make("slice", part.shape.with_dims((rows, *dims[1:])), (part,), like, slice=ranges)
+        kept.append(part)
+    if step < 0:
+        part = make("reverse", part.shape, (part,), like, dimensions=(0,))
+        kept.append(part)
+    return part
 
 
 def _piece(x: Instruction, stacked: Mapping[Instruction, _Piece]) -> _Piece | None:

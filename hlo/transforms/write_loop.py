@@ -13,7 +13,7 @@ from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, reshape
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
-from shardc.hlo.transforms.match_iterations import Invariant, Iterations, Made, Read, Varying
+from shardc.hlo.transforms.match_iterations import Invariant, Iterations, Made, Read, SlicedRows, Varying
 
 __all__ = ["Loop", "can_write", "varying_starts", "write_loop"]
 
@@ -35,7 +35,10 @@ class Loop:
 
 def varying_starts(found: Iterations, index: int) -> list[tuple[int, ...]] | None:
     """Where each iteration's ``slice`` or ``pad`` begins, per dimension; None where all do as the first one."""
-    of = found.of(index)
+    return _starts(found.of(index))
+
+
+def _starts(of: Sequence[Instruction]) -> list[tuple[int, ...]] | None:
     if of[0].opcode not in ("slice", "pad"):
         return None
     key = of[0].opcode if of[0].opcode == "slice" else "padding"
@@ -143,11 +146,10 @@ class _LoopWriter:
             elif index not in self.chains:
                 self.chains[index] = [(len(self.begin), (self._zeros(shape),))]
                 self.begin += self.chains[index][0][1]
-        for row in self.found.reads:
-            for value in (r.value for r in row if isinstance(r, Invariant)):
-                if value.opcode != "constant" and value not in self.captured:
-                    self.captured[value] = len(self.begin)
-                    self.begin.append(self.now.get(value, value))
+        for value in self.found.outside:
+            if value.opcode != "constant":
+                self.captured[value] = len(self.begin)
+                self.begin.append(self.now.get(value, value))
 
     def _zeros(self, shape: Shape) -> Instruction:
         zero = self.loop.add(_scalar(0, shape.with_dims(()), self.like))
@@ -211,9 +213,19 @@ class _LoopWriter:
                 if read.value.opcode == "constant"
                 else self._element(self.captured[read.value])
             )
+        if isinstance(read, SlicedRows):
+            return self._part(read)
         numbers = _integers(read.values)
         shape = read.values[0].shape
         return self._table(read.values) if numbers is None else self._number(numbers, shape)
+
+    def _part(self, read: SlicedRows) -> Instruction:
+        first, whole = read.slices[0], read.whole
+        given = self._put(whole.replace()) if whole.opcode == "constant" else self._element(self.captured[whole])
+        starts = _starts(read.slices)
+        assert starts is not None
+        made = self._move(first, (given,), starts)
+        return made if made.shape.dims == read.shape.dims else self._put(reshape(made, read.shape.dims, first))
 
     def _move(self, old: Instruction, operands: tuple[Instruction, ...], starts: list[tuple[int, ...]]) -> Instruction:
         """A slice, or a pad, that begins elsewhere in every iteration."""

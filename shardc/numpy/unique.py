@@ -46,23 +46,29 @@ def unique(
     if equal_nan and x.dtype.kind in "fc":
         new = new & ~(np.isnan(ordered[1:]) & np.isnan(ordered[:-1]))
     first = np.concatenate([np.ones_like(new, shape=(1,)), new])
-    place = np.cumsum(first) - 1
-    kept = np.where(first, np.minimum(place, size), size)
+    # The first of their kind in front, in order: a sort, so that between devices elements go to their places alone.
+    front = np.argsort(~first, stable=True)
+    is_value = np.arange(size, like=x) < np.sum(first)
 
     def firsts(values: Any, fill: Any) -> Any:
-        made = np.zeros_like(values, shape=(size + 1,))
-        made[...] = fill
-        made[kept] = values
-        return made[:size]
+        made = np.take(values, front)[:size]
+        return np.where(is_value, np.pad(made, (0, size - len(made))), fill)
 
-    fill = ordered[0] if fill_value is None else fill_value
-    found = [firsts(ordered, fill)]
+    found = [firsts(ordered, ordered[0] if fill_value is None else np.asarray(fill_value).astype(x.dtype))]
     if order is not None and return_index:
         found.append(firsts(order, order[0]))
     if order is not None and return_inverse:
+        place = np.cumsum(first) - 1
         inverse = np.zeros_like(place)
         inverse[order] = place
         found.append(np.reshape(inverse, shape))
     if return_counts:
-        found.append(np.bincount(np.minimum(place, size), minlength=size + 1)[:size])
+        found.append(_counts(front, np.sum(first), len(x), size))
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _counts(front: Any, found: Any, count: int, size: int) -> Any:
+    """How many of ``count`` sorted elements are equal, of each of ``size`` values, whose first places are in front."""
+    starts = front[: size + 1]
+    starts = np.pad(starts, (0, size + 1 - len(starts)))
+    return np.diff(np.where(np.arange(size + 1, like=front) < found, starts, count))

@@ -49,3 +49,22 @@ def test_without_a_size() -> None:
         shardc.trace(np.unique, x)
     with pytest.raises(InputError, match="axis"):
         np.unique(x, axis=0, size=2)
+
+
+def test_devices_send_as_sorts_do() -> None:
+    """No device gets more than its part of anything; few values are no more than the sort."""
+    x = numpy.random.default_rng(2).integers(0, 1 << 17, 1 << 18).astype("f4")
+
+    def sent(function: Any) -> Any:
+        program = shardc.trace(function, x, mesh=Mesh({"d": 2}), in_shardings=P("d"), out_shardings=P("d")).partition()
+        for got, want in zip(program.compile("cpu")(x), function(x), strict=True):
+            numpy.testing.assert_array_equal(numpy.asarray(got), want)
+        report = program.report()
+        assert all(c["wire_bytes"] < x.nbytes / 4 for c in report["collectives"] if c["op"] == "all-gather")
+        return report["wire_bytes"]
+
+    sort = sent(lambda x: [np.sort(x)])
+    assert sent(lambda x: [np.unique(x, size=64)]) < 1.1 * sort
+    assert sent(lambda x: [np.unique(x, size=len(x))]) < 2.5 * sort
+    assert sent(lambda x: np.unique(x, return_counts=True, size=len(x))) < 3.5 * sort
+    assert sent(lambda x: np.unique(x, return_inverse=True, size=1024)) < 5.5 * sort

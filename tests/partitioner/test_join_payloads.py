@@ -27,6 +27,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "along an axis": (lambda x, y, rows: np.take_along_axis(y, np.argsort(x, kind="stable"), 0), 4 + 8),
     "rows": (lambda x, y, rows: rows[np.argsort(x, kind="stable")], 4 + 3 * 2),
     "several": (_several, 4 + 8 + 3 * 2 + 4),
+    "backwards": (lambda x, y, rows: y[np.argsort(x, kind="stable")[::-1]], 4 + 8 + 2 * 8),
     "computed": (lambda x, y, rows: (x * 2 + y)[np.argsort(x, kind="stable")], 4 + 8),
 }
 
@@ -46,6 +47,35 @@ def test_elements_are_sent_once(name: str, dtype: str) -> None:
         assert np.asarray(got).tobytes() == want.tobytes()
     report = program.report()
     assert report["wire_bytes"] <= nbytes * (N / 4 + 600) + 4000
+    assert max(c["wire_bytes"] for c in report["collectives"] if c["op"] == "all-gather") < 100
+
+
+def test_the_peak_is_a_few_shards() -> None:
+    """Argument, result and twice as much: what is sent goes out in slices."""
+    x = np.random.default_rng(9).normal(size=1 << 20).astype("f4")
+    program = shardc.trace(lambda x: x[np.argsort(x)], x, mesh=Mesh({"x": 2}), in_shardings=P("x")).partition()
+    assert program.compile("cpu").memory_analysis()["peak_bytes"] < 4.3 * x.nbytes / 2
+
+
+def test_writes_at_sorted_places_are_sorts() -> None:
+    """Elements go back to where they were before the sort: places and values are sent once."""
+
+    def function(x: Array, y: Array) -> tuple[Array, ...]:
+        order = np.argsort(y, kind="stable")
+        back, places = np.zeros_like(x), np.zeros_like(order)
+        back[order], places[order] = x, np.arange(len(x), like=x)
+        return back, places
+
+    rng = np.random.default_rng(8)
+    n = 1 << 17
+    args = rng.integers(-50, 50, n).astype("i4"), rng.normal(size=n)
+    program = shardc.trace(
+        function, *args, mesh=Mesh({"x": 2}), in_shardings=P("x"), out_shardings=(P("x"), P("x"))
+    ).partition()
+    for got, want in zip(program.compile("cpu")(*args), function(*args), strict=True):
+        assert np.asarray(got).tobytes() == want.tobytes()
+    report = program.report()
+    assert report["wire_bytes"] <= 1.1 * (8 + 4 + 4 + 4 + 4 + 8) * n / 4 + 20000
     assert max(c["wire_bytes"] for c in report["collectives"] if c["op"] == "all-gather") < 100
 
 

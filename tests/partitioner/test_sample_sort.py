@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import DTYPES, array_shape
 from shardc.partitioner.report import build_report
+from shardc.partitioner.rules.sorts import sample_sort
 from shardc.partitioner.rules.sorts.sample_sort import part_size
 from tests.compiler.test_key_sorting import before, elements
 
@@ -56,6 +57,14 @@ def test_distributions(distribution: str, devices: int, n: int) -> None:
     local = check(module, [x, np.arange(n, dtype=np.int32)])
     assert is_sampled(local)
     assert "collective-permute" not in collectives(local)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("devices", [2, 3])
+def test_rounds_in_slices(distribution: str, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_sort, "_LEAST", 64)
+    assert sample_sort.slices_of(part_size(4001 // devices, devices)) > 4
+    test_distributions(distribution, devices, 4001)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "u8", "s64", "pred"])

@@ -2,7 +2,7 @@
 
 `y[argsort(x)]` sorts places and reads y at them: y would be gathered by every device. As one more operand of the sort
 its elements are sent once, to where they belong; rows of a few elements are so many operands. A sort whose places
-nobody reads any more has none.
+nobody reads any more has none. What is written at sorted places (`z[argsort(x)] = y`) is sorted by them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from shardc.hlo.ir.ir import (
     topological,
     users_of,
 )
-from shardc.hlo.ir.make import effects, keep_reachable, make, scalar_value
+from shardc.hlo.ir.make import keep_reachable, make
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
+from shardc.partitioner.prepare.sorts.scatters_as_sorts import scatters_as_sorts
+from shardc.partitioner.prepare.sorts.sorted_places import is_split, replaced, without_bounds
 
 __all__ = ["JoinPayloads"]
 
@@ -62,7 +64,7 @@ def _found(c: Computation) -> Iterator[_Payloads]:
     for i in c:
         if i.opcode == "gather" and (order := _order(i)) is not None:
             sort, place = order.operands[0], order.attrs["index"]
-            if _is_split(sort.operands[0]) and _is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
+            if is_split(sort.operands[0]) and is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
                 gathers.setdefault((sort, place), []).append(i)
     users = users_of(c) if gathers else {}
     for (sort, place), found in gathers.items():
@@ -78,7 +80,8 @@ def _order(gather: Instruction) -> Instruction | None:
         return None
     if tuple(a["offset_dims"]) != tuple(range(1, gather.shape.rank)) or indices.shape.size != y.shape.dims[0]:
         return None
-    order = _without_bounds(indices, y.shape.dims[0])
+    order = without_bounds(indices, y.shape.dims[0])
+    order = order.operands[0] if order.opcode == "reverse" else order
     if order.opcode != "get-tuple-element" or order.shape.dims != y.shape.dims[:1]:
         return None
     sort, place = order.operands[0], order.attrs["index"]
@@ -87,49 +90,11 @@ def _order(gather: Instruction) -> Instruction | None:
     )
 
 
-def _without_bounds(x: Instruction, n: int) -> Instruction:
-    """Places from 0 to ``n`` before what changes only others: counts from the end, clamps, types that hold them all."""
-    while True:
-        if x.opcode == "reshape" or (x.opcode == "convert" and _holds(x, n)):
-            x = x.operands[0]
-        elif x.opcode == "clamp" and _splat(x.operands[0]) == 0 and (_splat(x.operands[2]) or 0) >= n - 1:
-            x = x.operands[1]
-        elif x.opcode == "select" and _is_negative(x.operands[0], x.operands[2]):
-            x = x.operands[2]
-        else:
-            return x
-
-
-def _holds(x: Instruction, n: int) -> bool:
-    dtype = x.shape.dtype
-    return dtype.is_integer and n <= 1 << (dtype.bits - 1)
-
-
-def _is_negative(test: Instruction, x: Instruction) -> bool:
-    return (
-        test.opcode == "compare"
-        and test.attrs["direction"] == "LT"
-        and test.operands[0] is x
-        and _splat(test.operands[1]) == 0
-    )
-
-
-def _splat(x: Instruction) -> int | None:
-    """The integer that all elements are."""
-    found = scalar_value(x) if x.shape.dtype.is_integer else None
-    return None if found is None else int(found)
-
-
 def _is_read(sort: Instruction, place: int) -> bool:
     """Does the comparator look at an operand?"""
     body = sort.attrs["to_apply"]
     read = {o for i in body for o in i.operands} | {body.root}
     return any(p in read and p.attrs["index"] // 2 == place for p in body.parameters)
-
-
-def _is_split(x: Instruction) -> bool:
-    s = x.sharding
-    return x.shape.rank > 0 and isinstance(s, Sharding) and not s.unreduced and s.dims[0].extent(s.mesh) > 1
 
 
 def _only_for(
@@ -157,7 +122,7 @@ def _only_for(
 
 def _joined(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
     """``c`` with joined sorts, one after the other; it calls what ``called`` says."""
-    c = rebuild_computation(c, None, called)
+    c = scatters_as_sorts(rebuild_computation(c, None, called))
     found = next(_found(c), None)
     while found is not None:
         c = _PayloadJoiner(found).computation(c)
@@ -184,11 +149,11 @@ class _PayloadJoiner:
             if x not in operands:
                 operands.append(x)
         made = self._sort(operands, kept)
-        new = {g: self._rows(g, [made[operands.index(x)] for x in columns]) for g, columns in arrays.items()}
+        new = {g: self._read(g, [made[operands.index(x)] for x in columns]) for g, columns in arrays.items()}
         for i in c:
             if i.opcode == "get-tuple-element" and i.operands[0] is sort and i.attrs["index"] in kept:
                 new[i] = made[kept.index(i.attrs["index"])]
-        return _replaced(c, new)
+        return replaced(c, new)
 
     def _columns(self, y: Instruction) -> list[Instruction]:
         """A line of each element of the rows of ``y``."""
@@ -198,6 +163,12 @@ class _PayloadJoiner:
         flat = self._add("reshape", y.shape.with_dims((n, m)), y)
         cuts = [self._add("slice", y.shape.with_dims((n, 1)), flat, slice=((0, n, 1), (k, k + 1, 1))) for k in range(m)]
         return [self._add("reshape", y.shape.with_dims((n,)), x) for x in cuts]
+
+    def _read(self, gather: Instruction, columns: Sequence[Instruction]) -> Instruction:
+        """The sorted rows, from the end where the places are read so."""
+        rows = self._rows(gather, columns)
+        order = without_bounds(gather.operands[1], gather.operands[0].shape.dims[0])
+        return self._add("reverse", rows.shape, rows, dimensions=(0,)) if order.opcode == "reverse" else rows
 
     def _rows(self, gather: Instruction, columns: Sequence[Instruction]) -> Instruction:
         if gather.shape.rank == 1:
@@ -236,26 +207,3 @@ def _comparator(body: Computation, operands: Sequence[Instruction], kept: Sequen
         if i.opcode != "parameter":
             new[i] = b.append(i.replace(operands=tuple(new[o] for o in i.operands)))
     return b.build(new[body.root])
-
-
-def _replaced(c: Computation, new: Mapping[Instruction, Instruction]) -> Computation:
-    """``c`` with other instructions in place of some, which may need what came behind these."""
-    made: dict[Instruction, Instruction] = {}
-    ends = [*effects(c), c.root]
-    stack = ends[::-1]
-    while stack:
-        i = stack[-1]
-        to = new.get(i)
-        needs = (to,) if to is not None else i.operands
-        missing = [o for o in needs if o not in made]
-        if i in made or missing:
-            stack = stack[:-1] if i in made else [*stack, *missing]
-            continue
-        if to is not None:
-            made[i] = made[to]
-        else:
-            operands = tuple(made[o] for o in i.operands)
-            same = all(a is b for a, b in zip(operands, i.operands, strict=True))
-            made[i] = i if same else i.replace(operands=operands)
-        stack.pop()
-    return Computation(c.name, topological([*c.parameters, *(made[i] for i in ends)]), made[c.root])

@@ -4,8 +4,8 @@ Shards are sorted; exact splitters (`splitters`) say how much of each goes to wh
 and the runs that arrive are merged. Runs stand in the order of their devices, so equal elements keep theirs and no
 places travel. What a device sends another one has no bound but a shard, and programs have fixed shapes: parts are sent
 in rounds of somewhat more than a k-th of a shard. Elements that lie in no order take one round; the worst takes k, as
-many bytes as a gather, in no more memory. Leighton's columns (`columns`) send twice the shards and places, always, and
-take any comparator.
+many bytes as a gather, in no more memory. A round goes out in slices, whose buffers are small beside a shard.
+Leighton's columns (`columns`) send twice the shards and places, always, and take any comparator.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ __all__ = ["SAMPLE_SORT"]
 
 #: Devices up to which parts are cut out one by one.
 _FEW_PARTS = 16
+#: Exchanges that a round's parts take, and elements that each has at least: buffers are a slice, not a shard.
+_SLICES, _LEAST = 8, 1 << 15
 
 
 def _keys(op: Instruction) -> tuple[SortKey, ...] | None:
@@ -71,6 +73,15 @@ def part_size(r: int, k: int) -> int:
     """
     share = -(-r // k)
     return min(r, share + 8 * math.isqrt(share))
+
+
+def slices_of(part: int) -> int:
+    """How many exchanges send a part.
+
+    >>> slices_of(1 << 20), slices_of(1 << 10)
+    (8, 1)
+    """
+    return max(1, min(_SLICES, part // _LEAST))
 
 
 def _narrow(op: Instruction) -> tuple[int, DType] | None:
@@ -214,7 +225,8 @@ class _Runs:
 def _exchanged(em: Emitter, lines: Values, cuts: ShardCuts, atoms: Atoms) -> Values:
     """This device's chunk: the runs that the devices have of it, one after the other."""
     k, (r,), me = cuts.devices, lines[0].shape.dims, em.coordinate(atoms)
-    part = part_size(r, k)
+    slices = slices_of(part_size(r, k))
+    part = -(-part_size(r, k) // slices)
     first, past = em.cut(cuts.bounds, 1, 0, k), em.cut(cuts.bounds, 1, 1, k + 1)
     sizes = _binary(em, "subtract", past, first)
     starts, counts = (em.reshape(em.dynamic_slice(x, 1, me, 1), (k,)) for x in (first, sizes))
@@ -240,12 +252,22 @@ def _exchanged(em: Emitter, lines: Values, cuts: ShardCuts, atoms: Atoms) -> Val
 
         return repeat(em, k, chunks, [number, *fixed[:3], *arrived], put)
 
+    def round_of(em: Emitter, number: Instruction, chunks: Values, fixed: Values) -> Values:
+        def step(em: Emitter, slice_: Instruction, chunks: Values, fixed: Values) -> Values:
+            before, *fixed = fixed
+            return exchange(em, _binary(em, "add", before, slice_), chunks, fixed)
+
+        if slices == 1:
+            return exchange(em, number, chunks, fixed)
+        before = em.add("multiply", number.shape, number, em.index(slices))
+        return repeat(em, slices, chunks, [before, *fixed], step)
+
     others = _is(em, em.add("iota", counts.shape, iota_dimension=0), em.splat(me, (k,)), "NE")
     others_counts = em.select(others, counts, em.splat(em.zero(em.index_type), (k,)))
     mine = em.reshape(em.dynamic_slice(first, 0, me, 1), (k,))
     chunks = repeat(em, own, [runs.empty(em, x) for x in lines], [*runs.arrays, *lines], keep)
     given = [starts, others_counts, runs.begins, mine, *lines]
-    chunks = repeat(em, _most_parts(em, sizes, part), chunks, given, exchange)
+    chunks = repeat(em, _most_parts(em, sizes, part * slices), chunks, given, round_of)
     return [em.cut(x, 0, part, part + r) for x in chunks]
 
 

@@ -63,6 +63,20 @@ def collected(x: Any) -> Any:
     return np.stack(rows), np.stack(some), x
 
 
+def lists(x: Any) -> Any:
+    """Thomas' algorithm over Python lists, which the second loop reads from their ends."""
+    n = len(x)
+    c, d, y = [0.5 / (4 + x[0])], [x[0]], [x[0]] * n
+    for i in range(1, n):
+        m = 4 + x[i] - 0.5 * c[i - 1]
+        c.append(0.5 / m)
+        d.append((x[i] - 0.5 * d[i - 1]) / m)
+    y[n - 1] = d[n - 1]
+    for i in range(n - 2, -1, -1):
+        y[i] = d[i] - c[i] * y[i + 1]
+    return np.stack(y)
+
+
 def last_dead(x: Any) -> Any:
     """The last iteration makes only half of what the others make."""
     r, p = x, x
@@ -99,7 +113,7 @@ def shifted(x: Any) -> Any:
 
 
 PROGRAMS: list[Callable[[Any], Any]] = [
-    heat, leapfrog, recurrence, collected, last_dead, alternating, nested, shifted,
+    heat, leapfrog, recurrence, collected, lists, last_dead, alternating, nested, shifted,
 ]  # fmt: skip
 
 
@@ -258,6 +272,12 @@ def test_long_loops_are_rolled_and_keep_their_lines() -> None:
     line = heat_step.__code__.co_firstlineno + 1
     assert len(list(module.instructions())) < 60 and len(inside) == 2
     assert {i.metadata.source_line for i in inside if i.metadata} == {line}
+
+
+def test_lists_are_arrays_to_later_loops() -> None:
+    module = trace_function(lists, [np.ones((300, 2))]).module
+    loops = [i for i in module.entry if i.opcode == "while"]
+    assert len(loops) == 2 and len(list(module.instructions())) < 150
 
 
 def heat_step(u: Any) -> Any:
