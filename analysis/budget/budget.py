@@ -37,7 +37,7 @@ from shardc.hlo.files import near_files
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.units import parse_bytes
 
-__all__ = ["TOTALS", "Budget", "Forbidden", "budget_of", "read_budget"]
+__all__ = ["TOTALS", "Forbidden", "ProgramBudget", "budget_of", "read_budget"]
 
 #: The totals that limits, tolerances and baselines have, in the order in which they are told.
 TOTALS = ("wire_bytes", "peak_bytes", "flops", "seconds")
@@ -61,7 +61,7 @@ class Forbidden:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ProgramBudget:
     """What a program may cost. ``limits`` and ``tolerance`` are by the names of `TOTALS`.
 
     ``baseline`` is the file of recorded totals, or None. `budget_of` makes one from the keys of a budget file.
@@ -79,7 +79,7 @@ class Budget:
         return self.tolerance.get(total, _TOLERANCE)
 
 
-def read_budget(path: str | Path) -> Budget:
+def read_budget(path: str | Path) -> ProgramBudget:
     """The budget in a TOML file. Raises `InputError`, with the key, where it is missing or says nothing sensible."""
     path = Path(path)
     try:
@@ -91,7 +91,7 @@ def read_budget(path: str | Path) -> Budget:
     return budget_of(facts, path)
 
 
-def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> Budget:
+def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudget:
     """A budget from the keys of a budget file; files that it names lie beside ``path``. Raises `InputError`."""
     where = "budget" if path is None else str(path)
     _require_known(facts, _KEYS, where)
@@ -100,7 +100,7 @@ def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> Budget:
     rules = facts.get("forbid", [])
     if not isinstance(rules, list) or not all(isinstance(r, Mapping) for r in rules):
         raise InputError("forbid is not a list of tables", where=where, fix="write [[forbid]]")
-    budget = Budget(
+    budget = ProgramBudget(
         machine=texts["machine"],
         mapping=texts["mapping"],
         baseline=here / texts["baseline"] if texts["baseline"] else None,

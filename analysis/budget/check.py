@@ -11,7 +11,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from shardc.analysis.budget.baseline import Baseline, baseline_of, read_baseline, write_baseline
-from shardc.analysis.budget.budget import TOTALS, Budget, Forbidden
+from shardc.analysis.budget.budget import TOTALS, Forbidden, ProgramBudget
 from shardc.analysis.budget.violation import Checked, Violation
 from shardc.analysis.explain.collect import collect_collectives
 from shardc.analysis.explain.explain import explain
@@ -30,7 +30,7 @@ _UPDATE = "record one with --update (shardc check) or --update-budgets (pytest)"
 
 
 def check(
-    partitioned: PartitionedProgram, budget: Budget, *, remedies: int = 3, tries: int = 12, seconds: float = 30.0
+    partitioned: PartitionedProgram, budget: ProgramBudget, *, remedies: int = 3, tries: int = 12, seconds: float = 30.0
 ) -> Checked:
     """What of ``budget`` the program exceeds.
 
@@ -39,27 +39,27 @@ def check(
     missing.
     """
     machine = budget.machine or None
-    told = _placed(explain(partitioned, machine), partitioned, budget)
+    told = _as_mapped(explain(partitioned, machine), partitioned, budget)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
     links = _links_of(partitioned, budget)
     blamed = list(_blamed(told, budget, known, links))
     numbers = [n for n, _ in blamed if n is not None][:remedies]
     if numbers:  # collectives come in the order in which remedies are looked for
         limits = SearchLimits(max(numbers) + 1, tries, seconds)
-        told = _placed(explain(partitioned, machine, limits), partitioned, budget)
+        told = _as_mapped(explain(partitioned, machine, limits), partitioned, budget)
     return Checked(told.program, baseline_of(told).totals, tuple(_with_cause(v, told, n) for n, v in blamed))
 
 
-def record(partitioned: PartitionedProgram, budget: Budget) -> Baseline:
+def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:
     """Write the totals of the program as the budget's baseline. Raises `InputError` where it names no file."""
     if budget.baseline is None:
         raise InputError("the budget names no file for the totals", fix='add baseline = "step.json" to the budget')
-    made = baseline_of(_placed(explain(partitioned, budget.machine or None), partitioned, budget))
+    made = baseline_of(_as_mapped(explain(partitioned, budget.machine or None), partitioned, budget))
     write_baseline(budget.baseline, made)
     return made
 
 
-def _placed(told: Explanation, partitioned: PartitionedProgram, budget: Budget) -> Explanation:
+def _as_mapped(told: Explanation, partitioned: PartitionedProgram, budget: ProgramBudget) -> Explanation:
     """``told`` with the time of a step where the budget says that its axes lie."""
     if not budget.mapping:
         return told
@@ -68,7 +68,7 @@ def _placed(told: Explanation, partitioned: PartitionedProgram, budget: Budget) 
 
 
 def _blamed(
-    told: Explanation, budget: Budget, known: Baseline | None, links: Mapping[str, tuple[str, ...]]
+    told: Explanation, budget: ProgramBudget, known: Baseline | None, links: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[int | None, Violation]]:
     """What is exceeded, with the number of the collective at fault."""
     for rule in budget.forbid:
@@ -99,7 +99,7 @@ def _forbids(rule: Forbidden, c: CollectiveReason, links: Mapping[str, tuple[str
     return not any(fnmatchcase(c.line, line) or fnmatchcase(c.line, f"*/{line}") for line in rule.allowed)
 
 
-def _links_of(partitioned: PartitionedProgram, budget: Budget) -> dict[str, tuple[str, ...]]:
+def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[str, tuple[str, ...]]:
     """The kinds of links that each collective goes over, by its name; nothing without a machine."""
     mesh = partitioned.module.mesh
     if not budget.machine:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.budget.budget import Budget, budget_of, read_budget
+from shardc.analysis.budget.budget import ProgramBudget, budget_of, read_budget
 from shardc.analysis.budget.check import check
 from shardc.analysis.budget.violation import Checked
 from shardc.hlo.errors import InputError, RunError
@@ -35,7 +35,7 @@ class BudgetExceededError(RunError, AssertionError):
 
 
 def assert_budget(
-    subject: Any, budget: str | Path | Mapping[str, Any] | Budget, *arguments: Any, remedies: int = 3
+    subject: Any, budget: str | Path | Mapping[str, Any] | ProgramBudget, *arguments: Any, remedies: int = 3
 ) -> Checked:
     """Fail where a program exceeds a budget.
 
@@ -58,9 +58,9 @@ def assert_budget(
     return found
 
 
-def as_budget(budget: str | Path | Mapping[str, Any] | Budget) -> Budget:
+def as_budget(budget: str | Path | Mapping[str, Any] | ProgramBudget) -> ProgramBudget:
     """A budget from what `assert_budget` takes. Raises `InputError`."""
-    if isinstance(budget, Budget):
+    if isinstance(budget, ProgramBudget):
         return budget
     return budget_of(budget) if isinstance(budget, Mapping) else read_budget(budget)
 

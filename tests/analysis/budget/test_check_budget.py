@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardc
-from shardc.analysis.budget.budget import Budget, budget_of, read_budget
+from shardc.analysis.budget.budget import ProgramBudget, budget_of, read_budget
 from shardc.analysis.budget.check import check, record
 from shardc.analysis.budget.violation import Violation
 from shardc.demo.guide import write_guide_files
@@ -72,9 +72,11 @@ def test_links_follow_the_mapping(tmp_path: Path) -> None:
 def test_limits_are_those_of_the_report(mlp: Partitioned) -> None:
     report = mlp.report()
     exact = {k: report[k] for k in ("wire_bytes", "peak_bytes", "flops")}
-    assert check(mlp, Budget(limits=exact)).within
+    assert check(mlp, ProgramBudget(limits=exact)).within
     below = {k: v - 1 for k, v in exact.items()}
-    assert [v.rule for v in check(mlp, Budget(limits=below), remedies=0).violations] == [f"limits.{k}" for k in exact]
+    assert [v.rule for v in check(mlp, ProgramBudget(limits=below), remedies=0).violations] == [
+        f"limits.{k}" for k in exact
+    ]
 
 
 def test_seconds_are_simulated(mlp: Partitioned) -> None:
@@ -141,8 +143,8 @@ def test_what_is_missing_is_named(mlp: Partitioned, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no budget"):
         read_budget(tmp_path / "none.toml")
     with pytest.raises(InputError, match="no baseline is recorded"):
-        check(mlp, Budget(baseline=tmp_path / "none.json"))
+        check(mlp, ProgramBudget(baseline=tmp_path / "none.json"))
     with pytest.raises(InputError, match="names no file"):
-        record(mlp, Budget())
+        record(mlp, ProgramBudget())
     with pytest.raises(InputError, match="no links 'wire'"):
         check(mlp, budget_of({"machine": "h100-dgx", "forbid": [{"link": "wire"}]}))
