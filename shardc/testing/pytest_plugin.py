@@ -32,6 +32,11 @@ class BudgetSnapshots:
     """What a test has as ``shardc_budget``: call it with a program, and it is compared with its recorded totals.
 
     Totals lie in ``folder``, in one file for each call of a test.
+
+    >>> from pathlib import Path
+    >>> from shardc.testing.pytest_plugin import BudgetSnapshots
+    >>> BudgetSnapshots(Path("budgets"), "test_step", update=True)(program).within
+    True
     """
 
     folder: Path
