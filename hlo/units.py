@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "count_text", "flops_text", "seconds_text"]
+import re
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "seconds_text"]
+
+_UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
+_UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
 
 
 def bytes_text(n: float) -> str:
@@ -34,3 +41,18 @@ def flops_text(n: float) -> str:
 def count_text(n: float, what: str, several: str = "") -> str:
     """``1200`` and ``device`` as ``1,200 devices``; ``several`` is a plural that is not made with an s."""
     return f"{n:,} {what if n == 1 else several or what + 's'}"
+
+
+def parse_bytes(text: str, where: str) -> float | None:
+    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`."""
+    if not text:
+        return None
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
+    unit = None if match is None else _UNITS.get(match[2])
+    try:
+        size = float(match[1]) * unit if match is not None and unit is not None else 0.0
+    except ValueError:
+        size = 0.0
+    if not 0 < size < float("inf"):
+        raise InputError(f"{text!r} is not a size", where=where, fix=f"{where} 40GiB, 80GB or a number of bytes")
+    return size

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shardc.launcher.arrays.make_arrays import array_from_shards as array_from_shards
     from shardc.launcher.arrays.make_arrays import device_put as device_put
     from shardc.launcher.arrays.reshard import reshard as reshard
+    from shardc.launcher.checkpoint.asynchronous import AsyncCheckpointer as AsyncCheckpointer
     from shardc.launcher.checkpoint.folders import latest_checkpoint as latest_checkpoint
     from shardc.launcher.checkpoint.foreign import load_safetensors as load_safetensors
     from shardc.launcher.checkpoint.load import load_checkpoint as load_checkpoint
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Array": "launcher.arrays.array",
+    "AsyncCheckpointer": "launcher.checkpoint.asynchronous",
     "Compiled": "stages.stages",
     "CustomCall": "hlo.ir.custom_calls",
     "Mesh": "hlo.ir.mesh",

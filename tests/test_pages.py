@@ -26,6 +26,7 @@ PAGES = (
     "docs/guide-plans.md",
     "docs/auto.md",
     "docs/explain.md",
+    "docs/budgets.md",
     "docs/simulate.md",
     "docs/machines.md",
     "docs/quickstart-jax.md",

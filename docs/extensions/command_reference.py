@@ -27,6 +27,7 @@ GUIDES = {
     "auto": ("Auto", "../auto.md"),
     "calibrate": ("This computer", "../simulate.md#this-computer-calibrate"),
     "explain": ("Explain", "../explain.md"),
+    "check": ("Budgets", "../budgets.md"),
     "report": ("The report page", "../explain.md#the-report-page"),
     "visualize": ("Start", "../start.md#see-where-a-tensor-is"),
     "verify": ("Command line", "../cli.md"),

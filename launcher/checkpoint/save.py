@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from shardc.launcher.checkpoint.tree import Flat, flatten
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.jobs.job import job_transport, threads_per_process
 
-__all__ = ["TILE_BYTES", "checksum", "save_checkpoint"]
+__all__ = ["TILE_BYTES", "CheckpointSaving", "begin_saving", "checksum", "save_checkpoint"]
 
 #: About what is read and checked at once: tiles of a tensor have at most so many bytes.
 TILE_BYTES = 4 << 20
@@ -58,6 +59,14 @@ def save_checkpoint(
     >>> str(shardc.save_checkpoint("run", state, step=100, keep=3))
     'run/step-00000100'
     """
+    saving = begin_saving(folder, tree, step=step, keep=keep, overwrite=overwrite, metadata=metadata)
+    return saving.finish(saving.write)
+
+
+def begin_saving(
+    folder: str | Path, tree: Any, *, step: int, keep: int | None, overwrite: bool, metadata: Any
+) -> CheckpointSaving:
+    """Check what is to be saved, and make its folder. In a job every rank must call it. Raises as `save_checkpoint`."""
     transport = job_transport(job_config())
     target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))
     made: list[_SavePlan] = []
@@ -67,17 +76,49 @@ def save_checkpoint(
     _need_equal(transport.exchange_objects(plan.digest))
     everybody = Together(transport, plan.most_bytes)
     generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
-    place = target if generation else folders.staging(target)
-    name = _file_name(transport, generation)
-    try:
-        written = everybody.do("writing a checkpoint", lambda: _write(place, name, plan, int(step)))
-        index = plan.index(int(step), transport.process_count, written, metadata, generation)
-        everybody.on_first("completing a checkpoint", lambda: _complete(place, target, index, keep))
-    except Exception:
-        if transport.process_index == 0:
-            folders.clear_leftovers(target.parent)
-        raise
-    return target
+    return CheckpointSaving(transport, target, plan, int(step), keep, metadata, generation)
+
+
+@dataclass(frozen=True)
+class CheckpointSaving:
+    """A checkpoint on its way: `write` this rank's file, which needs no other rank, then `finish` on all of them."""
+
+    transport: Transport
+    target: Path
+    plan: _SavePlan
+    step: int
+    keep: int | None
+    metadata: Any
+    generation: int
+
+    @property
+    def place(self) -> Path:
+        """The folder of the files until all are there."""
+        return self.target if self.generation else folders.staging(self.target)
+
+    def copied(self) -> CheckpointSaving:
+        """The same with copies of the shards that this rank writes: arrays may be donated and written to meanwhile."""
+        mine = (replace(p, data=None if p.owner != self.plan.rank else np.array(p.data)) for p in self.plan.parts)
+        return replace(self, plan=replace(self.plan, parts=tuple(mine)))
+
+    def write(self) -> _RankFiles:
+        """Write the shards of this rank. Raises OSError and `InputError`."""
+        return _write(self.place, _file_name(self.transport, self.generation), self.plan, self.step)
+
+    def finish(self, written: Callable[[], _RankFiles]) -> Path:
+        """Make the checkpoint appear once ``written`` has answered on every rank; when it fails on one, all raise."""
+        everybody = Together(self.transport, self.plan.most_bytes)
+        try:
+            files = everybody.do("writing a checkpoint", written)
+            ranks = self.transport.process_count
+            index = self.plan.index(self.step, ranks, files, self.metadata, self.generation)
+            complete = partial(_complete, self.place, self.target, index, self.keep)
+            everybody.on_first("completing a checkpoint", complete)
+        except Exception:
+            if self.transport.process_index == 0:
+                folders.clear_leftovers(self.target.parent)
+            raise
+        return self.target
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from shardc.cli.commands import (
     auto,
     bench,
     calibrate,
+    check,
     demo,
     explain,
     mpiexec,
@@ -75,6 +76,7 @@ app.command()(sweep.sweep)
 app.command()(auto.auto)
 app.command()(calibrate.calibrate)
 app.command()(explain.explain)
+app.command()(check.check)
 app.command()(report.report)
 app.command()(visualize.visualize)
 app.command()(verify.verify)

@@ -11,6 +11,7 @@ import typer
 
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.units import parse_bytes
 
 __all__ = [
     "AnnotateOption",
@@ -52,25 +53,6 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only err
 
 
 _NO_AXIS = re.compile(r"[^\w./-]")
-
-
-_UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
-_UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
-
-
-def parse_bytes(text: str, where: str) -> float | None:
-    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`."""
-    if not text:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
-    unit = None if match is None else _UNITS.get(match[2])
-    try:
-        size = float(match[1]) * unit if match is not None and unit is not None else 0.0
-    except ValueError:
-        size = 0.0
-    if not 0 < size < float("inf"):
-        raise InputError(f"{text!r} is not a size", where=where, fix=f"{where} 40GiB, 80GB or a number of bytes")
-    return size
 
 
 def parse_mesh(text: str) -> Mesh | None:

@@ -1,4 +1,4 @@
-"""One rank of a job that saves or loads checkpoints: ``checkpoint_worker.py save|load|fail|die FOLDER``."""
+"""One rank of a job that saves or loads checkpoints: ``checkpoint_worker.py save|load|fail|die|background FOLDER``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,32 @@ def check(found: Any, step: int) -> None:
     assert np.array_equal(shardc.gather(found["params"]["b"]), X[:, 0].astype(ml_dtypes.bfloat16))
     assert np.array_equal(shardc.gather(found["params"]["r"]), X[0])
     assert np.array_equal(found["seen"][0], np.arange(3))
+
+
+def in_background(folder: str) -> None:
+    """Steps communicate while files are written; rank 1 fails to write the third checkpoint, and all ranks raise."""
+    whole, rank = save.write_file, shardc.process_index()
+    total = shardc.jit(lambda x: x.sum(), mesh=MESH, in_shardings=P("x", "y"), out_shardings=P())
+    checkpointer = shardc.AsyncCheckpointer(folder)
+    for step in (1, 2):
+        checkpointer.save(tree(step), step=step)
+        assert float(np.asarray(total(np.ones((4, 4), np.float32)))) == 16
+    checkpointer.wait()
+
+    def write(path: Any, arrays: Any, metadata: Any) -> int:
+        if rank == 1:
+            raise OSError(28, "No space left on device", str(path))
+        return whole(path, arrays, metadata)
+
+    save.write_file = write  # type: ignore[assignment]
+    checkpointer.save(tree(3), step=3)
+    try:
+        checkpointer.wait()
+    except ShardcError as e:
+        assert "No space left on device" in str(e)
+    else:
+        raise AssertionError("a disk that is full")
+    save.write_file = whole
 
 
 def disturbed(folder: str, what: str) -> None:
@@ -74,6 +100,8 @@ def main(what: str, folder: str) -> None:
         found = shardc.load_checkpoint(folder, mesh=OTHER).tree
         assert found["params"]["w"].sharding.mesh == OTHER
         check(found, 1)
+    elif what == "background":
+        in_background(folder)
     else:
         disturbed(folder, what)
     if shardc.process_index() == 0:

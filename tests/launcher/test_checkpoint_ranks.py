@@ -48,3 +48,9 @@ def test_ranks_that_die_in_the_middle(tmp_path: Path, repository: Path) -> None:
     check(shardc.load_checkpoint(tmp_path).tree, 1)
     shardc.save_checkpoint(tmp_path, tree(3), step=3, keep=1)
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000003"]
+
+
+def test_ranks_go_on_while_files_are_written(tmp_path: Path, repository: Path) -> None:
+    assert run(2, "background", tmp_path, repository) == "done\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+    check(shardc.load_checkpoint(tmp_path).tree, 2)

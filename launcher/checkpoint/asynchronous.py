@@ -1,0 +1,84 @@
+"""Checkpoints that are written while the program goes on: shards are copied, and a thread writes the copies.
+
+The thread never communicates, since the program does. With one process it completes the checkpoint too. In a job the
+next call on all ranks, `AsyncCheckpointer.save` or `AsyncCheckpointer.wait`, completes it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from shardc.launcher.checkpoint.save import CheckpointSaving, begin_saving
+
+__all__ = ["AsyncCheckpointer"]
+
+
+class AsyncCheckpointer:
+    """Saves checkpoints in ``folder`` as `save_checkpoint` does, while the program goes on.
+
+    ``keep`` and ``overwrite`` are those of `save_checkpoint`. Use it in a ``with``, or call `wait` at the end. A rank
+    needs as much memory again as it writes. Nothing else may save in ``folder`` meanwhile.
+
+    >>> with shardc.AsyncCheckpointer("background", keep=3) as checkpointer:
+    ...     path = checkpointer.save({"w": np.ones(4)}, step=1)
+    >>> str(path), shardc.load_checkpoint("background").step
+    ('background/step-00000001', 1)
+    """
+
+    def __init__(self, folder: str | Path, *, keep: int | None = None, overwrite: bool = False) -> None:
+        self.folder = Path(folder)
+        self.keep = keep
+        self.overwrite = overwrite
+        self._writer = ThreadPoolExecutor(1, "shardc-checkpoint")
+        self._pending: tuple[CheckpointSaving, Future[Any]] | None = None
+
+    def save(self, tree: Any, *, step: int, metadata: Any = None) -> Path:
+        """Copy ``tree``, start to write it, and return the path that it will have. In a job every rank must call it.
+
+        The arrays may be donated or written to afterwards. It first waits for the save before. The checkpoint appears
+        when all of it is on disk; in a job, with the next `save` or `wait`.
+
+        Raises as `save_checkpoint`, and what the save before failed with.
+
+        >>> with shardc.AsyncCheckpointer("background", overwrite=True) as checkpointer:
+        ...     str(checkpointer.save({"w": np.ones(4)}, step=2))
+        'background/step-00000002'
+        """
+        self.wait()
+        saving = begin_saving(
+            self.folder, tree, step=step, keep=self.keep, overwrite=self.overwrite, metadata=metadata
+        ).copied()
+        if saving.transport.process_count == 1:
+            self._pending = saving, self._writer.submit(saving.finish, saving.write)
+        else:
+            self._pending = saving, self._writer.submit(saving.write)
+        return saving.target
+
+    def wait(self) -> None:
+        """Return when the last save is on disk, and complete it. In a job every rank must call it.
+
+        Raises `InputError` and `RunError` for a save that failed; when one rank fails, all raise.
+
+        >>> shardc.AsyncCheckpointer("background").wait()
+        """
+        if self._pending is None:
+            return
+        (saving, written), self._pending = self._pending, None
+        if saving.transport.process_count == 1:
+            written.result()
+        else:
+            saving.finish(written.result)
+
+    def __enter__(self) -> AsyncCheckpointer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait. After an error only this rank's thread is waited for: the other ranks may be elsewhere."""
+        if kind is None:
+            self.wait()
+        self._writer.shutdown()

@@ -1,0 +1,150 @@
+"""Programs against budgets: what is forbidden, limits, baselines, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import shardc
+from shardc.analysis.budget.budget import ProgramBudget, budget_of, read_budget
+from shardc.analysis.budget.check import check, record
+from shardc.analysis.budget.violation import Violation
+from shardc.demo.guide import write_guide_files
+from shardc.hlo.errors import InputError
+from shardc.stages.stages import Partitioned
+from tests.cli.programs import MLP
+
+
+@pytest.fixture(scope="module")
+def mlp(tmp_path_factory: pytest.TempPathFactory) -> Partitioned:
+    """One all-reduce of 4 bytes over both axes, of line m.py:8."""
+    path = tmp_path_factory.mktemp("mlp") / "mlp.hlo"
+    path.write_text(MLP)
+    return shardc.load(path).partition()
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        ({"op": "all-reduce"}, True),
+        ({"op": "all-*"}, True),
+        ({"op": "all-gather"}, False),
+        ({"axis": "axis_0"}, True),
+        ({"axis": "other"}, False),
+        ({"above": 3}, True),
+        ({"above": "4 B"}, False),
+        ({"except": ["m.py:8"]}, False),
+        ({"except": "m.py:*"}, False),
+        ({"except": ["m.py:7"]}, True),
+        ({"link": "nvlink"}, True),
+        ({"link": "infiniband"}, False),
+    ],
+)
+def test_a_collective_is_forbidden_where_all_of_a_rule_holds(
+    mlp: Partitioned, rule: dict[str, object], broken: bool
+) -> None:
+    found = check(mlp, budget_of({"machine": "h100-dgx", "forbid": [rule]}), remedies=0)
+    assert found.within is not broken
+    for violation in found.violations:
+        assert violation.line == "m.py:8"
+        assert violation.collective == mlp.report()["collectives"][0]["name"]
+        assert violation.reason == mlp.report()["collectives"][0]["reason"]
+
+
+def test_links_follow_the_mapping(tmp_path: Path) -> None:
+    """The gradient of w goes over one axis alone: on the network where the mapping puts that axis."""
+    path = tmp_path / "mlp.hlo"
+    path.write_text(
+        MLP.replace(
+            "ROOT out = (f32[], f32[8,10]{1,0}) tuple(loss, t)",
+            "ROOT out = f32[8]{0} reduce(t, zero), dimensions={1}, to_apply=sum",
+        )
+    )
+    program = shardc.load(path).annotate(mesh={"axis_0": 8, "axis_1": 2}).partition()
+    assert [c["axes"] for c in program.report()["collectives"]] == [["axis_1"]]
+    for links, within in (("axis_0=nvlink,axis_1=infiniband", False), ("axis_0=nvlink+infiniband,axis_1=nvlink", True)):
+        facts = {"machine": "h100-dgx", "mapping": links, "forbid": [{"link": "infiniband"}]}
+        assert check(program, budget_of(facts), remedies=0).within is within
+
+
+def test_limits_are_those_of_the_report(mlp: Partitioned) -> None:
+    report = mlp.report()
+    exact = {k: report[k] for k in ("wire_bytes", "peak_bytes", "flops")}
+    assert check(mlp, ProgramBudget(limits=exact)).within
+    below = {k: v - 1 for k, v in exact.items()}
+    assert [v.rule for v in check(mlp, ProgramBudget(limits=below), remedies=0).violations] == [
+        f"limits.{k}" for k in exact
+    ]
+
+
+def test_seconds_are_simulated(mlp: Partitioned) -> None:
+    seconds = mlp.simulate("h100-dgx").step_seconds
+    assert check(mlp, budget_of({"machine": "h100-dgx", "limits": {"seconds": seconds * 1.001}})).within
+    assert not check(mlp, budget_of({"machine": "h100-dgx", "limits": {"seconds": seconds * 0.999}}), remedies=0).within
+
+
+def test_a_baseline_allows_its_tolerance_and_names_what_grew(mlp: Partitioned, tmp_path: Path) -> None:
+    budget = budget_of({"baseline": "mlp.json", "tolerance": {"flops": 0.5}}, tmp_path / "budget.toml")
+    record(mlp, budget)
+    assert check(mlp, budget).within
+    recorded = json.loads((tmp_path / "mlp.json").read_text())
+    recorded["totals"]["wire_bytes"] /= 2
+    recorded["totals"]["flops"] /= 1.4
+    recorded["collectives"] = []
+    (tmp_path / "mlp.json").write_text(json.dumps(recorded))
+    (violation,) = check(mlp, budget, remedies=0).violations
+    assert (violation.rule, violation.line) == ("baseline.wire_bytes", "m.py:8")
+    assert "+100.0%" in violation.what
+
+
+def test_a_remedy_is_one_that_explain_finds(tmp_path: Path) -> None:
+    path, *_ = (p for p in write_guide_files(tmp_path) if p.suffix == ".mlir")
+    wrong = shardc.load(path).annotate({"weights['down']": "None,model"}, mesh={"data": 1, "model": 4})
+    (violation,) = check(wrong.partition(), budget_of({"forbid": [{"op": "all-gather"}]})).violations
+    assert violation.line == "step.py:17"
+    assert "needs dimension 1" in violation.reason
+    assert """--annotate "weights['down']=model,None\"""" in violation.remedy
+    right = wrong.annotate({"weights['down']": "model,None"})
+    assert check(right.partition(), budget_of({"forbid": [{"op": "all-gather"}]})).within
+
+
+def test_annotations_of_github_are_escaped() -> None:
+    told = Violation("forbid a, b", "50% more", "a/b.py:12:3", "x\ny", "z", "").as_github()
+    assert told == "::error file=a/b.py,line=12,title=shardc%3A forbid a%2C b::50%25 more%0Abecause x%0Ay%0Aremedy: z"
+    assert Violation("r", "w").as_github() == "::error title=shardc%3A r::w"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("limit = {}", "did you mean limits"),
+        ("[limits]\nbytes = 3", "wire_bytes"),
+        ("[limits]\nflops = -3", "-3 is no number"),
+        ("[limits]\nwire_bytes = '3 apples'", "apples"),
+        ("[limits]\nseconds = 1", "needs a machine"),
+        ("[[forbid]]\nop = 'gather'", "all-gather"),
+        ("[[forbid]]\nlink = 'nvlink'", "needs a machine"),
+        ("forbid = 3", "write [[forbid]]"),
+        ("a = ", "cannot be read"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_says_where(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "budget.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_budget(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_what_is_missing_is_named(mlp: Partitioned, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no budget"):
+        read_budget(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="no baseline is recorded"):
+        check(mlp, ProgramBudget(baseline=tmp_path / "none.json"))
+    with pytest.raises(InputError, match="names no file"):
+        record(mlp, ProgramBudget())
+    with pytest.raises(InputError, match="no links 'wire'"):
+        check(mlp, budget_of({"machine": "h100-dgx", "forbid": [{"link": "wire"}]}))
