@@ -1,8 +1,8 @@
 """Samples of PyTorch's operator database: exported, made a program of ours, computed, and held against PyTorch.
 
 As a script: judges the operators of the numbers in its arguments and prints lines of JSON: ``{"starts": [number,
-title]}`` before and ``{"number": ..., "verdicts": [...]}`` after each. ``core`` instead of numbers takes the calls of
-core ATen operators in the file that `record_calls` wrote.
+title]}`` before and ``{"number": ..., "verdicts": [...]}`` after each. ``record`` writes a file of calls of core ATen
+operators, and ``calls`` judges the operators in it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from typing import Any
 
 import torch
 
+from benchmarks.torch_core_calls import core_operators, recorded
 from shardc import from_torch
 from shardc.frontends.torch.element_types import ExportedArray, as_numpy
 from shardc.frontends.torch.frontend import program_from_torch
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
 
-__all__ = ["SAMPLES", "Verdict", "core_calls", "database", "judge", "judge_call", "title"]
+__all__ = ["SAMPLES", "Verdict", "compiled", "database", "evaluated", "judge", "judge_call", "title"]
 
 #: Element types that are asked of an operator, and how many of its samples.
 SAMPLES = {"float32": 3, "int64": 1, "bool": 1, "complex64": 1}
-#: How many calls of one core operator are judged.
-CALLS = 2
 
 Compute = Callable[[torch.nn.Module, Sequence[Any]], Any]
 
@@ -169,58 +168,19 @@ def _told(e: Exception) -> str:
     return f"{type(e).__name__}: {next(iter(str(e).strip().splitlines()), '')}"[:300]
 
 
-class _Recorder(torch.fx.Interpreter):
-    """Runs a graph and keeps the calls of core operators, a few of each."""
-
-    def __init__(self, graph_module: Any, calls: dict[str, list[Any]]) -> None:
-        super().__init__(graph_module)
-        self._calls = calls
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if torch.Tag.core in getattr(target, "tags", ()):
-            kept = self._calls.setdefault(str(target), [])
-            if len(kept) < CALLS:
-                kept.append(torch.utils._pytree.tree_map(_own, (args, kwargs)))
-        return super().call_function(target, args, kwargs)
-
-
-def _own(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-def core_calls(operator: Any, calls: dict[str, list[Any]]) -> None:
-    """Add the calls of core operators that the operator's samples consist of, after PyTorch's own decompositions."""
-    for name in ("float32",) if torch.float32 in operator.supported_dtypes("cpu") else ("int64",):
-        torch.manual_seed(0)
-        for sample in islice(operator.sample_inputs("cpu", getattr(torch, name), requires_grad=False), 1):
-            call = Called(operator.get_op(), (sample.input, *sample.args), sample.kwargs)
-            exported = torch.export.export(call, call.tensors, strict=False).run_decompositions()
-            states = {**exported.state_dict, **exported.constants}
-            kinds = torch.export.graph_signature.InputKind
-            specs, tensors = exported.graph_signature.input_specs, iter(call.tensors)
-            values = [next(tensors) if s.kind == kinds.USER_INPUT else states[s.target] for s in specs]
-            _Recorder(exported.graph_module, calls).run(*[v.clone() for v in values])
-
-
-def _record(file: Path, numbers: Sequence[int], operators: Sequence[Any]) -> None:
-    """Write the calls after each operator, so that what was found stays when one of them ends the process."""
-    calls: dict[str, list[Any]] = {}
-    for number in numbers:
-        print(json.dumps({"starts": number, "title": title(operators[number])}), flush=True)
-        try:
-            core_calls(operators[number], calls)
-        except Exception as e:  # PyTorch cannot export it, which `judge` reports
-            print(json.dumps({"left": _told(e)}), flush=True)
-        file.write_bytes(pickle.dumps(calls))
+def _record(file: Path) -> None:
+    """Write the calls of core operators, those without one too."""
+    calls = recorded(database(), lambda o: print(json.dumps({"records": title(o)}), flush=True)).listed()
+    file.write_bytes(pickle.dumps({name: calls.get(name, []) for name in core_operators()}))
 
 
 def main(mode: str, file: str, *numbers: str) -> None:
-    """``record FILE NUMBERS``, ``calls FILE NUMBERS`` or ``samples evaluate|compile NUMBERS``."""
+    """``record FILE``, ``calls FILE NUMBERS`` or ``samples evaluate|compile NUMBERS``."""
     warnings.simplefilter("ignore")
     random.seed(0)
     wanted = [int(n) for n in numbers]
     if mode == "record":
-        _record(Path(file), wanted, database())
+        _record(Path(file))
         return
     if mode == "samples":
         operators = database()

@@ -7,13 +7,12 @@ that graph (`tracer`) and lowers it to StableHLO; nothing is computed.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.frontends.jax.frontend import JaxLowering, lower, require_jax
-from shardc.frontends.torch.exported import core_aten, graph_of, without_fused_attention
+from shardc.frontends.torch.exported import core_aten, decomposed, graph_of
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
@@ -42,10 +41,7 @@ def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     """
     torch, jax = require_torch(), require_jax()
     exported = core_aten(torch, source, args, kwargs)
-    with without_fused_attention(torch), warnings.catch_warnings():
-        # PyTorch copies a tree of its own there, and warns of its class.
-        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-        graph = graph_of(torch, exported.run_decompositions(decompositions(torch)))
+    graph = graph_of(torch, decomposed(torch, exported, decompositions(torch)))
     signature, tracer = graph.signature, GraphTracer(torch, jax)
 
     def run(*flat: Any) -> tuple[Any, ...]:

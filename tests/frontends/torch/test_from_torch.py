@@ -176,6 +176,31 @@ def test_unsupported_operators_name_module_and_line() -> None:
     assert f"test_from_torch.py:{line}, module inner" in str(error.value)
 
 
+class Counts(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nonzero(x)
+
+
+class Resizes(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.clone().resize_(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "line"),
+    [
+        (Counts(), r"aten\.nonzero\.default: sizes or plain numbers depend on values", "torch.nonzero(x)"),
+        (Resizes(), r"aten\.resize_\.default", "x.clone().resize_(2, 4)"),
+    ],
+)
+def test_open_sizes_name_operator_module_and_line(module: Any, text: str, line: str) -> None:
+    whole = torch.nn.Sequential(torch.nn.Identity(), module)
+    with pytest.raises(shardc.ShardcError, match=text) as error:
+        shardc.from_torch(whole, (torch.ones(3),))
+    number = next(k for k, t in enumerate(Path(__file__).read_text().splitlines(), 1) if line in t)
+    assert f"test_from_torch.py:{number}, module 1" in str(error.value)
+
+
 def test_calls_that_do_not_fit() -> None:
     compiled = shardc.from_torch(
         Counting(), (torch.ones(2, 4), 2.0), {"extra": {"a": torch.ones(2), "b": torch.ones(2)}}
