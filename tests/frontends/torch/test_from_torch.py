@@ -183,14 +183,30 @@ class Counts(torch.nn.Module):
 
 class Resizes(torch.nn.Module):
     def forward(self, x: Any) -> Any:
-        return x.clone().resize_(2, 4)
+        return x.resize_(2, 4)
+
+
+class Shrinks(torch.nn.Module):
+    def __init__(self, *size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Any) -> Any:
+        return x.clone().resize_(self.size) + 1
+
+
+def test_a_copy_shrinks_in_place() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(shardc.from_torch(Shrinks(2, 3), (x,)).compile()(x), Shrinks(2, 3)(x))
+    with pytest.raises(shardc.ShardcError, match="more elements than there are"):
+        shardc.from_torch(Shrinks(4, 4), (x,))
 
 
 @pytest.mark.parametrize(
     ("module", "text", "line"),
     [
         (Counts(), r"aten\.nonzero\.default: sizes or plain numbers depend on values", "torch.nonzero(x)"),
-        (Resizes(), r"aten\.resize_\.default", "x.clone().resize_(2, 4)"),
+        (Resizes(), r"aten\.resize_\.default", "x.resize_(2, 4)"),
     ],
 )
 def test_open_sizes_name_operator_module_and_line(module: Any, text: str, line: str) -> None:
