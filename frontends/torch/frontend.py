@@ -17,6 +17,7 @@ from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
 from shardc.frontends.torch.signature import TorchSignature, Update
+from shardc.frontends.torch.stream import Draws, draws_numbers, stream_state, with_stream
 from shardc.frontends.torch.tracer import GraphTracer
 from shardc.hlo.ir.ir import Alias, Module
 
@@ -32,9 +33,11 @@ class TorchProgram:
     content: str
 
 
-def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> TorchProgram:
+def program_from_torch(
+    source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, seed: Any = None
+) -> TorchProgram:
     """The program of ``source``, a ``torch.nn.Module`` called with ``args`` and ``kwargs``, or a
-    ``torch.export.ExportedProgram``, which has its arguments already.
+    ``torch.export.ExportedProgram``, which has its arguments already. ``seed`` begins its random numbers.
 
     Raises EnvironmentProblem without PyTorch, InputError for other objects, UnsupportedError for operators that are
     not known, with the module's path and the user's line.
@@ -42,11 +45,15 @@ def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[st
     torch, jax = require_torch(), require_jax()
     exported = core_aten(torch, source, args, kwargs)
     graph = graph_of(torch, decomposed(torch, exported, decompositions(torch)))
+    drawn = seed is not None and draws_numbers(torch, graph.graph_module)
+    graph = with_stream(graph, stream_state(torch, seed)) if drawn else graph
     signature, tracer = graph.signature, GraphTracer(torch, jax)
 
     def run(*flat: Any) -> tuple[Any, ...]:
+        tracer.draws = Draws(jax, flat[len(signature.states) - 1]) if drawn else None
         results = tracer.run(graph.graph_module, [None if p is None else flat[p] for p in graph.placeholders])
-        return tuple(results[k] for k in graph.results)
+        made = tuple(results[k] for k in graph.results)
+        return (*made, tracer.draws.next_state()) if tracer.draws else made
 
     run.__name__ = type(source).__name__
     module, kept, content = lower_named(run, graph.avals(jax), signature.names, signature.updates, tracer.places)

@@ -8,9 +8,11 @@ is converted, another shape is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from shardc.frontends.torch.element_types import numpy_type
+from shardc.frontends.torch.stream import Draws
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["Operators", "decompositions"]
@@ -35,11 +37,17 @@ def _rows() -> Mapping[str, Row]:
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 
+def _drawn() -> Mapping[str, Row]:
+    from shardc.frontends.torch.rows import draws
+
+    return draws.ROWS
+
+
 def decompositions(torch: Any) -> dict[Any, Row]:
     """PyTorch's decompositions of the operators that no row has, and of none that a row has."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    have = _rows()
+    have = {**_rows(), **_drawn()}
     table = {**decomposition_table, **core_aten_decompositions()}
     return {
         target: function
@@ -53,19 +61,25 @@ class Operators:
 
     def __init__(self, torch: Any, jax: Any) -> None:
         self._torch, self._jax = torch, jax
-        self._rows = _rows()
+        self._rows, self._drawn = _rows(), _drawn()
 
-    def row(self, target: Any) -> Row:
-        """The function for an operator; UnsupportedError where there is none."""
-        own = self._rows.get(str(target)) or self._rows.get(str(getattr(target, "overloadpacket", "")))
+    def row(self, target: Any, draws: Draws | None = None) -> Row:
+        """The function for an operator, with the next key of ``draws`` where it draws random numbers; UnsupportedError
+        where there is none."""
+        own, drawn = (
+            rows.get(str(target)) or rows.get(str(getattr(target, "overloadpacket", "")))
+            for rows in (self._rows, self._drawn)
+        )
         if own is not None:
             return own
+        if drawn is not None and draws is not None:
+            return partial(drawn, draws.key())
         if callable(target) and getattr(target, "__module__", "") in ("_operator", "math", "builtins"):
             return target  # type: ignore[no-any-return]  # Python's own operators, on sizes
-        if self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        if draws is None and self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
             raise UnsupportedError(
                 f"{target} draws random numbers",
-                fix="call module.eval() before, or pass the random numbers as an input",
+                fix="call module.eval() before, give `shardc.from_torch` a seed=, or pass the numbers as an input",
             )
         raise UnsupportedError(
             f"the operator {target}", fix="write it with other operators, or keep this part outside of the program"

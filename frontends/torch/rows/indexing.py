@@ -71,6 +71,8 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
 def _gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     if not x.ndim:
         return jnp.broadcast_to(x, index.shape)
+    if not index.size:  # of any rank
+        return jnp.zeros(index.shape, x.dtype)
     index = index if index.ndim else index.reshape(1)
     dim = dim % x.ndim
     if all(n == m for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if k != dim):
@@ -83,6 +85,8 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = Non
     names = {None: "set", "add": "add", "sum": "add", "multiply": "multiply", "prod": "multiply", "amax": "max",
              "amin": "min"}  # fmt: skip
     whole = x.shape
+    if not index.size:  # of any rank
+        return x
     x, index = (x, index) if x.ndim else (x.reshape(1), index.reshape(1))
     index = index if index.ndim else index.reshape(1)
     source = jnp.asarray(src).astype(x.dtype)

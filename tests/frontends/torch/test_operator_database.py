@@ -24,7 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 OPERATORS = {title(o): o for o in database()}
 #: Rows that were wrong or missing once.
 ONCE = ("max.binary", "histc", "digamma", "__rpow__", "scatter_add", "linalg.solve", "kthvalue", "complex",
-        "masked_scatter", "nn.functional.embedding_bag")  # fmt: skip
+        "masked_scatter", "gather", "randint", "multinomial", "nn.functional.dropout",
+        "nn.functional.embedding_bag")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -42,7 +43,6 @@ def test_a_slice_agrees_or_is_refused(name: str) -> None:
 
 #: Core operators that no program has: their sizes or numbers depend on values.
 OPEN = {"aten.nonzero.default", "aten._local_scalar_dense.default", "aten.resize_.default"}
-RANDOM = {"aten.native_dropout.default", "aten.rand.default", "aten.randn.default", "aten.randperm.default"}
 
 
 def test_core_calls_of_a_slice_agree() -> None:
@@ -50,13 +50,13 @@ def test_core_calls_of_a_slice_agree() -> None:
     names = random.Random(5).sample(sorted(OPERATORS), 12)
     calls = recorded(OPERATORS[n] for n in names).listed()
     assert set(calls) <= set(core_operators())
-    chosen = random.Random(6).sample(sorted(set(calls) - OPEN - RANDOM), 30)
+    chosen = random.Random(6).sample(sorted(set(calls) - OPEN), 30)
     verdicts = [judge_call(name, *calls[name][-1], 0, evaluated) for name in chosen]
     assert [v for v in verdicts if v.kind != "agrees"] == []
 
 
 def test_core_calls_that_no_sample_has_agree() -> None:
-    calls = {n: c for n, c in own_calls().items() if n not in OPEN | RANDOM}
+    calls = {n: c for n, c in own_calls().items() if n not in OPEN}
     verdicts = [judge_call(n, *call, k, evaluated) for n, listed in calls.items() for k, call in enumerate(listed)]
     assert [v for v in verdicts if v.kind != "agrees"] == []
 

@@ -1,0 +1,80 @@
+"""Random numbers of a program: a state that counts its calls, and the keys of the draws in a call.
+
+The state is int64[2], a seed and the number of calls made; it is an argument of the program, and a result over the
+same memory. A draw's numbers follow from seed, call, the number of the draw in the graph, and position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardc.frontends.torch.exported import TensorGraph
+from shardc.frontends.torch.signature import ModuleTensor, Update
+from shardc.hlo.errors import InputError
+
+__all__ = ["STATE", "Draws", "draws_numbers", "stream_state", "with_stream"]
+
+#: What the state is called among the program's arguments.
+STATE = "random.state"
+
+
+@dataclass
+class Draws:
+    """The keys of one call's draws, in the graph's order."""
+
+    jax: Any
+    state: Any
+    drawn: int = 0
+
+    def key(self) -> Any:
+        """The key of the next draw."""
+        random, jnp = self.jax.random, self.jax.numpy
+        of_call = random.fold_in(random.key(self.state[0], impl="threefry2x32"), self.state[1].astype(jnp.uint32))
+        self.drawn += 1
+        return random.fold_in(of_call, self.drawn - 1)
+
+    def next_state(self) -> Any:
+        """The state of the next call."""
+        return self.state + self.jax.numpy.asarray([0, 1], self.state.dtype)
+
+
+def draws_numbers(torch: Any, graph_module: Any) -> bool:
+    """Whether a graph, or one that it calls, draws random numbers."""
+    graphs = (m.graph for m in graph_module.modules() if isinstance(m, torch.fx.GraphModule))
+    seeded = torch.Tag.nondeterministic_seeded
+    return any(seeded in getattr(n.target, "tags", ()) for g in graphs for n in g.nodes)
+
+
+def stream_state(torch: Any, seed: Any) -> Any:
+    """The state for ``seed``: a whole number, or the state itself; InputError for others."""
+    if isinstance(seed, torch.Tensor) and seed.dtype == torch.int64 and tuple(seed.shape) == (2,):
+        return seed
+    if isinstance(seed, int) and not isinstance(seed, bool) and -(2**63) <= seed < 2**63:
+        return torch.tensor([seed, 0])
+    raise InputError(
+        f"{seed!r} is no seed",
+        where="seed",
+        fix="pass an integer, or a tensor int64[2] of a seed and a number of calls",
+    )
+
+
+def with_stream(graph: TensorGraph, state: Any) -> TensorGraph:
+    """``graph`` with the state as the last of the module's tensors, and its new value as the last result."""
+    signature = graph.signature
+    if STATE in signature.names:
+        raise InputError(f"the module has a tensor called {STATE}", where=STATE, fix="call it otherwise")
+    number = len(signature.states)
+
+    def moved(flat: int) -> int:
+        return flat + (flat >= number)
+
+    updates = tuple(Update(u.result, moved(u.argument)) for u in signature.updates)
+    made = replace(
+        signature,
+        states=(*signature.states, ModuleTensor(STATE, state)),
+        updates=(*updates, Update(len(graph.results), number)),
+        kept=tuple(range(len(signature.kept) + 1)),
+    )
+    placeholders = tuple(None if p is None else moved(p) for p in graph.placeholders)
+    return replace(graph, signature=made, placeholders=placeholders)
