@@ -1,50 +1,76 @@
 """PyTorch's operator database beside `shardc.from_torch`: a table of what agrees, is refused and differs.
 
 ``python -m benchmarks.torch_operators FILE...`` reads lines of `torch_operators_worker`, later ones in the place of
-earlier ones; without files it runs the workers first, one child after another. Writes the table in docs/status.md.
+earlier ones; without files it runs the workers first, two side by side. Writes the tables in docs/status.md: operators
+of the database by their samples, and core ATen operators by calls of their own.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.tables import insert, table
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Seconds for a child, and how many operators it is given.
-LIMIT, OPERATORS, CHUNK = 600, 702, 40
+#: Seconds for a child, and how many operators it is given of how many; rows of children that run side by side.
+LIMIT, OPERATORS, CHUNK, PARTS = 600, 702, 40, 2
 
 #: What a refusal is counted under: the first that is found in the error.
 CAUSES: Mapping[str, str] = {
     "draws random numbers": "draws random numbers",
-    "dynamic dimensions": "sizes or plain numbers depend on values",
+    "depend on values": "sizes or plain numbers depend on values",
+    "without changes in place": "the argument changes its size in place",
     "torch.export cannot follow": "torch.export does not follow it",
     "the operator": "no row for the operator",
     "with these arguments": "a row refuses the arguments",
 }
 
 
-def run(mode: str, file: str, numbers: Iterable[int]) -> Iterable[str]:
+def run(mode: str, file: str, numbers: Sequence[int]) -> Iterable[str]:
     """Lines of workers for ``numbers``; what a child was at when it was stopped is left out."""
     left = list(numbers)
     while left:
         chunk, left = left[:CHUNK], left[CHUNK:]
-        command = [sys.executable, "-m", "benchmarks.torch_operators_worker", mode, file, *map(str, chunk)]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-            try:
-                said, _ = child.communicate(timeout=LIMIT)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                said, _ = child.communicate()
-        yield from said.splitlines()
-        begun = [json.loads(line)["starts"] for line in said.splitlines() if '"starts"' in line]
+        said = _said(mode, file, *map(str, chunk))
+        yield from said
+        begun = [json.loads(line)["starts"] for line in said if '"starts"' in line]
         left = [n for n in chunk if begun and n > begun[-1]] + left
+
+
+def _said(*arguments: str) -> list[str]:
+    """The lines of a worker until it ends, or until its time is over."""
+    command = [sys.executable, "-m", "benchmarks.torch_operators_worker", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            said, _ = child.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            said, _ = child.communicate()
+    return said.splitlines()
+
+
+def in_parts(mode: str, file: str, count: int) -> list[str]:
+    """Lines of `PARTS` rows of workers side by side, for ``count`` numbers."""
+    with ThreadPoolExecutor(PARTS) as pool:
+        parts = pool.map(lambda k: list(run(mode, file, range(k, count, PARTS))), range(PARTS))
+        return [line for part in parts for line in part]
+
+
+def core_lines() -> list[str]:
+    """Lines for the calls of core operators, which are recorded first."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "calls"
+        _said("record", str(file))
+        return in_parts("calls", str(file), len(pickle.loads(file.read_bytes())))
 
 
 def collected(lines: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
@@ -89,9 +115,15 @@ def section(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def main(files: Sequence[str]) -> None:
-    lines = (line for f in files for line in Path(f).read_text().splitlines())
-    found = collected(lines if files else run("samples", "evaluate", range(OPERATORS)))
-    sections = {"torch-operators": section(found)}
+    """Write the tables of lines in ``files``, of which those named ``core`` have calls of core operators."""
+    parts: dict[str, list[str]] = {}
+    if files:
+        for file in files:
+            name = "torch-core" if "core" in Path(file).name else "torch-operators"
+            parts.setdefault(name, []).extend(Path(file).read_text().splitlines())
+    else:
+        parts = {"torch-core": core_lines(), "torch-operators": in_parts("samples", "evaluate", OPERATORS)}
+    sections = {name: section(collected(lines)) for name, lines in parts.items()}
     print(*insert(ROOT / "docs" / "status.md", sections), "written")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.operators import decompositions
+from shardc.frontends.torch.places import place_of
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 
@@ -44,14 +46,6 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
         raise
     except Exception as e:
         raise _not_followed(e, type(module).__name__, "torch.export.export(module, args, kwargs)") from e
-
-
-def decomposed(torch: Any, exported: Any, title: str) -> Any:
-    """The exported program in core operators, which change nothing in place; errors are told as ours."""
-    try:
-        return exported.run_decompositions(decompositions(torch))
-    except Exception as e:
-        raise _not_followed(e, title, "exported.run_decompositions()") from e
 
 
 def _not_followed(e: Exception, title: str, call: str) -> UnsupportedError:
@@ -99,11 +93,42 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
             fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram",
         )
     if exported.range_constraints:
-        raise UnsupportedError(
+        raise _dynamic(torch, exported)
+    return exported
+
+
+def _dynamic(torch: Any, exported: Any) -> UnsupportedError:
+    """The error for sizes that are open: of which operator's result, or of which arguments."""
+    node = next((n for n in exported.graph.nodes if n.meta.get("unbacked_bindings")), None)
+    if node is None:
+        return UnsupportedError(
             f"dynamic dimensions: {', '.join(map(str, exported.range_constraints))}",
             fix="export the module without dynamic_shapes, once for each shape",
         )
-    return exported
+    return UnsupportedError(
+        f"{node.target}: sizes or plain numbers depend on values",
+        where=str(place_of(node, str(torch.__path__[0]))) or None,
+        fix="use operators of which shapes are known (torch.where), or keep this part outside of the program",
+    )
+
+
+def decomposed(torch: Any, exported: Any) -> Any:
+    """A program of operators that change nothing in place; UnsupportedError where PyTorch has none."""
+    try:
+        with without_fused_attention(torch), warnings.catch_warnings():
+            # PyTorch copies a tree of its own there, and warns of its class.
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+            return exported.run_decompositions(decompositions(torch))
+    except Exception as e:
+        changes = (n for n in exported.graph.nodes if torch.Tag.inplace_view in getattr(n.target, "tags", ()))
+        node = next(changes, None)
+        message = next(iter(str(e).strip().splitlines()), "")
+        raise UnsupportedError(
+            f"{node.target if node else 'torch.export'} cannot be written without changes in place: "
+            f"{type(e).__name__}: {message}",
+            where=(str(place_of(node, str(torch.__path__[0]))) if node else "") or None,
+            fix="let exported.run_decompositions() succeed first: its message has more",
+        ) from e
 
 
 def graph_of(torch: Any, exported: Any) -> TensorGraph:

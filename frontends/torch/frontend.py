@@ -7,16 +7,17 @@ that graph (`tracer`) and lowers it to StableHLO; nothing is computed.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardc.frontends.jax.frontend import JaxLowering, lower, require_jax
-from shardc.frontends.torch.exported import core_aten, decomposed, graph_of, without_fused_attention
+from shardc.frontends.torch.draw_keys import Draws, draws_numbers
+from shardc.frontends.torch.exported import core_aten, decomposed, graph_of
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.places import NodePlace, with_places
 from shardc.frontends.torch.signature import TorchSignature, Update
+from shardc.frontends.torch.stream import next_state, stream_state, with_stream
 from shardc.frontends.torch.tracer import GraphTracer
 from shardc.hlo.ir.ir import Alias, Module
 from shardc.hlo.transforms.frontend_of import from_frontend
@@ -33,24 +34,28 @@ class TorchProgram:
     content: str
 
 
-def program_from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> TorchProgram:
+def program_from_torch(
+    source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, seed: Any = None
+) -> TorchProgram:
     """The program of ``source``, a ``torch.nn.Module`` called with ``args`` and ``kwargs``, or a
-    ``torch.export.ExportedProgram``, which has its arguments already.
+    ``torch.export.ExportedProgram``, which has its arguments already. ``seed`` begins its random numbers.
 
     Raises EnvironmentProblem without PyTorch, InputError for other objects, UnsupportedError for operators that are
     not known, with the module's path and the user's line.
     """
     torch, jax = require_torch(), require_jax()
     exported = core_aten(torch, source, args, kwargs)
-    with without_fused_attention(torch), warnings.catch_warnings():
-        # PyTorch copies a tree of its own there, and warns of its class.
-        warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-        graph = graph_of(torch, decomposed(torch, exported, type(source).__name__))
+    graph = graph_of(torch, decomposed(torch, exported))
+    drawn = seed is not None and draws_numbers(torch, graph.graph_module)
+    graph = with_stream(graph, stream_state(torch, seed)) if drawn else graph
     signature, tracer = graph.signature, GraphTracer(torch, jax)
 
     def run(*flat: Any) -> tuple[Any, ...]:
+        state = flat[len(signature.states) - 1] if drawn else None
+        tracer.draws = None if state is None else Draws.of_seed(jax, *state)
         results = tracer.run(graph.graph_module, [None if p is None else flat[p] for p in graph.placeholders])
-        return tuple(results[k] for k in graph.results)
+        made = tuple(results[k] for k in graph.results)
+        return made if state is None else (*made, next_state(jax, state))
 
     run.__name__ = type(source).__name__
     module, kept, content = lower_named(run, graph.avals(jax), signature.names, signature.updates, tracer.places)

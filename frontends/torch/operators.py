@@ -7,10 +7,11 @@ is converted, another shape is an error.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from shardc.frontends.torch.draw_keys import Draws
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.hlo.errors import UnsupportedError
 
@@ -36,17 +37,17 @@ def _rows() -> Mapping[str, Row]:
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 
-def _random_rows() -> Mapping[str, Row]:
-    from shardc.frontends.torch.rows import random
+def _drawn() -> Mapping[str, Row]:
+    from shardc.frontends.torch.rows import draws
 
-    return random.ROWS
+    return draws.ROWS
 
 
 def decompositions(torch: Any) -> dict[Any, Row]:
     """PyTorch's decompositions of the operators that no row has, and of none that a row has."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    have = {**_rows(), **_random_rows()}
+    have = {**_rows(), **_drawn()}
     table = {**decomposition_table, **core_aten_decompositions()}
     return {
         target: function
@@ -56,34 +57,26 @@ def decompositions(torch: Any) -> dict[Any, Row]:
 
 
 class Operators:
-    """The table, for one loaded PyTorch. ``key`` is what random numbers are drawn from; without one they are refused.
-
-    Operators that draw are counted, and each draws from a key of its own.
-    """
+    """The table, for one loaded PyTorch."""
 
     def __init__(self, torch: Any, jax: Any) -> None:
         self._torch, self._jax = torch, jax
-        self._rows, self._random = _rows(), _random_rows()
-        self._drawn = 0
-        self.key: Any = None
+        self._rows, self._drawn = _rows(), _drawn()
 
-    def row(self, target: Any) -> Row:
-        """The function for an operator; UnsupportedError where there is none."""
-        own = self._row_in(self._rows, target)
+    def row(self, target: Any, draws: Draws | None = None) -> Row:
+        """The function for an operator, with the next key of ``draws`` where it draws random numbers; UnsupportedError
+        where there is none."""
+        own, drawn = (self._row_in(rows, target) for rows in (self._rows, self._drawn))
         if own is not None:
             return own
-        drawing = None if self.key is None else self._row_in(self._random, target)
-        if drawing is not None:
-            self._drawn += 1
-            return functools.partial(drawing, self._jax.random.fold_in(self.key, self._drawn))
+        if drawn is not None and draws is not None:
+            return partial(drawn, draws.key())
         if callable(target) and getattr(target, "__module__", "") in ("_operator", "math", "builtins"):
             return target  # type: ignore[no-any-return]  # Python's own operators, on sizes
-        if self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        if draws is None and self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
             raise UnsupportedError(
                 f"{target} draws random numbers",
-                fix="call module.eval() before, or make a training step with train_step(..., seed=0)"
-                if self.key is None
-                else "use dropout, rand, randn, randint or bernoulli, or pass the random numbers as an input",
+                fix="call module.eval() before, give a seed= (from_torch, train_step), or pass the numbers as an input",
             )
         raise UnsupportedError(
             f"the operator {target}", fix="write it with other operators, or keep this part outside of the program"

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardc.frontends.torch.draw_keys import Draws, draws_numbers
 from shardc.frontends.torch.operators import Operators
 from shardc.frontends.torch.places import NodePlace, place_of, scope
 from shardc.hlo.errors import ShardcError, UnsupportedError
@@ -14,17 +15,17 @@ __all__ = ["GraphTracer"]
 
 
 class GraphTracer:
-    """Runs graphs while JAX traces; ``places`` collects where each operator comes from, by the number of its scope."""
+    """Runs graphs while JAX traces; ``places`` collects where each operator comes from, by the number of its scope.
+
+    ``draws`` gives operators that draw random numbers their keys; without it they are refused.
+    """
 
     def __init__(self, torch: Any, jax: Any) -> None:
         self._torch, self._jax = torch, jax
         self._own = str(torch.__path__[0])
         self._operators = Operators(torch, jax)
         self.places: list[NodePlace] = []
-
-    def draw_from(self, key: Any) -> None:
-        """Let operators draw random numbers from ``key``, one of JAX's."""
-        self._operators.key = key
+        self.draws: Draws | None = None
 
     def run(self, graph_module: Any, values: Sequence[Any]) -> list[Any]:
         """The results of ``graph_module`` for the ``values`` of its placeholders, as one list."""
@@ -64,7 +65,7 @@ class GraphTracer:
                 inner = self._higher_order(node, args)
                 if inner is not None:
                     return inner
-                row = self._operators.row(node.target)
+                row = self._operators.row(node.target, self.draws)
                 return self._operators.checked(node, row(*args, **kwargs))
             except ShardcError as e:
                 where = str(place) or None
@@ -85,7 +86,7 @@ class GraphTracer:
             return tuple(self.run(args[start], args[start + 1 :]))
         if node.target is ops.with_effects:
             token, operator_, *rest = args
-            made = self._operators.row(operator_)(*rest)
+            made = self._operators.row(operator_, self.draws)(*rest)
             return (token, *made) if isinstance(made, tuple) else (token, made)
         if node.target is ops.cond:
             condition, yes, no, *rest = args
@@ -96,12 +97,14 @@ class GraphTracer:
         if node.target is ops.while_loop:
             test, body, carried, *rest = args
             others = tuple(rest[0]) if rest else ()
-            key, self._operators.key = self._operators.key, None  # each iteration would draw the same numbers
-            made = lax.while_loop(
+            if any(draws_numbers(self._torch, part) for part in (test, body)):
+                raise UnsupportedError(
+                    "random numbers in a loop, which would be the same every time",
+                    fix="draw them before the loop, and pass them in",
+                )
+            return lax.while_loop(
                 lambda c: self.run(test, (*c, *others))[0].reshape(()),
                 lambda c: tuple(self.run(body, (*c, *others))),
                 tuple(self._jax.numpy.asarray(c) for c in carried),
             )
-            self._operators.key = key
-            return made
         return None

@@ -103,7 +103,9 @@ def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
     return Program(found.module, found.signature, config=job_config(), seconds=seconds, content=found.content)
 
 
-def from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
+def from_torch(
+    source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, seed: Any = None
+) -> Program:
     """Make a program of a PyTorch module and example arguments.
 
     ``source`` is a ``torch.nn.Module``, called with the tensors ``args`` and ``kwargs``, or a
@@ -115,8 +117,13 @@ def from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] 
     The compiled program is called like the module. It takes tensors and returns tensors, over the memory of results
     that one device holds. Parameters stay laid out between calls, until somebody writes to the module's tensors.
 
+    ``seed`` allows random numbers, such as those of dropout in training mode. It is an integer, or a tensor int64[2]
+    of a seed and a number of calls, which every call counts up. A program that draws has this tensor as its argument
+    ``random.state``. Numbers follow from seed, call, draw and position: ThreeFry's, equal on every mesh, and not those
+    of PyTorch's generators.
+
     Needs the extra ``torch``. Raises `EnvironmentProblem` without it, `UnsupportedError` for operators that shardc
-    lacks, with the module's path and the source line, and for dynamic shapes and random numbers.
+    lacks, with the module's path and the source line, for dynamic shapes, and for random numbers without a ``seed``.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
@@ -126,11 +133,14 @@ def from_torch(source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] 
     >>> split = from_model.annotate({"0.weight": P("model", None), "2.weight": P(None, "model")}, mesh=mesh)
     >>> split.compile()(torch.ones(4, 16)).shape
     torch.Size([4, 8])
+    >>> drops = shardc.from_torch(torch.nn.Dropout(0.5), (torch.ones(4, 16),), seed=0)
+    >>> drops.arg_names
+    ('random.state', 'input')
     """
     from shardc.frontends.torch.frontend import program_from_torch
 
     start = time.perf_counter()
-    found = program_from_torch(source, args, kwargs)
+    found = program_from_torch(source, args, kwargs, seed)
     seconds = seconds_since("read", start)
     return Program(found.module, found.signature, config=job_config(), seconds=seconds, content=found.content)
 

@@ -71,6 +71,8 @@ def _grid(index: Any, dim: int) -> tuple[Any, ...]:
 def _gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     if not x.ndim:
         return jnp.broadcast_to(x, index.shape)
+    if not index.size:  # of any rank
+        return jnp.zeros(index.shape, x.dtype)
     index = index if index.ndim else index.reshape(1)
     dim = dim % x.ndim
     if all(n == m for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if k != dim):
@@ -83,6 +85,8 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = Non
     names = {None: "set", "add": "add", "sum": "add", "multiply": "multiply", "prod": "multiply", "amax": "max",
              "amin": "min"}  # fmt: skip
     whole = x.shape
+    if not index.size:  # of any rank
+        return x
     x, index = (x, index) if x.ndim else (x.reshape(1), index.reshape(1))
     index = index if index.ndim else index.reshape(1)
     source = jnp.asarray(src).astype(x.dtype)
@@ -154,7 +158,9 @@ def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
-    mask = jnp.broadcast_to(mask, x.shape)
+    x, mask = jnp.broadcast_arrays(x, mask)
+    if not source.size:  # then no element is chosen
+        return x
     places = jnp.cumsum(mask.reshape(-1)) - 1
     taken = source.reshape(-1)[jnp.clip(places, 0, source.size - 1)]
     return jnp.where(mask, taken.reshape(x.shape).astype(x.dtype), x)
@@ -184,28 +190,28 @@ def _embedding_bag(
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Rows of bags put together: ``mode`` 0 adds, 1 takes the mean, 2 the largest. Each index lies in one bag.
 
-    PyTorch's kernel for plain sums tells neither the bag of each index nor how many a bag has.
+    Then what PyTorch's own backward reads: the bag of each index, which fast sums leave out; how many indices each bag
+    has, not counted by sums; and the indices of the largest.
     """
     bags = offsets.shape[0] - (1 if include_last_offset else 0)
     places = jnp.arange(indices.shape[0])
     bag = jnp.searchsorted(offsets[:bags], places, side="right") - 1
-    inside = indices != padding_idx
+    inside = (indices != padding_idx)[:, None]
     rows = weight.at[indices].get(mode="clip")
     rows = rows if per_sample_weights is None else rows * per_sample_weights[:, None]
-    count = jnp.zeros(bags, jnp.int64).at[bag].add(inside)
+    count = jnp.zeros(bags, jnp.int64).at[bag].add(inside[:, 0])
     made = jnp.zeros((bags, weight.shape[1]), weight.dtype)
     if mode == 2:
-        best = jnp.full_like(made, -jnp.inf).at[bag].max(jnp.where(inside[:, None], rows, -jnp.inf))
-        found = jnp.where(inside[:, None] & (rows == best[bag]), places[:, None], places.size)
-        first = jnp.full(made.shape, places.size).at[bag].min(found)
-        largest = jnp.where(first < places.size, indices.at[first].get(mode="clip"), 0)
-        return jnp.where(count[:, None] > 0, best, 0), bag, count, largest
-    made = made.at[bag].add(jnp.where(inside[:, None], rows, 0))
+        best = jnp.full_like(made, -jnp.inf).at[bag].max(jnp.where(inside, rows, -jnp.inf))
+        largest = jnp.where(inside & (rows == best[bag]), places[:, None], places.size)
+        first = jnp.full(made.shape, places.size, places.dtype).at[bag].min(largest)
+        there = first < places.size
+        return jnp.where(there, best, 0), bag, count, jnp.where(there, indices.at[first].get(mode="clip"), 0)
+    made = made.at[bag].add(jnp.where(inside, rows, 0))
     if mode == 1:
-        made = made / jnp.maximum(count, 1)[:, None].astype(made.dtype)
-    elif padding_idx < 0 and weight.dtype in (jnp.float32, jnp.float16):
-        return made, bag[:0], jnp.zeros_like(count), jnp.zeros_like(count)
-    return made, bag, count, count
+        return made / jnp.maximum(count, 1)[:, None].astype(made.dtype), bag, count, count
+    fast = weight.dtype in (jnp.float32, jnp.float16) and padding_idx < 0
+    return made, bag[:0] if fast else bag, jnp.zeros_like(count), jnp.zeros_like(count)
 
 
 def _nonzero_static(x: Any, *, size: int, fill_value: int = -1) -> Any:

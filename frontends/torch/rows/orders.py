@@ -101,6 +101,7 @@ _TABLE: dict[str, Row] = {
     "sort": _sort,
     "sort.stable": _sort_stable,
     "argsort": lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
+    "argsort.stable": lambda x, *, stable=True, dim=-1, descending=False: _sort(x, dim, descending)[1],
     "topk": _topk,
     "median": _median,
     "nanmedian": _nan_median,

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardc.hlo.errors import UnsupportedError
+
 __all__ = ["ROWS"]
 
 
@@ -24,6 +26,16 @@ def _expand(x: Any, size: Sequence[int], implicit: bool = False) -> Any:
     added = len(size) - x.ndim
     dims = tuple(x.shape[k - added] if n == -1 else n for k, n in enumerate(size))
     return jnp.broadcast_to(x, dims)
+
+
+def _resize(x: Any, size: Sequence[int], *, memory_format: Any = None) -> Any:
+    """The first elements in another shape; more than there are would have no values."""
+    count = math.prod(size)
+    if count > x.size:
+        raise UnsupportedError(
+            f"resize to {list(size)}: more elements than there are", fix="make a tensor with values: torch.zeros, cat"
+        )
+    return x.reshape(-1)[:count].reshape(tuple(size))
 
 
 def _squeeze(x: Any, dim: Any = None) -> Any:
@@ -156,6 +168,7 @@ _SHAPES = {
     "_unsafe_view": _view,
     "reshape": _view,
     "_reshape_copy": _view,
+    "resize": _resize,
     "expand": _expand,
     "expand_copy": _expand,
     "permute": lambda x, dims: jnp.transpose(x, tuple(dims)),

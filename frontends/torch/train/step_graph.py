@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.jax.frontend import require_jax
+from shardc.frontends.torch.draw_keys import Draws
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.packages import require_torch
@@ -161,8 +162,7 @@ def _runner(
         one = jax.numpy.ones((), flat[0].dtype)
         given = [values[p] if isinstance(p, str) else one if p is None else leaves[p] for p in joint.placeholders]
         step = values[STEP] + 1
-        if SEED in values:
-            tracer.draw_from(jax.random.fold_in(jax.random.key(values[SEED], impl="threefry2x32"), step))
+        tracer.draws = Draws.of_seed(jax, values[SEED], step) if SEED in values else None
         found = tracer.run(joint.graph_module, given)
         by_group: dict[int, dict[str, Any]] = {g.number: {} for g in groups}
         for (number, name), title in zip(hyper, titles, strict=True):

@@ -171,9 +171,50 @@ class Chooses(torch.nn.Module):
 def test_unsupported_operators_name_module_and_line() -> None:
     with pytest.raises(shardc.ShardcError, match=r"draws random numbers") as error:
         shardc.from_torch(Chooses(), (torch.ones(3),))
-    lines = Path(__file__).read_text().splitlines()
-    line = next(k for k, text in enumerate(lines, 1) if "rand_like(x) + x" in text)
-    assert f"test_from_torch.py:{line}, module inner" in str(error.value)
+    assert f"test_from_torch.py:{_line('rand_like(x) + x')}, module inner" in str(error.value)
+
+
+class Counts(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nonzero(x)
+
+
+class Resizes(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.ops.aten.resize_(x, [2, 3])
+
+
+class Shrinks(torch.nn.Module):
+    def __init__(self, *size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Any) -> Any:
+        return x.clone().resize_(self.size) + 1
+
+
+def test_a_copy_shrinks_in_place() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(shardc.from_torch(Shrinks(2, 3), (x,)).compile()(x), Shrinks(2, 3)(x))
+    with pytest.raises(shardc.ShardcError, match="more elements than there are"):
+        shardc.from_torch(Shrinks(4, 4), (x,))
+
+
+def test_open_sizes_name_operator_module_and_line() -> None:
+    text = r"aten\.nonzero\.default: sizes or plain numbers depend on values"
+    with pytest.raises(shardc.ShardcError, match=text) as error:
+        shardc.from_torch(torch.nn.Sequential(torch.nn.Identity(), Counts()), (torch.ones(3),))
+    assert f"test_from_torch.py:{_line('torch.nonzero(x)')}, module 1" in str(error.value)
+
+
+def test_arguments_that_change_size_are_refused() -> None:
+    with pytest.raises(shardc.ShardcError, match=r"aten\.resize_\.default cannot be written") as error:
+        shardc.from_torch(Resizes(), (torch.ones(3, 4),))
+    assert f"test_from_torch.py:{_line('aten.resize_(x')}" in str(error.value)
+
+
+def _line(text: str) -> int:
+    return next(k for k, t in enumerate(Path(__file__).read_text().splitlines(), 1) if text in t)
 
 
 def test_calls_that_do_not_fit() -> None:
