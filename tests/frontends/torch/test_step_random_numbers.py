@@ -99,6 +99,6 @@ def test_without_a_seed_they_are_refused() -> None:
     module = Weights()
     with pytest.raises(UnsupportedError, match="draws random numbers") as caught:
         shardc.torch.train_step(module, _total, torch.optim.SGD(module.parameters()), ())
-    assert "seed=0" in str(caught.value)
+    assert "seed=" in str(caught.value)
     with pytest.raises(InputError, match="seed=-1"):
         shardc.torch.train_step(module, _total, torch.optim.SGD(module.parameters()), (), seed=-1)
