@@ -1,9 +1,7 @@
 """A Keras 3 model on JAX, whose LayoutMap becomes annotations: a training step on 2 x 2 virtual devices.
 
-Needs Keras: pip install keras. Start it with KERAS_BACKEND=jax, or as it is.
+Needs Keras: pip install keras.
 """
-
-from __future__ import annotations
 
 import os
 
@@ -15,8 +13,6 @@ import numpy as np
 
 import shardc
 from shardc import P
-
-RATE = 0.05
 
 
 def specs_of(layout_map, variables, argument):
@@ -41,7 +37,7 @@ def main():
             return ((made - y) ** 2).mean()
 
         value, gradients = jax.value_and_grad(loss)(weights)
-        return jax.tree.map(lambda w, g: w - RATE * g, weights, gradients), value
+        return jax.tree.map(lambda w, g: w - 0.05 * g, weights, gradients), value
 
     weights = {v.path: np.asarray(v.value) for v in model.trainable_variables}
     rng = np.random.default_rng(0)

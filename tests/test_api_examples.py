@@ -36,7 +36,12 @@ INNER = frozenset(
     )
 )
 #: Examples for which an optional package must be there.
-NEEDED = {"shardc.numpy.from_hdf5": "h5py", "shardc.numpy.from_zarr": "zarr", "shardc.from_torch": "torch"}
+NEEDED = {
+    "shardc.numpy.from_hdf5": "h5py",
+    "shardc.numpy.from_zarr": "zarr",
+    "shardc.from_torch": "torch",
+    "shardc.from_tensorflow": "tensorflow",
+}
 #: Modules of which every example needs a package.
 OF_PACKAGES = {"shardc.torch": "torch"}
 

@@ -90,10 +90,13 @@ def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
     TensorFlow is not a dependency. Raises `EnvironmentProblem` where it is missing, `InputError` for other objects,
     `UnsupportedError` for what TensorFlow cannot compile to HLO.
 
-    ```python
-    program = shardc.from_tensorflow(tf.function(step, jit_compile=True), x, y)
-    split = program.annotate({"dense/kernel": P(None, "model")}, mesh={"model": 4})
-    ```
+    >>> import tensorflow as tf
+    >>> kernel = tf.Variable(tf.ones((16, 8)), name="kernel")
+    >>> product = tf.function(lambda x: x @ kernel, jit_compile=True)
+    >>> from_function = shardc.from_tensorflow(product, tf.ones((4, 16)))
+    >>> split = from_function.annotate({"kernel": P(None, "model")}, mesh=mesh)
+    >>> np.asarray(split.compile()(tf.ones((4, 16)))).shape
+    (4, 8)
     """
     from shardc.frontends.tensorflow.functions import program_from_tensorflow
 

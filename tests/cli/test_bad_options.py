@@ -32,6 +32,7 @@ def _options(name: str) -> list[Any]:
 def _try(name: str, option: Any, word: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = folder / "step.hlo"
     file.write_text(STEP)
+    (folder / "budget.toml").write_text("[limits]\nwire_bytes = 1000\n")
     takes_file = any(p.param_type_name == "argument" and p.required for p in COMMANDS[name].params)
     line = [name, *([str(file)] if takes_file else [])]
     needed = {
@@ -41,6 +42,7 @@ def _try(name: str, option: Any, word: str, folder: Path, capfd: pytest.CaptureF
         "simulate": "h100-dgx:2",
         "auto": "h100-dgx",
         "visualize": "x",
+        "check": str(folder / "budget.toml"),
     }
     for p in COMMANDS[name].params:
         if p.param_type_name == "option" and p.required and p is not option:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_computation, rebuild_computations
-from shardc.partitioner.prepare.reads.extended import Extended
-from shardc.partitioner.prepare.reads.readers import find_readers
+
+if TYPE_CHECKING:
+    from shardc.partitioner.prepare.reads.extended import Extended
 
 __all__ = ["ShareReads"]
 
@@ -30,6 +32,8 @@ class ShareReads:
 
 
 def _share_all(computation: Computation, called: Mapping[Computation, Computation]) -> Computation:
+    from shardc.partitioner.prepare.reads.readers import find_readers
+
     computation = rebuild_computation(computation, None, called)
     shared = {reader: group for group in find_readers(computation) for reader in group.places}
     new: dict[Instruction, Instruction] = {}
