@@ -126,7 +126,7 @@ def _bars(
 
 
 def _fitted(text: str, fits: int, most: int) -> str:
-    """``text`` in at most ``most`` lines of ``fits`` letters, broken behind spaces, points and underscores; else cut."""
+    """``text`` in ``most`` lines of ``fits`` letters, broken behind spaces, points and underscores; else cut."""
     lines = [""]
     for part in re.findall(r"[^ ._]+[ ._]*|[ ._]+", text):
         if len((lines[-1] + part).rstrip()) > fits and lines[-1]:

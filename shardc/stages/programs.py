@@ -123,7 +123,7 @@ def from_torch(
     of PyTorch's generators.
 
     Needs the extra ``torch``. Raises `EnvironmentProblem` without it. Raises `UnsupportedError` for operators that
-    shardc lacks, with the module's path and the source line, for dynamic shapes, and for random numbers without ``seed``.
+    shardc lacks, with the module's path and the source line, for dynamic shapes, and random numbers without ``seed``.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
