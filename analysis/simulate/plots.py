@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +36,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "measured": "#6f9bd1",
         "copy": "#d9cf9c",
         "wait": "#f6d5d3",
+        "idle": "#ffffff",
         "all-gather": "#f28e2b",
         "reduce-scatter": "#b07aa1",
         "all-reduce": "#e15759",
@@ -87,6 +89,7 @@ def draw_timeline(axes: Any, simulation: SimulatedStep, fold: FoldedTime) -> Non
     axes.set_yticks(range(len(engines)), engines, fontsize=9)
     axes.set_ylim(len(engines) - 0.5, -0.75)
     _time_axis(axes, fold)
+    used |= {"idle"} if simulation.idle_seconds else set()
     _legend(axes, [name for name in COLOURS if name in used])
 
 
@@ -101,10 +104,9 @@ def _bars(
         low, high = fold.place([event.begin, event.begin + event.seconds])
         key = colour_of(event.kind, work)
         spans.setdefault(key, []).append((low, max(high - low, 2e-4)))
-        text = _title(work)
         fits = int((high - low) * inches / 0.068)
-        if event.kind != "wait" and (len(text) <= fits or fits >= 9) and place[1] > 0.3:
-            short = text if len(text) <= fits else text[: fits - 1] + "…"
+        short = _fitted(_title(work), fits, 3 if place[1] > 0.7 else 1)
+        if event.kind != "wait" and short and place[1] > 0.3:
             where = ((low + high) / 2, place[0] + place[1] / 2)
             axes.text(
                 *where,
@@ -123,8 +125,23 @@ def _bars(
     return set(spans)
 
 
+def _fitted(text: str, fits: int, most: int) -> str:
+    """``text`` in ``most`` lines of ``fits`` letters, broken behind spaces, points and underscores; else cut."""
+    lines = [""]
+    for part in re.findall(r"[^ ._]+[ ._]*|[ ._]+", text):
+        if len((lines[-1] + part).rstrip()) > fits and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    lines = [line.rstrip() for line in lines]
+    if len(lines) <= most and all(len(line) <= fits for line in lines):
+        return "\n".join(lines)
+    return text[: fits - 1] + "…" if fits >= 9 else ""
+
+
 def _texture(key: str) -> dict[str, Any]:
-    return {"hatch": "////", "edgecolor": "#d98880"} if key == "wait" else {"edgecolor": "white"}
+    if key == "wait":
+        return {"hatch": "////", "edgecolor": "#d98880"}
+    return {"edgecolor": _GREY if key == "idle" else "white"}
 
 
 def _ink(colour: str) -> str:
@@ -179,7 +196,7 @@ def _legend(axes: Any, names: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     if names:
-        labels = {"wait": "compute waits"}
+        labels = {"wait": "compute waits", "idle": "gaps: idle"}
         handles = [Patch(facecolor=COLOURS[n], label=labels.get(n, n), linewidth=0.3, **_texture(n)) for n in names]
         box = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "ncols": min(len(names), 6), "frameon": False}
         axes.legend(handles=handles, fontsize=8, handlelength=1.1, columnspacing=1.1, borderaxespad=0.2, **box)

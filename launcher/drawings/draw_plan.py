@@ -150,7 +150,7 @@ def _others(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]:
         cost = "not known" if more is None else f"+{plan.cost_text(more)}"
         colour = _MARK if loud and more else _DARK
         yield svg_text(_OTHER_AT, y, cost, 12, colour if more is not None else _GREY)
-        yield svg_text(_OTHER_AT + 78, y, shortened(what, 28), 11, _GREY)
+        yield svg_text(_OTHER_AT + 78, y, shortened(what, 32), 11, _GREY)
         if more and plan.cost:
             yield _rect(_OTHER_AT, y + 4, max(1.0, 240 * min(1.0, more / plan.cost)), 4, colour)
 

@@ -125,8 +125,8 @@ def from_torch(
     ``random.state``. Numbers follow from seed, call, draw and position: ThreeFry's, equal on every mesh, and not those
     of PyTorch's generators.
 
-    Needs the extra ``torch``. Raises `EnvironmentProblem` without it, `UnsupportedError` for operators that shardc
-    lacks, with the module's path and the source line, for dynamic shapes, and for random numbers without a ``seed``.
+    Needs the extra ``torch``. Raises `EnvironmentProblem` without it. Raises `UnsupportedError` for operators that
+    shardc lacks, with the module's path and the source line, for dynamic shapes, and random numbers without ``seed``.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))

@@ -1,4 +1,4 @@
-"""One training step of a small network, in JAX. Every guide uses it.
+"""One training step of a small network, in JAX. Most guides use it.
 
 python step.py                            # four virtual devices in this process
 shardc mpiexec -n 4 python step.py        # four MPI ranks

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardc.analysis.simulate import plots
 from shardc.analysis.simulate.fold import fold_time
 from shardc.analysis.simulate.pictures import PICTURES, draw_picture, draw_pictures
 from shardc.analysis.simulate.simulated_step import Skipped
@@ -82,6 +83,14 @@ def test_files(tmp_path: Path) -> None:
     assert "compute waits" in texts and "infiniband" in texts
     again = draw_picture(full(), tmp_path / "u.svg", "timeline")
     assert again.read_bytes() == svg.read_bytes()
+
+
+def test_names_are_broken_into_lines_where_they_do_not_fit() -> None:
+    assert plots._fitted("dot_general", 11, 3) == "dot_general"
+    assert plots._fitted("dot_general", 9, 3) == "dot_\ngeneral"
+    assert plots._fitted("all-reduce divide.1", 10, 3) == "all-reduce\ndivide.1"
+    assert plots._fitted("dot_general", 9, 1) == "dot_gene…"
+    assert plots._fitted("dot_general", 4, 3) == ""
 
 
 def test_bad_names_are_errors(tmp_path: Path) -> None:
