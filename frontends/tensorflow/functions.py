@@ -7,13 +7,13 @@ and constants. Changed variables are results after the function's own, over the 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardc.frontends.foreign import describe_error, number_names
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
@@ -128,9 +128,8 @@ def _hlo(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     try:
         return str(function.experimental_get_compiler_ir(*args, **kwargs)(stage="hlo"))
     except Exception as e:
-        message = next(iter(str(e).strip().splitlines()), "")
         raise UnsupportedError(
-            f"TensorFlow gives no HLO of the function: {type(e).__name__}: {message}",
+            f"TensorFlow gives no HLO of the function: {describe_error(e)}",
             fix="make it with tf.function(f, jit_compile=True), for arguments of known shapes",
         ) from e
 
@@ -157,12 +156,7 @@ def _names(concrete: Any, captured: Sequence[Any], count: int) -> tuple[str, ...
         variable = hasattr(value, "assign")
         path = str(getattr(value, "path", None) or getattr(value, "name", "")) if variable else own[count + k]
         found.append(path.split(":")[0])
-    seen: Counter[str] = Counter()
-    out = []
-    for name in found:
-        out.append(f"{name}_{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return tuple(out)
+    return number_names(found, "_")
 
 
 def _check_results(

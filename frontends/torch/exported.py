@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.frontends.foreign import describe_error
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.places import place_of
@@ -45,16 +46,11 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
     except ShardcError:
         raise
     except Exception as e:
-        raise _not_followed(e, type(module).__name__, "torch.export.export(module, args, kwargs)") from e
-
-
-def _not_followed(e: Exception, title: str, call: str) -> UnsupportedError:
-    message = next(iter(str(e).strip().splitlines()), "")
-    return UnsupportedError(
-        f"torch.export cannot follow the module: {type(e).__name__}: {message}",
-        where=title,
-        fix=f"let {call} succeed first: its message has more",
-    )
+        raise UnsupportedError(
+            f"torch.export cannot follow the module: {describe_error(e)}",
+            where=type(module).__name__,
+            fix="let torch.export.export(module, args, kwargs) succeed first: its message has more",
+        ) from e
 
 
 def distinct(torch: Any, module: Any, tree: Any) -> Any:
@@ -122,10 +118,9 @@ def decomposed(torch: Any, exported: Any) -> Any:
     except Exception as e:
         changes = (n for n in exported.graph.nodes if torch.Tag.inplace_view in getattr(n.target, "tags", ()))
         node = next(changes, None)
-        message = next(iter(str(e).strip().splitlines()), "")
         raise UnsupportedError(
             f"{node.target if node else 'torch.export'} cannot be written without changes in place: "
-            f"{type(e).__name__}: {message}",
+            f"{describe_error(e)}",
             where=(str(place_of(node, str(torch.__path__[0]))) if node else "") or None,
             fix="let exported.run_decompositions() succeed first: its message has more",
         ) from e

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardc.frontends.foreign import describe_error
 from shardc.frontends.torch.draw_keys import Draws, draws_numbers
 from shardc.frontends.torch.operators import Operators
 from shardc.frontends.torch.places import NodePlace, place_of, scope
@@ -71,9 +72,8 @@ class GraphTracer:
                 where = str(place) or None
                 raise type(e)(e.what, where=e.where or where, fix=e.fix) from None
             except Exception as e:
-                message = next(iter(str(e).splitlines()), "")
                 raise UnsupportedError(
-                    f"{node.target} with these arguments: {type(e).__name__}: {message}",
+                    f"{node.target} with these arguments: {describe_error(e)}",
                     where=str(place) or None,
                     fix="write it with other operators, or keep this part outside of the program",
                 ) from e

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardc.frontends.foreign import number_names
 from shardc.frontends.jax.frontend import require_jax
-from shardc.frontends.torch.dynamo.names import GraphInput, unique
+from shardc.frontends.torch.dynamo.names import GraphInput
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.tracer import GraphTracer
@@ -93,7 +94,7 @@ def lower_graph(torch: Any, graph_module: Any, inputs: Sequence[GraphInput], tit
         for n, t in zip(placeholders, tensors, strict=True)
         if t
     ]
-    names = unique([i.name for i in found])
+    names = number_names([i.name for i in found], "#")
     flat = [k for k, t in enumerate(tensors) if t]
     module, kept, content = lower_named(run, avals, [names[k] for k in flat], (), tracer.places)
     return DynamoGraph(

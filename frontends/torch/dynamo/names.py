@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +53,3 @@ def _name(source: str) -> str:
 def _long_name(source: str) -> str:
     root = _ROOT.match(source)
     return f"{root[1]}.{_name(source)}" if root and _is_state(source) else source
-
-
-def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """``names``, with a number behind those that stood before."""
-    seen: Counter[str] = Counter()
-    out = []
-    for name in names:
-        out.append(f"{name}#{seen[name]}" if seen[name] else name)
-        seen[name] += 1
-    return tuple(out)
