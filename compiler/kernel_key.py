@@ -14,7 +14,8 @@ _IGNORED = frozenset({"operand_precision", "algorithm", "indices_are_sorted", "u
 
 
 def kernel_key(instruction: Instruction) -> str:
-    """A hash of everything that a kernel depends on: opcode, shapes, attributes, called computations.
+    """A hash of everything that a kernel depends on: opcode, shapes, attributes, called computations, and which
+    operands count places (a sort does not read those).
 
     Names, shardings and metadata do not count. Instructions with equal keys can share one function; the key is the
     same in every process.
@@ -29,8 +30,12 @@ def computation_key(computation: Computation) -> str:
 
 def _describe(i: Instruction) -> str:
     repeated = [i.operands.index(o) for o in i.operands]
-    shapes = ",".join(str(o.shape) for o in i.operands)
+    shapes = ",".join(f"{o.shape}{_places(o)}" for o in i.operands)
     return f"{i.opcode}({shapes};{repeated})->{i.shape}{_attributes(i)}"
+
+
+def _places(operand: Instruction) -> str:
+    return f"=iota{_attributes(operand)}" if operand.opcode == "iota" else ""
 
 
 def _attributes(i: Instruction) -> str:

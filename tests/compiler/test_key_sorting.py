@@ -9,7 +9,9 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import KEY_TYPES, sort_keys
 from shardc.hlo.ir.types import DTYPES, array_shape
+from shardc.hlo.text.reader import read_hlo
 from shardc.native.llvm.target import named_target
+from shardc.stages.stages import Program
 from tests.compiler import kernel_runner
 from tests.compiler.kernel_runner import Array, check, compile_and_run, expected, instruction
 
@@ -201,3 +203,28 @@ def test_what_is_no_order_of_numbers_is_merged() -> None:
     assert sort_keys(less) is None
     i = instruction("sort", array_shape("s32", 300), dimensions=(0,), is_stable=True, to_apply=less)
     check(i, [np.random.default_rng(5).integers(0, 1000, 300).astype(np.int32)])
+
+
+def test_a_sort_of_places_is_another_kernel_than_one_of_such_numbers() -> None:
+    keys = np.random.default_rng(0).integers(0, 1 << 30, (2, 4096)).astype(np.uint32)
+    text = """HloModule twice
+less {
+  a = u32[] parameter(0)
+  b = u32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ROOT lt = pred[] compare(a, b), direction=LT
+}
+ENTRY main {
+  first = u32[4096] parameter(0)
+  second = u32[4096] parameter(1)
+  places = s32[4096] iota(), iota_dimension=0
+  once = (u32[4096], s32[4096]) sort(first, places), dimensions={0}, is_stable=true, to_apply=less
+  order = s32[4096] get-tuple-element(once), index=1
+  twice = (u32[4096], s32[4096]) sort(second, order), dimensions={0}, is_stable=true, to_apply=less
+  ROOT result = s32[4096] get-tuple-element(twice), index=1
+}
+"""
+    (got,) = Program(read_hlo(text)).partition().compile().run(list(keys))
+    order = np.argsort(keys[0], kind="stable")
+    np.testing.assert_array_equal(np.asarray(got), order[np.argsort(keys[1], kind="stable")])
