@@ -9,14 +9,12 @@ import numpy as np
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import broadcast_scalar, constant, make, scalar_value
-from shardc.hlo.ir.types import DType
+from shardc.hlo.simplify.ranges import integer_range
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "outcome"]
 
 #: The direction that is true where the first is false, for values that are all comparable.
 _INVERSE: Mapping[str, str] = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
-#: The direction with the sides exchanged.
-_MIRRORED: Mapping[str, str] = {"EQ": "EQ", "NE": "NE", "LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 
 def _truth(value: bool, like: Instruction) -> Instruction:
@@ -36,40 +34,23 @@ def compare_to_itself(i: Instruction) -> Instruction | None:
     return _truth(direction in ("EQ", "LE", "GE"), i)
 
 
-def limits_of(dtype: DType) -> tuple[int, int]:
-    """Lowest and highest value of an integer type."""
-    signed = dtype.kind == "signed"
-    return (-(1 << (dtype.bits - 1)) if signed else 0), (1 << (dtype.bits - signed)) - 1
-
-
-def _range(i: Instruction) -> tuple[int, int] | None:
-    """Lowest and highest value that an integer can have, as far as it is plain to see."""
-    if not i.shape.dtype.is_integer:
+def outcome(i: Instruction) -> bool | None:
+    """What a comparison of integers always gives by their ranges; None where that depends or is not known."""
+    a, b = map(integer_range, i.operands)
+    if a is None or b is None:
         return None
-    low, high = limits_of(i.shape.dtype)
-    if i.opcode == "iota":
-        last = i.shape.dims[i.attrs["iota_dimension"]] - 1
-        return (0, max(last, 0)) if last <= high else (low, high)
-    return low, high
+    always = {
+        "LT": a[1] < b[0], "LE": a[1] <= b[0], "GT": a[0] > b[1], "GE": a[0] >= b[1],
+        "EQ": a[0] == a[1] == b[0] == b[1], "NE": a[1] < b[0] or b[1] < a[0],
+    }  # fmt: skip
+    direction = i.attrs["direction"]
+    return True if always[direction] else False if always[_INVERSE[direction]] else None
 
 
 def compare_out_of_range(i: Instruction) -> Instruction | None:
-    """An integer (a count of a dimension, or any of its type) against a constant that it never or always is below."""
-    a, b = i.operands
-    direction = i.attrs["direction"]
-    if scalar_value(a) is not None:
-        a, b, direction = b, a, _MIRRORED[direction]
-    limit, span = scalar_value(b), _range(a)
-    if limit is None or span is None or scalar_value(a) is not None:
-        return None
-    low, high, limit = *span, int(limit)
-    always = {
-        "LT": high < limit, "LE": high <= limit, "GT": low > limit, "GE": low >= limit,
-        "EQ": low == high == limit, "NE": not low <= limit <= high,
-    }  # fmt: skip
-    if always[direction]:
-        return _truth(True, i)
-    return _truth(False, i) if always[_INVERSE[direction]] else None
+    """Integers whose ranges decide it."""
+    found = outcome(i)
+    return None if found is None else _truth(found, i)
 
 
 def not_compare(i: Instruction) -> Instruction | None:

@@ -3,6 +3,9 @@
 `y[argsort(x)]` sorts places and reads y at them: y would be gathered by every device. As one more operand of the sort
 its elements are sent once, to where they belong; rows of a few elements are so many operands. A sort whose places
 nobody reads any more has none. What is written at sorted places (`z[argsort(x)] = y`) is sorted by them.
+
+Where places are sorted again (each round of a shuffle does so), y goes along with all these sorts: the last one
+sorts `y[places]`, which the one before it sorts along.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from shardc.hlo.ir.make import keep_reachable, make
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.partitioner.prepare.sorts.scatters_as_sorts import scatters_as_sorts
-from shardc.partitioner.prepare.sorts.sorted_places import is_split, replaced, without_bounds
+from shardc.partitioner.prepare.sorts.sorted_places import is_split, replaced, without_bounds, without_tests
+from shardc.partitioner.prepare.sorts.turned_sorts import turned_sorts
 
 __all__ = ["JoinPayloads"]
 
@@ -84,10 +88,16 @@ def _order(gather: Instruction) -> Instruction | None:
     order = order.operands[0] if order.opcode == "reverse" else order
     if order.opcode != "get-tuple-element" or order.shape.dims != y.shape.dims[:1]:
         return None
-    sort, place = order.operands[0], order.attrs["index"]
-    return (
-        order if sort.opcode == "sort" and sort.operands[place].opcode == "iota" and not _is_read(sort, place) else None
-    )
+    return order if _sorts_places(order) else None
+
+
+def _sorts_places(x: Instruction) -> bool:
+    """Are these the places from 0 on, sorted along once or several times?"""
+    if x.opcode != "get-tuple-element" or x.operands[0].opcode != "sort":
+        return False
+    sort, place = x.operands[0], x.attrs["index"]
+    given = sort.operands[place]
+    return not _is_read(sort, place) and (given.opcode == "iota" or _sorts_places(given))
 
 
 def _is_read(sort: Instruction, place: int) -> bool:
@@ -122,8 +132,11 @@ def _only_for(
 
 def _joined(c: Computation, called: Mapping[Computation, Computation]) -> Computation:
     """``c`` with joined sorts, one after the other; it calls what ``called`` says."""
-    c = scatters_as_sorts(rebuild_computation(c, None, called))
+    c = turned_sorts(scatters_as_sorts(rebuild_computation(c, None, called)))
     found = next(_found(c), None)
+    if found is not None:
+        c = without_tests(c)
+        found = next(_found(c), None)
     while found is not None:
         c = _PayloadJoiner(found).computation(c)
         found = next(_found(c), None)
@@ -142,7 +155,7 @@ class _PayloadJoiner:
 
     def computation(self, c: Computation) -> Computation:
         sort, gathers = self.found.sort, self.found.gathers
-        arrays = {g: self._columns(g.operands[0]) for g in gathers}
+        arrays = {g: self._columns(self._before(g)) for g in gathers}
         kept = [n for n in range(len(sort.operands)) if n != self.found.place or not self.found.dropped]
         operands = [sort.operands[n] for n in kept]
         for x in (x for columns in arrays.values() for x in columns):
@@ -154,6 +167,14 @@ class _PayloadJoiner:
             if i.opcode == "get-tuple-element" and i.operands[0] is sort and i.attrs["index"] in kept:
                 new[i] = made[kept.index(i.attrs["index"])]
         return replaced(c, new)
+
+    def _before(self, gather: Instruction) -> Instruction:
+        """The array that a gather reads, in the order that the sort begins with."""
+        y, order = gather.operands[0], self.found.sort.operands[self.found.place]
+        if order.opcode == "iota":
+            return y
+        attrs = {**gather.attrs, "index_vector_dim": 1}
+        return self._add("gather", y.shape, y, order, **attrs)
 
     def _columns(self, y: Instruction) -> list[Instruction]:
         """A line of each element of the rows of ``y``."""

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.make import effects, scalar_value
+from shardc.hlo.ir.reducers import reducer_opcode
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.simplify.rules.comparison import outcome
 
-__all__ = ["is_split", "replaced", "without_bounds"]
+__all__ = ["is_split", "replaced", "without_bounds", "without_tests"]
 
 
 def without_bounds(x: Instruction, n: int) -> Instruction:
     """Places from 0 to ``n`` before what changes only others: counts from the end, clamps, types that hold them all."""
     while True:
-        if x.opcode == "reshape" or (x.opcode == "convert" and _holds(x, n)):
+        if _is_reshaped(x) or (x.opcode == "convert" and _holds(x, n)):
             x = x.operands[0]
         elif x.opcode == "clamp" and splat(x.operands[0]) == 0 and (splat(x.operands[2]) or 0) >= n - 1:
             x = x.operands[1]
@@ -22,6 +24,14 @@ def without_bounds(x: Instruction, n: int) -> Instruction:
             x = x.operands[2]
         else:
             return x
+
+
+def _is_reshaped(x: Instruction) -> bool:
+    """Are the elements those of the operand, in their order?"""
+    if x.opcode == "broadcast":
+        dims = list(x.attrs["dimensions"])
+        return x.shape.size == x.operands[0].shape.size and dims == sorted(dims)
+    return x.opcode == "reshape"
 
 
 def _holds(x: Instruction, n: int) -> bool:
@@ -36,6 +46,34 @@ def _is_negative(test: Instruction, x: Instruction) -> bool:
         and test.operands[0] is x
         and splat(test.operands[1]) == 0
     )
+
+
+def without_tests(c: Computation) -> Computation:
+    """``c`` without selects whose predicate is known: tests whether sorted places are within bounds."""
+    while True:
+        known = {i: _known(i.operands[0]) for i in c if i.opcode == "select"}
+        chosen = {i: i.operands[1 if found[0] else 2] for i, found in known.items() if found}
+        if not chosen:
+            return c
+        c = replaced(c, chosen)  # a select that is gone may make a later test known
+
+
+def _known(test: Instruction) -> tuple[bool, ...]:
+    """The one value that a predicate always has; empty where that depends."""
+    value = scalar_value(test)
+    if value is not None:
+        return (bool(value),)
+    match test.opcode:
+        case "compare":
+            found = outcome(test)
+            return () if found is None else (found,)
+        case "broadcast" | "reshape":
+            return _known(test.operands[0])
+        case "and":
+            return (True,) if all(_known(o) == (True,) for o in test.operands) else ()
+        case "reduce" if test.shape.is_array and reducer_opcode(test.attrs["to_apply"]) == "and":
+            return (True,) if all(_known(o) == (True,) for o in test.operands) else ()
+    return ()
 
 
 def splat(x: Instruction) -> int | None:
