@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.passes import pause_collector
 from shardc.hlo.transforms.expand_sliced_permutes import open_permutes
+from shardc.sharding.notations.annotate import named_results
 from shardc.sharding.notations.tile_assignments import convert_to_axes
 from shardc.sharding.prepare.broadcast_placed import BroadcastPlaced
 from shardc.sharding.prepare.close_pairs import ClosePairs
@@ -105,6 +106,8 @@ def _names(
     for i in prepared.instructions():
         if i in places:
             out.setdefault(places[i].name, i)
+    for name, i in named_results(prepared):
+        out.setdefault(name, i)
     for i in prepared.entry:
         if i.metadata is not None and i.metadata.op_name:
             out.setdefault(i.metadata.op_name, i)

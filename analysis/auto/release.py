@@ -9,6 +9,7 @@ from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.ir import Computation, Instruction, rebuild_computation, rebuild_computations
 from shardc.hlo.ir.sharding import Sharding
 from shardc.partitioner.program import SourceProgram
+from shardc.sharding.notations.annotate import result_names
 from shardc.sharding.notations.names import match_names, near_names
 
 __all__ = ["Released", "release"]
@@ -29,14 +30,15 @@ def release(program: SourceProgram, keep: Sequence[str] | None) -> Released:
         return Released(program)
     module = program.module
     arguments = dict(enumerate(module.argument_names))
-    given = module.result_names
-    results = {n: (given[n] if n < len(given) else "") or f"out{n}" for n in range(len(module.results))}
+    results = dict(enumerate(result_names(module)))
     known = [*arguments.values(), *results.values()]
     kept: set[str] = set()
     for name in keep:
         found = match_names(name, known)
         if not found:
-            raise AnnotationError(f"no argument or result is named {name!r}", where="keep", fix=near_names(name, known))
+            raise AnnotationError(
+                f"no argument or result is named {name!r}", where="keep (--keep)", fix=near_names(name, known)
+            )
         kept.update(found)
     root = module.entry.root
     leaves = root.sharding if isinstance(root.sharding, tuple) else (root.sharding,) * len(results)

@@ -15,7 +15,7 @@ from shardc.analysis.budget.budget import TOTALS, Forbidden, ProgramBudget
 from shardc.analysis.budget.violation import Checked, Violation
 from shardc.analysis.explain.collect import collect_collectives
 from shardc.analysis.explain.explain import explain
-from shardc.analysis.explain.explanation import CollectiveReason, Explanation
+from shardc.analysis.explain.explanation import CollectiveReason, Explanation, Remedy
 from shardc.analysis.explain.remedies import SearchLimits
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
@@ -135,12 +135,23 @@ def _with_cause(violation: Violation, told: Explanation, number: int | None) -> 
         fix = "if this is meant, raise the limit, or record a new baseline"
         return Violation(violation.rule, violation.what, remedy=fix)
     c = told.collectives[number]
-    if c.remedies:
-        best = c.remedies[0]
+    total = violation.rule.partition(".")[2]
+    best = next((r for r in c.remedies if _lowers(r, total)), None)
+    if best is not None:
         remedy = f"{best.what}: {' '.join(change.option for change in best.changes)}"
+    elif c.remedies:
+        remedy = f"none found: what was tried sends less, but does not lower {total}"
     else:
-        remedy = c.why_none or "no annotation was tried; shardc explain looks for one"
+        remedy = f"none found: {c.why_none or 'no annotation was tried; shardc explain looks for one'}"
     return Violation(violation.rule, violation.what, c.line, c.reason, remedy, c.names[0])
+
+
+def _lowers(remedy: Remedy, total: str) -> bool:
+    """Does it lower this total of the program, if it is one?"""
+    if not hasattr(remedy.after, total):
+        return True
+    before, after = getattr(remedy.before, total), getattr(remedy.after, total)
+    return before is None or after is None or after < before
 
 
 def _rule_text(rule: Forbidden) -> str:

@@ -122,8 +122,8 @@ class _Explainer:
 
     def _why_none(self, cause: Cause | None, tried: Tried) -> str:
         """Why there is no remedy."""
-        unit = "time" if self.machine else "bytes"
-        text = f"none of the {tried.tried} other annotations tried takes less {unit} without repeating work"
+        better = "takes less time" if self.machine else "sends fewer bytes"
+        text = f"none of the {tried.tried} other annotations tried {better} without repeating work"
         if cause is not None and cause.before.unreduced and cause.made is not None and self.tracer is not None:
             roots = [p.annotation for p in self.tracer.parties(cause) if p.role == "reduced" and p.annotation]
             split = f" ({'; '.join(dict.fromkeys(roots))})" if roots else ""

@@ -22,6 +22,7 @@ from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.sharding.notations.annotate import named_results
 from shardc.sharding.notations.names import near_names
 
 __all__ = [
@@ -138,6 +139,8 @@ def layouts(module: Module, value: str) -> list[tuple[str, Shape, Sharding]]:
     inside = [i for i in module.instructions() if i.sharding is not None]
     for i in inside:
         known.setdefault(i.name, i)
+    for name, i in named_results(module):
+        known.setdefault(name, i)
     for i in inside:
         if i.metadata is not None and i.metadata.op_name:
             known.setdefault(i.metadata.op_name, i)

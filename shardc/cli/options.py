@@ -48,7 +48,7 @@ AnnotationsOption = Annotated[
     Path | None, typer.Option("--annotations", metavar="FILE.toml", help="Tables \\[mesh] and \\[annotate].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write the result as JSON.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print more on stderr.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print more.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on stderr.")]
 
 

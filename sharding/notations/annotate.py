@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
+from shardc.hlo.files import near_files
 from shardc.hlo.ir.build import reachable_computations
 from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import (
@@ -46,10 +47,12 @@ __all__ = [
     "annotate",
     "nameable",
     "named_axes",
+    "named_results",
     "parse_spec",
     "read_annotations",
     "read_toml",
     "resize_mesh",
+    "result_names",
     "spec_text",
 ]
 
@@ -88,7 +91,10 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
         module = resize_mesh(module, mesh) if module.mesh is not None else module.with_(mesh=mesh)
     target = module.mesh
     if target is None:
-        raise AnnotationError("annotations need a mesh", fix="give one, for example --mesh data=2,model=4")
+        raise AnnotationError(
+            "annotations need a mesh",
+            fix="give one: --mesh data=2,model=4, or mesh=Mesh({'data': 2, 'model': 4}) in Python",
+        )
     tables = nameable(module)
     wanted: dict[tuple[Instruction, int], Sharding] = {}
     for name, spec in annotations.items():
@@ -192,9 +198,11 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as e:
-        raise InputError(f"cannot read the annotations file: {e.strerror}", where=where) from None
+        fix = near_files(Path(path))
+        raise InputError(f"cannot read the annotations file: {e.strerror}", where=where, fix=fix) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InputError(f"not a TOML file: {e}", where=where) from None
+        fix = 'write tables of TOML: [mesh] with data = 2, [annotate] with x = "data,None"'
+        raise InputError(f"not a TOML file: {e}", where=where, fix=fix) from None
 
 
 def spec_text(name: str, spec: object, where: Location) -> str:
@@ -208,6 +216,19 @@ def spec_text(name: str, spec: object, where: Location) -> str:
     )
 
 
+def result_names(module: Module) -> list[str]:
+    """The name of each result: its own, or ``out`` and its number."""
+    given = module.result_names
+    return [(given[n] if n < len(given) else "") or f"out{n}" for n in range(len(module.results))]
+
+
+def named_results(module: Module) -> list[tuple[str, Instruction]]:
+    """The results that an instruction of the entry gives by itself, by name."""
+    root = module.entry.root
+    ends = root.operands if root.opcode == "tuple" else (root,)
+    return list(zip(result_names(module), ends, strict=False))
+
+
 def nameable(module: Module) -> list[list[Nameable]]:
     """What annotations can name, in order of precedence: arguments, results, then values inside by instruction name and
     by op name, those of the entry before those of loops, branches and called functions."""
@@ -216,10 +237,8 @@ def nameable(module: Module) -> list[list[Nameable]]:
         given = module.arg_names[n] if n < len(module.arg_names) else ""
         arguments += [Nameable("argument", k, p.shape, p) for k in dict.fromkeys((given or f"arg{n}", p.name))]
     root = module.entry.root
-    results = []
-    for n, shape in enumerate(module.results):
-        given = module.result_names[n] if n < len(module.result_names) else ""
-        results.append(Nameable("result", given or f"out{n}", shape, root, n))
+    names = result_names(module)
+    results = [Nameable("result", names[n], shape, root, n) for n, shape in enumerate(module.results)]
     tables = [arguments, results]
     for computations in ((module.entry,), _flow(module)):
         inside = [i for c in computations for i in c if i.opcode != "parameter" and not i.shape.is_tuple]

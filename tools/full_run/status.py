@@ -51,11 +51,11 @@ def page(parts: Sequence[Part], results: Mapping[str, Result], run: Run, root: P
     """The generated sections, in Markdown."""
     sections = [
         machine(run),
-        "## Parts\n\n" + parts_table(parts, results),
-        "## Not run\n\n" + not_run(parts, results),
-        "## Failures\n\n" + failures(parts, results),
-        "## Figures of this run\n\n" + figures(parts, results),
-        "## Seeds\n\n" + seeds(parts, results),
+        "### Parts\n\n" + parts_table(parts, results),
+        "### Not run\n\n" + not_run(parts, results),
+        "### Failures\n\n" + failures(parts, results),
+        "### Figures of this run\n\n" + figures(parts, results),
+        "### Seeds\n\n" + seeds(parts, results),
     ]
     text = "\n\n".join(s.strip() for s in sections)
     return text.replace(str(root.parent), "..")
@@ -151,7 +151,8 @@ def figures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
         found = {t.id: t for t in reversed(tests) if fnmatch.fnmatchcase(t.id, pattern)}.values()  # the first part's
         if found:
             so_far = " so far" if any(t.id in stopped for t in found) else ""
-            rows.append([name, f"{count(found, 'passed'):,} of {len(found):,}{so_far}"])
+            passed = f"{count(found, 'passed'):,} of {len(found):,}{so_far}"
+            rows.append([name, "not run" if count(found, "skipped") == len(found) else passed])
     rows += [
         list(f) for f in {name: text for t in tests for name, text in t.figures.items()}.items()
     ]  # the last part's

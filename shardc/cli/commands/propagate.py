@@ -35,7 +35,10 @@ ProvenanceOption = Annotated[
 
 ConservativeOption = Annotated[
     bool,
-    typer.Option("--conservative", help="Split no axis, and do not propagate through dimensions whose elements move."),
+    typer.Option(
+        "--conservative",
+        help="Divide no axis into smaller ones, and do not propagate through dimensions whose elements move.",
+    ),
 ]
 
 

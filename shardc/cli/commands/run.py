@@ -46,7 +46,9 @@ __all__ = [
 
 InputsOption = Annotated[Path | None, typer.Option("--inputs", metavar="IN.npz", help="Arguments in0, in1, ...")]
 OutputsOption = Annotated[Path | None, typer.Option("--outputs", metavar="OUT.npz", help="Write out0, out1, ... here.")]
-RanksOption = Annotated[int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks.")]
+RanksOption = Annotated[
+    int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks; 0: virtual devices, or the job it runs in.")
+]
 PerRankOption = Annotated[int, typer.Option("--devices-per-rank", metavar="K", help="Devices per rank.")]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME", help="cpu, cuda (one rank per GPU) or cuda-emulated.")
