@@ -75,6 +75,8 @@ def _custom_call(sig: Signature) -> FactorRule:
         return _one_sided_rule(sig, side)
     if rows := _tall_rows(sig, target):
         return rows
+    if routine_name(target) == "potrf":
+        return _letter_rule(sig, "mn->mn,")
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
     if batch is not None:
@@ -130,6 +132,9 @@ def _one_sided_rule(sig: Signature, side: str) -> FactorRule:
         b.add(result.dims[d], [(t, d) for t in range(len(sig.operands) + 1)])
     free = result.rank - (1 if side == "L" else 2)
     b.add(result.dims[free], [(last, free), (last + 1, free)])
+    if last == 1:  # a system of equations: its solution lies as the right-hand sides do
+        solved = result.rank - (2 if side == "L" else 1)
+        b.add(result.dims[solved], [(1, solved), (2, solved)], FactorKind.NEED_REPLICATION)
     return b.build()
 
 

@@ -78,6 +78,12 @@ class MatrixWriter:
         """``yes`` where the condition holds, else ``no``, or zeros."""
         return self.em.select(condition, yes, self.number(0, yes) if no is None else no)
 
+    def where(
+        self, place: Instruction, other: Instruction, direction: str, yes: Instruction, no: Instruction
+    ) -> Instruction:
+        """``yes`` on devices whose scalar ``place`` is as told, ``no`` on others."""
+        return self.em.select(self.em.splat(self.compare(place, other, direction), yes.shape.dims), yes, no)
+
     def index(self, x: Instruction, dim: int) -> Instruction:
         """The numbers of rows (``dim`` -2) or columns (-1)."""
         em, dims = self.em, x.shape.dims
@@ -100,25 +106,34 @@ class MatrixWriter:
 
     # -- matrices ------------------------------------------------------------------------------------------------
 
-    def adjoint(self, x: Instruction) -> Instruction:
+    def transposed(self, x: Instruction) -> Instruction:
         rank = x.shape.rank
-        return self.conjugate(self.em.transpose(x, (*range(rank - 2), rank - 1, rank - 2)))
+        return self.em.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
-    def product(self, x: Instruction, y: Instruction, *, adjoint: bool = False) -> Instruction:
-        """``x y``, or the adjoint of ``x`` times ``y``."""
+    def adjoint(self, x: Instruction) -> Instruction:
+        return self.conjugate(self.transposed(x))
+
+    def product(self, x: Instruction, y: Instruction, *, adjoint: str = "") -> Instruction:
+        """``x y``, with the adjoint of the ``first`` or ``second`` factor."""
         last = x.shape.rank - 1
-        batch, along = tuple(range(last - 1)), last - 1 if adjoint else last
-        x = self.conjugate(x) if adjoint else x
-        free = last if adjoint else last - 1
+        first, second = adjoint == "first", adjoint == "second"
+        x, y = self.conjugate(x) if first else x, self.conjugate(y) if second else y
+        return self.contracted(x, y, last - 1 if first else last, last if second else last - 1)
+
+    def contracted(self, x: Instruction, y: Instruction, of_x: int, of_y: int) -> Instruction:
+        """Products of elements added up along a dimension of each."""
+        last = x.shape.rank - 1
+        batch = tuple(range(last - 1))
+        rows, columns = (z.shape.dims[2 * last - 1 - d] for z, d in ((x, of_x), (y, of_y)))
         return self.em.add(
             "dot",
-            self.shape(x, x.shape.dims[free], y.shape.dims[last]),
+            self.shape(x, rows, columns),
             x,
             y,
             lhs_batch_dims=batch,
             rhs_batch_dims=batch,
-            lhs_contracting_dims=(along,),
-            rhs_contracting_dims=(last - 1,),
+            lhs_contracting_dims=(of_x,),
+            rhs_contracting_dims=(of_y,),
             operand_precision=("highest", "highest"),
         )
 

@@ -16,12 +16,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardc.hlo.ir.ir import Instruction, Origin
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import LAPACK, attributes_of, routine_name
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter, real_type
+from shardc.partitioner.rules.matrices.split_rows import pass_or_permute, sent_by_sum, split_rows, told
 from shardc.partitioner.strategy.choose import Sends, SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -69,22 +70,9 @@ def _equation(
     return b.build()
 
 
-def _usable(op: Instruction, rule: FactorRule) -> frozenset[int]:
-    return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.PERMUTATION)))
-
-
-def _split(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[Atoms, int]:
-    """The axes of the rows, and bytes of an element times the matrices of a device."""
-    (rows,) = problem.rule.of_kind(FactorKind.PERMUTATION)
-    size = problem.operands[0].nbytes
-    for f in problem.rule.of_kind(FactorKind.PASS_THROUGH):
-        size *= -(-problem.rule.factors[f].size // table.extent(factors[f]))
-    return factors[rows], size
-
-
 def _tree_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """The gathers of R at each level of the tree."""
-    atoms, size = _split(table, problem, factors)
+    atoms, size = split_rows(table, problem, factors)
     m, n = problem.operands[0].dims[-2:]
     height, elements = min(-(-m // table.extent(atoms)), n), 0
     for a in reversed(atoms):
@@ -95,24 +83,18 @@ def _tree_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, .
 
 def _factor_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """The tree, and the first n rows of Q."""
-    (atoms, size), n = _split(table, problem, factors), problem.operands[0].dims[-1]
+    (atoms, size), n = split_rows(table, problem, factors), problem.operands[0].dims[-1]
     if not atoms:
         return (0.0, 0)
     sent, count = _tree_sends(table, problem, factors)
-    return sent + _reduced(table, atoms) * size * n * n, count + 1
+    return sent + sent_by_sum(table, atoms) * size * n * n, count + 1
 
 
 def _reflect_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
     """The first rows of V, and products of its columns."""
-    atoms, size = _split(table, problem, factors)
+    atoms, size = split_rows(table, problem, factors)
     n, t = problem.operands[0].dims[-1], problem.operands[1].dims[-1]
-    return _reduced(table, atoms) * size * (n + t) * t, 1 if atoms else 0
-
-
-def _reduced(table: AxisTable, atoms: Atoms) -> float:
-    """Times that a device sends what is added up over ``atoms``."""
-    k = table.extent(atoms)
-    return 2 * (k - 1) / k
+    return sent_by_sum(table, atoms) * size * (n + t) * t, 1 if atoms else 0
 
 
 _SENDS: MappingProxyType[str, Sends] = MappingProxyType(
@@ -228,7 +210,7 @@ def _reflect(site: LocalSite) -> list[Instruction]:
     v = w.columns(v, 0, t)
     at, column = _global_rows(site, v), w.index(v, -1)
     v = em.select(w.compare(at, column, "EQ"), w.number(1, v), w.select(w.compare(at, column, "GT"), v))
-    both = em.concatenate([_first_rows(site, v, n), w.product(v, v, adjoint=True)], v.shape.rank - 2)
+    both = em.concatenate([_first_rows(site, v, n), w.product(v, v, adjoint="first")], v.shape.rank - 2)
     both = em.all_reduce(both, _rows_of(site), "sum")
     first, products = w.rows(both, 0, n), w.rows(both, n, n + t)
     scales = em.reshape(scale, w.shape(v, 1, t).dims)
@@ -273,17 +255,15 @@ _TOLD = MappingProxyType(
 
 
 def _emit(site: LocalSite) -> list[Instruction]:
-    routine, em = routine_name(site.op.attrs["custom_call_target"]), site.em
+    routine = routine_name(site.op.attrs["custom_call_target"])
     if atoms := _rows_of(site):
-        names, before = em.table.axis_names(atoms), em.origin
-        why = f"{routine} %{site.op.name} of rows split over {' and '.join(names)}: {_TOLD[routine]}"
-        em.origin = Origin(why, "own", "", names)
-        made = _EMITS[routine](site)
-        em.origin = before
-        return made
+        with told(site, routine, atoms, _TOLD[routine]):
+            return _EMITS[routine](site)
     shapes = [site.local_shape(k) for k in range(len(site.shapes))]
     return MatrixWriter(site.em).call(routine, site.operands, shapes, site.op.attrs.get("backend_config", "{}"))
 
 
-TALL = Local("rows split: QR of own rows, then of the R of neighbours", _emit, _usable, rule=_rule, sends=_sends)
+TALL = Local(
+    "rows split: QR of own rows, then of the R of neighbours", _emit, pass_or_permute, rule=_rule, sends=_sends
+)
 """A way for LAPACK's ``geqrf``, ``orgqr`` and ``gesdd`` of tall matrices, in place of a gather."""

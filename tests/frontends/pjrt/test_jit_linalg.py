@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 import pytest
 
@@ -26,7 +27,7 @@ def _of_qr(a: Any, b: Any) -> Any:
 #: Functions of a tall matrix and a vector, both split by rows.
 OF_TALL: dict[str, Callable[[Any, Any], Any]] = {
     "qr": lambda a, b: jnp.linalg.qr(a),
-    "qr of scipy": lambda a, b: jax.scipy.linalg.qr(a, mode="economic"),
+    "qr of scipy": lambda a, b: jsl.qr(a, mode="economic"),
     "gradient of qr": jax.value_and_grad(_of_qr),
     "singular values": lambda a, b: jnp.linalg.svd(a, compute_uv=False),
     "gradient of singular values": jax.grad(lambda a, b: jnp.sum(jnp.linalg.svd(a, compute_uv=False) ** 3)),
@@ -53,3 +54,32 @@ def test_tall_matrices(name: str) -> None:
         got = shardc.jit(function, mesh=MESH, in_shardings=P("d"))(TALL, RHS)
         assert_same(got, jax.jit(function)(TALL, RHS))
     assert wire_bytes() < TALL.nbytes / 2
+
+
+def _likelihood(a: Any, b: Any) -> Any:
+    """Of a Gaussian process, up to a constant."""
+    factor = jnp.linalg.cholesky(a)
+    return -0.5 * b @ jsl.cho_solve((factor, True), b) - jnp.sum(jnp.log(jnp.diagonal(factor)))
+
+
+#: Functions of a positive definite matrix and a vector, both split by rows, and the largest array that is gathered.
+OF_POSITIVE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
+    "cholesky": (lambda a, b: jnp.linalg.cholesky(a), 128 * 16),
+    "likelihood": (_likelihood, 128 * 16),
+    "gradient of the likelihood": (jax.grad(_likelihood), 128 * 128),
+    "lower system": (lambda a, b: jsl.solve_triangular(a, b, lower=True), 0),
+    "upper system, transposed": (lambda a, b: jsl.solve_triangular(a, b, trans=1), 0),
+}
+
+
+@pytest.mark.parametrize("name", OF_POSITIVE)
+def test_positive_definite_matrices(name: str) -> None:
+    with jax.enable_x64(True):
+        function, most = OF_POSITIVE[name]
+        a = RNG.standard_normal((128, 128))
+        args = (a @ a.T / 128 + np.eye(128), RNG.standard_normal(128))
+        got = shardc.jit(function, mesh=MESH, in_shardings=P("d"))(*args)
+        assert_same(got, jax.jit(function)(*args))
+    report = shardc.last_compiled().partitioned().report()
+    gathers = [c["payload_bytes"] for c in report["collectives"] if c["op"] == "all-gather"]
+    assert max(gathers, default=0) <= 8 * most
