@@ -71,7 +71,7 @@ def filled_up(site: LocalSite, x: Instruction, atoms: Atoms, n: int) -> Instruct
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _BlockStep:
     """One block of columns: how its diagonal block is factored."""
 
     site: LocalSite
@@ -115,7 +115,7 @@ def count_failed(em: Emitter, old: Instruction, info: Instruction, first: Instru
 def _emit(site: LocalSite) -> list[Instruction]:
     em, w, row = site.em, MatrixWriter(site.em), site.operands[0].shape.rank - 2
     atoms, n = site.operand_atoms(0, row), site.operand_dims(0)[-1]
-    step = _Step(site, atoms)
+    step = _BlockStep(site, atoms)
     if not atoms:
         made, info = step.factored(em, site.operands[0])
         return [made] if info is None else [made, info]

@@ -30,7 +30,7 @@ from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilde
 __all__ = ["TALL"]
 
 
-class _Tree(NamedTuple):
+class _TallFactors(NamedTuple):
     """What TSQR leaves on a device: its rows of Q, and R."""
 
     q: Instruction
@@ -113,7 +113,7 @@ def _rows_of(site: LocalSite) -> Atoms:
     return site.operand_atoms(0, site.operands[0].shape.rank - 2)
 
 
-def _tree(site: LocalSite) -> _Tree:
+def _tree(site: LocalSite) -> _TallFactors:
     """Rows behind the end count as zero: what they add to R is nothing, and their rows of Q are not read."""
     em, w = site.em, MatrixWriter(site.em)
     x = site.operands[0]
@@ -125,7 +125,7 @@ def _tree(site: LocalSite) -> _Tree:
         q, r = w.qr(em.all_gather(r, row, (atom,)))
         part = w.block(q, -2, em.scale(em.coordinate((atom,)), height), height)
         below = part if below is None else w.product(below, part)
-    return _Tree(own if below is None else w.product(own, below), r)
+    return _TallFactors(own if below is None else w.product(own, below), r)
 
 
 def _first_rows(site: LocalSite, x: Instruction, count: int) -> Instruction:

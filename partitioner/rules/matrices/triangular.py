@@ -166,9 +166,9 @@ def _emit(dim: int, site: LocalSite) -> list[Instruction]:
     return [x if system.left else w.transposed(x)]
 
 
-def _way(dim: int, summary: str) -> Local:
+def _substitution_along(dim: int, summary: str) -> Local:
     return Local(summary, partial(_emit, dim), pass_or_permute, rule=partial(_rule, dim), sends=always(_sends))
 
 
-BY_ROWS = _way(-2, "rows of the matrix split: by substitution, a block at a time")
-BY_COLUMNS = _way(-1, "columns of the matrix split: by substitution, a block at a time")
+BY_ROWS = _substitution_along(-2, "rows of the matrix split: by substitution, a block at a time")
+BY_COLUMNS = _substitution_along(-1, "columns of the matrix split: by substitution, a block at a time")
