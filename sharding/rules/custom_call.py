@@ -67,6 +67,8 @@ _LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
 #: Factorisations that a program of small ones replaces where rows are split, and rows per column from which it pays.
 _TALL = ("geqrf", "orgqr", "gesdd")
 _HEIGHT = 8
+#: Rows from which a Cholesky factor has the layout of the matrix, and a solution that of the right-hand sides.
+_ROWS = 256
 
 
 def _custom_call(sig: Signature) -> FactorRule:
@@ -75,7 +77,7 @@ def _custom_call(sig: Signature) -> FactorRule:
         return _one_sided_rule(sig, side)
     if rows := _tall_rows(sig, target):
         return rows
-    if routine_name(target) == "potrf":
+    if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= _ROWS:
         return _letter_rule(sig, "mn->mn,")
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
@@ -132,8 +134,8 @@ def _one_sided_rule(sig: Signature, side: str) -> FactorRule:
         b.add(result.dims[d], [(t, d) for t in range(len(sig.operands) + 1)])
     free = result.rank - (1 if side == "L" else 2)
     b.add(result.dims[free], [(last, free), (last + 1, free)])
-    if last == 1:  # a system of equations: its solution lies as the right-hand sides do
-        solved = result.rank - (2 if side == "L" else 1)
+    solved = result.rank - (2 if side == "L" else 1)
+    if last == 1 and result.dims[solved] >= _ROWS:  # the solution of equations lies as the right-hand sides do
         b.add(result.dims[solved], [(1, solved), (2, solved)], FactorKind.NEED_REPLICATION)
     return b.build()
 

@@ -50,10 +50,10 @@ def propagated(a: Array, mesh: Mesh, spec: Any) -> Module:
 @pytest.mark.parametrize(
     ("dims", "mesh", "spec"),
     [
-        ((64, 64), LINE, shardc.P("x")),
-        ((61, 61), ODD, shardc.P(("y", "x"))),
-        ((2, 40, 40), GRID, shardc.P("x", "y")),
-        ((3, 22, 22), GRID, shardc.P(None, "y")),
+        ((128, 128), LINE, shardc.P("x")),
+        ((97, 97), ODD, shardc.P(("y", "x"))),
+        ((2, 64, 64), GRID, shardc.P("x", "y")),
+        ((3, 62, 62), GRID, shardc.P(None, "y")),
     ],
 )
 def test_cholesky_of_split_rows(dims: tuple[int, ...], mesh: Mesh, spec: Any, dtype: str) -> None:
@@ -74,16 +74,16 @@ def test_cholesky_has_no_whole_gather() -> None:
     assert "rows of a block of columns are gathered" in gather["reason"]
 
 
-@pytest.mark.parametrize("at", [None, 0, 13, 31])
+@pytest.mark.parametrize("at", [None, 0, 53, 127])
 def test_lapacks_cholesky_counts_the_row_that_fails(at: int | None) -> None:
     """And leaves what is above the diagonal."""
     b = Builder("main")
-    x = b.parameter(array_shape("f64", 32, 32))
+    x = b.parameter(array_shape("f64", 128, 128))
     shape = tuple_shape(x.shape, array_shape("s32"))
     attrs = {"custom_call_target": "lapack_dpotrf_ffi", "backend_config": "{uplo = 76 : ui8}"}
     root = b.build(b.add("custom-call", x, shape=shape, **attrs))
     module = with_shardings(root, LINE, lambda i: layout(LINE, *(("x", None) if i.shape.rank else ())))
-    a = positive("float64", 32, 32)
+    a = positive("float64", 128, 128)
     if at is not None:
         a[at, at] = -1
     local, (got, info) = run_partitioned(module, [a])
@@ -95,7 +95,7 @@ def test_lapacks_cholesky_counts_the_row_that_fails(at: int | None) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "c128"])
-@pytest.mark.parametrize("n", [24, 22])
+@pytest.mark.parametrize("n", [64, 62])
 @pytest.mark.parametrize("split", [0, 1])
 @pytest.mark.parametrize("left", [True, False])
 def test_triangular_systems(left: bool, split: int, n: int, dtype: str) -> None:
@@ -119,6 +119,14 @@ def test_triangular_systems(left: bool, split: int, n: int, dtype: str) -> None:
         (c,) = build_report(local)["collectives"]
         assert (c["op"], c["count"]) == ("all-reduce", 3)
         assert c["wire_bytes"] == 3 * 2 * 3 / 4 * -(-n // 4) * 2 * a.shape.dtype.nbytes
+
+
+def test_small_blocks_are_gathered() -> None:
+    """Loops of tiny messages would be slower than one gather."""
+    a = positive("float32", 120, 120)
+    local, (got,) = run_partitioned(propagated(a, LINE, shardc.P("x")), [a])
+    assert_close(got, np.linalg.cholesky(a))
+    assert [i.shape.dims for i in local.instructions() if i.opcode == "all-gather"] == [(120, 120)]
 
 
 def test_many_right_hand_sides_gather_the_matrix() -> None:

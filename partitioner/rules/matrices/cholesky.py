@@ -9,6 +9,7 @@ None sends the last block, which is less than in a gather. Missing rows of a las
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,7 +20,7 @@ from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
-from shardc.partitioner.rules.matrices.split_rows import pass_or_permute, split_rows, told
+from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, split_rows, told
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -54,6 +55,8 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) 
     c = -(-problem.operands[0].dims[-1] // k)
     if k == 1:
         return (0.0, 0)
+    if c < LEAST_BLOCK:
+        return (math.inf, 0)
     counted = len(problem.results) - 1
     return float(size * (k - 1) ** 2 * c * c + 8 * matrices * counted * (k - 1) / k), k - 1 + counted
 

@@ -11,7 +11,10 @@ from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import LocalSite
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
-__all__ = ["pass_or_permute", "sent_by_sum", "split_rows", "told"]
+__all__ = ["LEAST_BLOCK", "pass_or_permute", "sent_by_sum", "split_rows", "told"]
+
+#: Rows of a device from which a loop with a collective for each block pays: with fewer, one gather is faster.
+LEAST_BLOCK = 16
 
 
 def pass_or_permute(op: Instruction, rule: FactorRule) -> frozenset[int]:

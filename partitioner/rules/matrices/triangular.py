@@ -8,6 +8,7 @@ split, devices add up the products of what is solved instead. Either way right-h
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.cholesky import filled_up
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
-from shardc.partitioner.rules.matrices.split_rows import pass_or_permute, sent_by_sum, split_rows, told
+from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, sent_by_sum, split_rows, told
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -76,7 +77,10 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) 
     atoms, size = split_rows(table, problem, factors)
     (solved,) = problem.rule.of_kind(FactorKind.PERMUTATION)
     k = table.extent(atoms)
-    return sent_by_sum(table, atoms) * size * (k - 1) * -(-problem.rule.factors[solved].size // k), k - 1
+    c = -(-problem.rule.factors[solved].size // k)
+    if k > 1 and c < LEAST_BLOCK:
+        return (math.inf, 0)
+    return sent_by_sum(table, atoms) * size * (k - 1) * c, k - 1
 
 
 # -- substitution ------------------------------------------------------------------------------------------------------

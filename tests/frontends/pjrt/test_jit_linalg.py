@@ -64,9 +64,9 @@ def _likelihood(a: Any, b: Any) -> Any:
 
 #: Functions of a positive definite matrix and a vector, both split by rows, and the largest array that is gathered.
 OF_POSITIVE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
-    "cholesky": (lambda a, b: jnp.linalg.cholesky(a), 128 * 16),
-    "likelihood": (_likelihood, 128 * 16),
-    "gradient of the likelihood": (jax.grad(_likelihood), 128 * 128),
+    "cholesky": (lambda a, b: jnp.linalg.cholesky(a), 256 * 32),
+    "likelihood": (_likelihood, 256 * 32),
+    "gradient of the likelihood": (jax.grad(_likelihood), 256 * 260),
     "lower system": (lambda a, b: jsl.solve_triangular(a, b, lower=True), 0),
     "upper system, transposed": (lambda a, b: jsl.solve_triangular(a, b, trans=1), 0),
 }
@@ -76,8 +76,8 @@ OF_POSITIVE: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
 def test_positive_definite_matrices(name: str) -> None:
     with jax.enable_x64(True):
         function, most = OF_POSITIVE[name]
-        a = RNG.standard_normal((128, 128))
-        args = (a @ a.T / 128 + np.eye(128), RNG.standard_normal(128))
+        a = RNG.standard_normal((256, 256))
+        args = (a @ a.T / 256 + np.eye(256), RNG.standard_normal(256))
         got = shardc.jit(function, mesh=MESH, in_shardings=P("d"))(*args)
         assert_same(got, jax.jit(function)(*args))
     report = shardc.last_compiled().partitioned().report()
