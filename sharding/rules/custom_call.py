@@ -22,7 +22,11 @@ from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reduction import along_one_dimension
 from shardc.sharding.rules.signature import FactorRow, Signature, replicate_rule
 
-__all__ = ["CUSTOM_CALL", "RULE_ATTRIBUTE", "with_sharding_rules"]
+__all__ = ["CUSTOM_CALL", "LEAST_ROWS", "RULE_ATTRIBUTE", "with_sharding_rules"]
+
+#: Rows from which square matrices are factored in parts. The factor has the layout of the matrix then, and a solution that
+#: of the right-hand sides.
+LEAST_ROWS = 256
 
 #: The frontend attribute that holds a rule in Shardy's notation.
 RULE_ATTRIBUTE = "xla.sdy.sharding_rule"
@@ -67,8 +71,6 @@ _LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
 #: Factorisations that a program of small ones replaces where rows are split, and rows per column from which it pays.
 _TALL = ("geqrf", "orgqr", "gesdd")
 _HEIGHT = 8
-#: Rows from which a Cholesky factor has the layout of the matrix, and a solution that of the right-hand sides.
-_ROWS = 256
 
 
 def _custom_call(sig: Signature) -> FactorRule:
@@ -77,7 +79,7 @@ def _custom_call(sig: Signature) -> FactorRule:
         return _one_sided_rule(sig, side)
     if rows := _tall_rows(sig, target):
         return rows
-    if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= _ROWS:
+    if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= LEAST_ROWS:
         return _letter_rule(sig, "mn->mn,")
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
@@ -135,7 +137,7 @@ def _one_sided_rule(sig: Signature, side: str) -> FactorRule:
     free = result.rank - (1 if side == "L" else 2)
     b.add(result.dims[free], [(last, free), (last + 1, free)])
     solved = result.rank - (2 if side == "L" else 1)
-    if last == 1 and result.dims[solved] >= _ROWS:  # the solution of equations lies as the right-hand sides do
+    if last == 1 and result.dims[solved] >= LEAST_ROWS:  # the solution of equations lies as the right-hand sides do
         b.add(result.dims[solved], [(1, solved), (2, solved)], FactorKind.NEED_REPLICATION)
     return b.build()
 

@@ -50,10 +50,10 @@ def propagated(a: Array, mesh: Mesh, spec: Any) -> Module:
 @pytest.mark.parametrize(
     ("dims", "mesh", "spec"),
     [
-        ((128, 128), LINE, shardc.P("x")),
-        ((97, 97), ODD, shardc.P(("y", "x"))),
-        ((2, 64, 64), GRID, shardc.P("x", "y")),
-        ((3, 62, 62), GRID, shardc.P(None, "y")),
+        ((256, 256), LINE, shardc.P("x")),
+        ((259, 259), ODD, shardc.P(("y", "x"))),
+        ((2, 256, 256), GRID, shardc.P("x", "y")),
+        ((1, 270, 270), GRID, shardc.P(None, "y")),
     ],
 )
 def test_cholesky_of_split_rows(dims: tuple[int, ...], mesh: Mesh, spec: Any, dtype: str) -> None:
@@ -74,16 +74,16 @@ def test_cholesky_has_no_whole_gather() -> None:
     assert "rows of a block of columns are gathered" in gather["reason"]
 
 
-@pytest.mark.parametrize("at", [None, 0, 53, 127])
+@pytest.mark.parametrize("at", [None, 0, 153, 255])
 def test_lapacks_cholesky_counts_the_row_that_fails(at: int | None) -> None:
     """And leaves what is above the diagonal."""
     b = Builder("main")
-    x = b.parameter(array_shape("f64", 128, 128))
+    x = b.parameter(array_shape("f64", 256, 256))
     shape = tuple_shape(x.shape, array_shape("s32"))
     attrs = {"custom_call_target": "lapack_dpotrf_ffi", "backend_config": "{uplo = 76 : ui8}"}
     root = b.build(b.add("custom-call", x, shape=shape, **attrs))
     module = with_shardings(root, LINE, lambda i: layout(LINE, *(("x", None) if i.shape.rank else ())))
-    a = positive("float64", 128, 128)
+    a = positive("float64", 256, 256)
     if at is not None:
         a[at, at] = -1
     local, (got, info) = run_partitioned(module, [a])
@@ -95,7 +95,7 @@ def test_lapacks_cholesky_counts_the_row_that_fails(at: int | None) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "c128"])
-@pytest.mark.parametrize("n", [64, 62])
+@pytest.mark.parametrize("n", [256, 270])
 @pytest.mark.parametrize("split", [0, 1])
 @pytest.mark.parametrize("left", [True, False])
 def test_triangular_systems(left: bool, split: int, n: int, dtype: str) -> None:
@@ -110,7 +110,7 @@ def test_triangular_systems(left: bool, split: int, n: int, dtype: str) -> None:
         root = b.build(b.add("triangular-solve", a, x, **attrs))
         module = with_shardings(root, mesh, lambda i: matrix if i.shape.dims == (n, n) else vectors)
         args = [numbers(p.shape.dtype.numpy.name, *p.shape.dims) for p in module.parameters]
-        args[0] = ((args[0] + 8 * np.eye(n)) / 8).astype(args[0].dtype)
+        args[0] = ((args[0] + 32 * np.eye(n)) / 32).astype(args[0].dtype)
         triangle = np.tril(np.ones((n, n), bool)) if lower else np.triu(np.ones((n, n), bool))
         want = evaluate(module, args)[0]
         args[0] = np.where(triangle, args[0], np.nan).astype(args[0].dtype)
@@ -121,24 +121,25 @@ def test_triangular_systems(left: bool, split: int, n: int, dtype: str) -> None:
         assert c["wire_bytes"] == 3 * 2 * 3 / 4 * -(-n // 4) * 2 * a.shape.dtype.nbytes
 
 
-def test_small_blocks_are_gathered() -> None:
+@pytest.mark.parametrize(("n", "devices"), [(120, 8), (256, 32)])
+def test_small_blocks_are_gathered(n: int, devices: int) -> None:
     """Loops of tiny messages would be slower than one gather."""
-    a = positive("float32", 120, 120)
-    local, (got,) = run_partitioned(propagated(a, LINE, shardc.P("x")), [a])
+    a = positive("float32", n, n)
+    local, (got,) = run_partitioned(propagated(a, Mesh({"x": devices}), shardc.P("x")), [a])
     assert_close(got, np.linalg.cholesky(a))
-    assert [i.shape.dims for i in local.instructions() if i.opcode == "all-gather"] == [(120, 120)]
+    assert [i.shape.dims for i in local.instructions() if i.opcode == "all-gather"] == [(n, n)]
 
 
 def test_many_right_hand_sides_gather_the_matrix() -> None:
     mesh = Mesh({"x": 4})
     b = Builder("main")
-    a, x = b.parameter(array_shape("f32", 16, 16)), b.parameter(array_shape("f32", 16, 64))
+    a, x = b.parameter(array_shape("f32", 256, 256)), b.parameter(array_shape("f32", 256, 512))
     attrs = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
     root = b.build(b.add("triangular-solve", a, x, **attrs))
     rows, columns = layout(mesh, "x", None), layout(mesh, None, "x")
-    module = with_shardings(root, mesh, lambda i: rows if i.shape.dims == (16, 16) else columns)
+    module = with_shardings(root, mesh, lambda i: rows if i.shape.dims == (256, 256) else columns)
     args = [numbers("float32", *p.shape.dims) for p in module.parameters]
-    args[0] += 8 * np.eye(16, dtype=np.float32)
+    args[0] += 32 * np.eye(256, dtype=np.float32)
     local, (got,) = run_partitioned(module, args)
     assert_close(got, evaluate(module, args)[0])
     assert collectives(local) == ["all-gather"]

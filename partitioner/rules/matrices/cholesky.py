@@ -23,6 +23,7 @@ from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
 from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, split_rows, told
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
+from shardc.sharding.rules.custom_call import LEAST_ROWS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["BLOCKED_CHOLESKY", "filled_up"]
@@ -36,7 +37,10 @@ def _is_lower(op: Instruction) -> bool:
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factor."""
-    return _equation(op.operands[0].shape.dims, len(tuple(op.shape.leaves()))) if _is_lower(op) else None
+    dims = op.operands[0].shape.dims
+    if dims[-1] < LEAST_ROWS or not _is_lower(op):
+        return None
+    return _equation(dims, len(tuple(op.shape.leaves())))
 
 
 @lru_cache(maxsize=4096)

@@ -23,6 +23,7 @@ from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
 from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, sent_by_sum, split_rows, told
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
+from shardc.sharding.rules.custom_call import LEAST_ROWS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
 __all__ = ["BY_COLUMNS", "BY_ROWS"]
@@ -56,7 +57,7 @@ def _system(op: Instruction) -> _System | None:
 def _rule(dim: int, op: Instruction) -> FactorRule | None:
     """Dimension ``dim`` (-2 or -1) of the matrix is split, and with it right-hand sides and solution."""
     system = _system(op)
-    if system is None:
+    if system is None or op.operands[0].shape.dims[-1] < LEAST_ROWS:
         return None
     return _equation(op.operands[0].shape.dims, op.shape.dims, dim, system.left)
 
