@@ -30,7 +30,7 @@ from typing import Any
 
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.types import Shape
+from shardc.hlo.ir.types import Layout, Shape
 from shardc.hlo.units import count_text
 
 __all__ = [
@@ -40,7 +40,9 @@ __all__ = [
     "LapackRoutine",
     "attributes_of",
     "bind_dimensions",
+    "column_major",
     "letter",
+    "routine_name",
     "symbol_for",
 ]
 
@@ -153,6 +155,28 @@ def _rows() -> Iterator[LapackRoutine]:
 
 #: Every routine by its custom-call target.
 LAPACK: Mapping[str, LapackRoutine] = MappingProxyType({r.target: r for r in _rows()})
+
+
+def routine_name(target: str) -> str:
+    """Which of LAPACK's routines a custom call is, without the letter of its element type; empty for other targets.
+
+    The complex names of routines that make or multiply with a unitary matrix are the real ones.
+
+    >>> routine_name("lapack_zungqr_ffi")
+    'orgqr'
+    """
+    if target not in LAPACK:
+        return ""
+    name = target.removeprefix("lapack_").removesuffix("_ffi")[1:]
+    return {"ungqr": "orgqr", "unmqr": "ormqr", "heevd": "syevd", "hetrd": "sytrd"}.get(name, name)
+
+
+def column_major(shape: Shape, letters: str) -> Shape:
+    """How JAX's calls lay matrices (those with two ``letters`` in the table) out."""
+    r = shape.rank
+    if len(letters) < 2:
+        return shape
+    return Shape(shape.dtype, shape.dims, layout=Layout((r - 2, r - 1, *range(r - 3, -1, -1))))
 
 
 def symbol_for(routine: LapackRoutine, prefix: str) -> str:

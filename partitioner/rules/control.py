@@ -27,6 +27,9 @@ from shardc.partitioner.rewrite.accumulate import choose_branch_layouts, choose_
 from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.manual import enter, leave
+from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
+from shardc.partitioner.rules.matrices.tall_qr import TALL
+from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
 from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
 from shardc.partitioner.unreduced.moved_partials import is_result_moved
@@ -288,7 +291,12 @@ def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(f for f in rule.of_kind(FactorKind.PASS_THROUGH) if fits(f))
 
 
-_PLAIN_CALL = Local("on shards of the dimensions known to be independent", _in_its_layouts, _independent)
+_PLAIN_CALL = Local(
+    "on shards of the dimensions known to be independent",
+    _in_its_layouts,
+    _independent,
+    alternatives=(TALL, BLOCKED_CHOLESKY, BY_ROWS, BY_COLUMNS),
+)
 _ASYNC = "asynchronous operations appear after partitioning"
 
 RULES: Mapping[str, PartitionRow] = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
+from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
 from shardc.partitioner.rules.transforms import FOUR_STEPS
 from shardc.partitioner.strategy.rule import Local, PartitionRow
 
@@ -16,8 +18,10 @@ __all__ = ["RULES"]
 _BATCH = "on shards of the batch, matrices whole"
 
 RULES: Mapping[str, PartitionRow] = {
-    "cholesky": Local(_BATCH),
-    "triangular-solve": Local("on shards of the batch and of independent right-hand sides"),
+    "cholesky": Local(_BATCH, alternatives=(BLOCKED_CHOLESKY,)),
+    "triangular-solve": Local(
+        "on shards of the batch and of independent right-hand sides", alternatives=(BY_ROWS, BY_COLUMNS)
+    ),
     "fft": Local(
         "one dimension at a time, its axes moved to another one, or in four steps", alternatives=(FOUR_STEPS,)
     ),

@@ -3,7 +3,8 @@
 A rule that comes with the call wins: Shardy's attribute ``sdy.sharding_rule``, which travels in the frontend
 attribute ``xla.sdy.sharding_rule``. JAX marks its linear algebra with ``num_batch_dims``: so many leading dimensions of
 every operand and result are independent; the rule that it gives says no more. More is known of routines that solve or
-multiply with a matrix from one side: the columns (or rows) of the other operand are independent as well.
+multiply with a matrix from one side: the columns (or rows) of the other operand are independent as well. Rows of a tall
+matrix that is factored can be split, so Q has the layout of the matrix.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from typing import Any
 
 from shardc.hlo.ir.custom_calls import INSPECTION, SINK
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
-from shardc.hlo.ir.lapack import LAPACK, attributes_of
+from shardc.hlo.ir.lapack import LAPACK, attributes_of, routine_name
 from shardc.sharding.rules.elementwise import pointwise
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 from shardc.sharding.rules.notation import parse_rule
 from shardc.sharding.rules.reduction import along_one_dimension
 from shardc.sharding.rules.signature import FactorRow, Signature, replicate_rule
 
-__all__ = ["CUSTOM_CALL", "RULE_ATTRIBUTE", "with_sharding_rules"]
+__all__ = ["CUSTOM_CALL", "LEAST_ROWS", "RULE_ATTRIBUTE", "with_sharding_rules"]
+
+#: Rows from which square matrices are factored in parts. The factor has the layout of the matrix then, and a solution that
+#: of the right-hand sides.
+LEAST_ROWS = 256
 
 #: The frontend attribute that holds a rule in Shardy's notation.
 RULE_ATTRIBUTE = "xla.sdy.sharding_rule"
@@ -63,12 +68,19 @@ _LINEAR_ALGEBRA: Mapping[str, str] = MappingProxyType(
         "ProductOfElementaryHouseholderReflectors": "mn,k->mn",
     }
 )
+#: Factorisations that a program of small ones replaces where rows are split, and rows per column from which it pays.
+_TALL = ("geqrf", "orgqr", "gesdd")
+_HEIGHT = 8
 
 
 def _custom_call(sig: Signature) -> FactorRule:
     target, text, batch, side = sig.attrs
     if side:
         return _one_sided_rule(sig, side)
+    if rows := _tall_rows(sig, target):
+        return rows
+    if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= LEAST_ROWS:
+        return _letter_rule(sig, "mn->mn,")
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
     if batch is not None:
@@ -124,6 +136,29 @@ def _one_sided_rule(sig: Signature, side: str) -> FactorRule:
         b.add(result.dims[d], [(t, d) for t in range(len(sig.operands) + 1)])
     free = result.rank - (1 if side == "L" else 2)
     b.add(result.dims[free], [(last, free), (last + 1, free)])
+    solved = result.rank - (2 if side == "L" else 1)
+    if last == 1 and result.dims[solved] >= LEAST_ROWS:  # the solution of equations lies as the right-hand sides do
+        b.add(result.dims[solved], [(1, solved), (2, solved)], FactorKind.NEED_REPLICATION)
+    return b.build()
+
+
+def _tall_rows(sig: Signature, target: str) -> FactorRule | None:
+    """Rows of a matrix so tall that its factors are found without a gather, and those of its results; None for others.
+
+    The rows are split together; the factor says that an operation as it stands needs them whole.
+    """
+    routine = LAPACK.get(target)
+    if routine is None or routine_name(target) not in _TALL:
+        return None
+    batch = sig.operands[0].rank - len(routine.operands[0])
+    m, n = sig.operands[0].dims[batch:]
+    if m < _HEIGHT * n or not n:
+        return None
+    b = sig.builder()
+    minor = (*routine.operands, *routine.results)
+    for d in range(batch):
+        b.add(sig.operands[0].dims[d], [(t, d) for t in range(len(minor))])
+    b.add(m, [(t, batch) for t, letters in enumerate(minor) if letters[:1] == "m"], FactorKind.NEED_REPLICATION)
     return b.build()
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.ir.lapack import LAPACK, PREFIXES
-from shardc.hlo.ir.types import Layout, Shape, array_shape, tuple_shape
+from shardc.hlo.ir.lapack import LAPACK, PREFIXES, column_major
+from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
 from shardc.hlo.numpy.functions import norms
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
@@ -43,20 +43,12 @@ def _matrix(recorder: Trace, a: Any, square: bool = True) -> Tracer:
     return convert(x, np.float64)
 
 
-def _column_major(shape: Shape, letters: str) -> Shape:
-    """How JAX's calls lay matrices (those with two letters) out."""
-    r = shape.rank
-    if len(letters) < 2:
-        return shape
-    return Shape(shape.dtype, shape.dims, layout=Layout((r - 2, r - 1, *range(r - 3, -1, -1))))
-
-
 def _lapack(routine: str, operands: list[Tracer], results: list[Shape], attributes: str = "") -> list[Tracer]:
     """One of LAPACK's routines on stacks of matrices; ``results`` as `shardc.hlo.ir.lapack` lists them."""
     target = f"lapack_{PREFIXES[operands[0].aval.dtype.name]}{routine}_ffi"
     known = LAPACK[target]
-    shapes = [_column_major(s, letters) for s, letters in zip(results, known.results, strict=True)]
-    constraints = [_column_major(o.aval, letters) for o, letters in zip(operands, known.operands, strict=True)]
+    shapes = [column_major(s, letters) for s, letters in zip(results, known.results, strict=True)]
+    constraints = [column_major(o.aval, letters) for o, letters in zip(operands, known.operands, strict=True)]
     made = emit(
         "custom-call",
         *operands,

@@ -20,15 +20,14 @@ from shardc.hlo.ir.types import DType, array_shape, tuple_shape
 from shardc.hlo.transforms.key_arrays import key_array
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
+from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.dynamic import as_type
 from shardc.partitioner.rules.sorts.columns import place_type, placed_operand, repeated_sort
 from shardc.partitioner.rules.sorts.splitters import (
     ShardCuts,
-    Values,
     cut_shards,
     digit_bits,
     last_value,
-    repeat,
     totals_before,
 )
 from shardc.partitioner.strategy.choose import Sends, SplitProblem

@@ -7,21 +7,18 @@ so that the order is stable and every chunk full. Nothing but counts is sent, ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sort_keys import SortKey
-from shardc.hlo.ir.types import DTYPES, DType, array_shape, tuple_shape
+from shardc.hlo.ir.types import DTYPES, DType, array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
+from shardc.partitioner.emit.repeat import Values, repeat
 
-__all__ = ["ShardCuts", "Values", "cut_shards", "digit_bits", "last_value", "repeat", "totals_before"]
-
-#: Instructions with the values of several arrays.
-Values = list[Instruction]
+__all__ = ["ShardCuts", "cut_shards", "digit_bits", "last_value", "totals_before"]
 
 
 def last_value(key: SortKey) -> object | None:
@@ -86,39 +83,6 @@ def totals_before(em: Emitter, x: Instruction) -> Instruction:
         total = _binary(em, "add", total, moved(total, by))
         by *= 2
     return total
-
-
-def repeat(
-    em: Emitter,
-    trips: int | Instruction,
-    carried: Values,
-    fixed: Values,
-    step: Callable[[Emitter, Instruction, Values, Values], Values],
-) -> Values:
-    """A loop: ``step(em, number, carried, fixed)`` gives what is carried on."""
-    start = [em.index(0), em.index(trips) if isinstance(trips, int) else trips, *carried, *fixed]
-    state = tuple_shape(*(x.shape.plain for x in start))
-
-    def inside() -> tuple[Emitter, Values]:
-        inner = Emitter(em.table, em.reducers, em.names)
-        inner.metadata, inner.origin = em.metadata, em.origin
-        p = inner.add("parameter", state, index=0)
-        return inner, [inner.add("get-tuple-element", s, p, index=k) for k, s in enumerate(state.elements)]
-
-    body, (number, limit, *given) = inside()
-    made = step(body, number, given[: len(carried)], given[len(carried) :])
-    root = body.add("tuple", state, body.plus(number, 1), limit, *made, *given[len(carried) :])
-    test, (now, end, *_) = inside()
-    bound = test.index(trips) if isinstance(trips, int) else end
-    less = test.add("compare", array_shape("pred"), now, bound, direction="LT")
-    loop = em.add(
-        "while",
-        state,
-        em.add("tuple", state, *start),
-        condition=Computation(em.names.fresh("sort_condition"), test.instructions, less),
-        body=Computation(em.names.fresh("sort_body"), body.instructions, root),
-    )
-    return [em.add("get-tuple-element", x.shape.plain, loop, index=k + 2) for k, x in enumerate(carried)]
 
 
 def _less(em: Emitter, xs: Values, ys: Values) -> Instruction:
