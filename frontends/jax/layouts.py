@@ -20,7 +20,12 @@ from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
-__all__ = ["GivenLayout", "LaidOut", "Layouts", "is_uneven", "layouts_of", "layouts_of_arrays"]
+__all__ = [
+    "UNEVEN_RESULT", "GivenLayout", "LaidOut", "Layouts", "is_uneven", "layouts_of", "layouts_of_arrays",
+]  # fmt: skip
+
+#: What the plug-in says of a result that the function itself constrains to parts of unequal sizes, if asked to.
+UNEVEN_RESULT = "a result in parts of unequal sizes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,9 @@ class Layouts:
 
 
 def is_uneven(error: Exception) -> bool:
-    """Does JAX refuse a sharding since its axes do not divide a dimension?"""
+    """Does JAX, or the plug-in, refuse a sharding since its axes do not divide a dimension?"""
+    if UNEVEN_RESULT in str(error):
+        return True
     # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.
     return type(error).__name__ == "IndivisibleError" or "was given the sharding" in str(error)
 

@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
+from shardc.launcher.arrays.make_arrays import array
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
@@ -170,6 +171,8 @@ def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         raise InputError(f"shape {tuple(shape)} for an argument of shape {spec.dims}", where=name)
     if np.dtype(dtype) != spec.dtype:
         return _other_type(leaf, spec, name)
+    if _is_jax_array(leaf) and not leaf.is_fully_addressable:
+        return array(leaf, leaf.sharding)  # by parts: no process has all of them
     return np.asarray(leaf) if _is_jax_array(leaf) or isinstance(leaf, np.generic) else leaf
 
 

@@ -54,7 +54,11 @@ def jit(
     JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
     to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
-    Calls return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. They also do so where
+    Sizes need not divide by the axes, though JAX's arrays have parts of one size only. Where a sharding, or the
+    constraint that makes a result, leaves other parts, the call returns values of `Array`. Results that nobody lays out
+    then stay split, too. In other calls they are whole, with a warning where that takes memory.
+
+    Calls also return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. So they do where
     an argument is an `Array`, ``target`` is not ``cpu`` (see `Partitioned.compile`), or ``custom_calls`` are given (see
     `Program.with_custom_calls`). Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
     `Array`. Without JAX, these are all functions. With it, they are those that JAX cannot trace: they change arrays in
@@ -69,6 +73,9 @@ def jit(
     ...     return jnp.mean((x @ w) ** 2)
     >>> float(loss(np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)))
     16.0
+    >>> sums = shardc.jit(jnp.cumsum, mesh=mesh, in_shardings=P(("data", "model")), out_shardings=P(("data", "model")))
+    >>> [shard.data.tolist() for shard in sums(np.ones(5, np.float32)).addressable_shards]
+    [[1.0, 2.0], [3.0, 4.0], [5.0], []]
     """
     common = {
         "in_shardings": in_shardings,
@@ -148,7 +155,7 @@ class Jitted:
                 return call(kind.leaves)
         try:
             return self._on_devices(*args, **kwargs)
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, RuntimeError) as e:
             # JAX says of our arrays that it does not know them, and of parts of unequal sizes that it has none.
             if not is_uneven(e) and not any(isinstance(x, Array) for x in _tree_util().tree_leaves((args, kwargs))):
                 raise

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, Singl
 
 from shardc.frontends.jax.context import static_kind
 from shardc.frontends.jax.layouts import is_uneven
+from shardc.frontends.pjrt.compile_options import EVEN_CONSTRAINTS
 from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
 from shardc.frontends.pjrt.jit.inner_meshes import with_inner_meshes
@@ -132,6 +133,7 @@ def _surroundings() -> tuple[jax.sharding.Mesh | None, bool]:
 class _JittedForMesh:
     """The function jitted for a mesh, or for the devices of its arguments: ours by default.
 
+    ``called`` is ``jitted`` for calls: compiling it fails where a constraint leaves a result in parts of unequal sizes.
     ``nested`` names devices among the shardings inside of it: where it is called from a function that JAX traces, or
     lowered later, nobody else does. ``constrained`` has constraints inside for shardings, which may then leave parts of
     unequal sizes. ``has_own_meshes``: it gives `jax.shard_map` another mesh object, beside which JAX
@@ -140,6 +142,7 @@ class _JittedForMesh:
 
     mesh: jax.sharding.Mesh | None
     in_shardings: Any
+    called: Any
     jitted: Any
     nested: Any
     constrained: Any
@@ -153,14 +156,16 @@ class _JittedForMesh:
                 chosen[name] = shardings_on_devices(chosen[name], mesh, name)
         ends = chosen.get("in_shardings"), chosen.get("out_shardings")
         others = {k: v for k, v in chosen.items() if k not in ("in_shardings", "out_shardings")}
+        even = {**(chosen.get("compiler_options") or {}), EVEN_CONSTRAINTS: True}
+        called = jax.jit(function, **{**chosen, "compiler_options": even})
         jitted, nested = jax.jit(function, **chosen), jax.jit(_naming_devices(function, mesh), **chosen)
         constrained = jax.jit(_naming_devices(_constraining(function, *ends), mesh), **others)
-        return _JittedForMesh(mesh, ends[0], jitted, nested, constrained)
+        return _JittedForMesh(mesh, ends[0], called, jitted, nested, constrained)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.mesh is None:
             if by_default():
-                return self.jitted(*args, **kwargs)
+                return self.called(*args, **kwargs)
             args, kwargs = uncommitted((args, kwargs))
         try:
             return self._in_mesh(lambda jitted: jitted(*args, **kwargs))
@@ -184,6 +189,7 @@ class _JittedForMesh:
         return self._even_or_not(lambda jitted: jitted.trace(*args, **kwargs), tracing=tracing, later=True)
 
     def clear_cache(self) -> None:
+        self.called.clear_cache()
         self.jitted.clear_cache()
         self.nested.clear_cache()
         self.constrained.clear_cache()
@@ -214,7 +220,7 @@ class _JittedForMesh:
             named = uneven or tracing or (self.mesh is None and (later or not by_default()))
             try:
                 with self._inside() if tracing else self._around():
-                    return use(nested if named else self.jitted)
+                    return use(nested if named else self.jitted if later else self.called)
             except ValueError as e:
                 if self.mesh is None or not any(words in str(e) for words in _INNER_MESHES):
                     raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 import shardc
 from shardc import Mesh, P
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
+from tests.launcher.test_job import mpiexec
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -92,6 +95,39 @@ def test_few_elements_leave_devices_without_any(size: int, options: dict[str, An
     if "out_shardings" in options:
         part = -(-size // 8)
         assert lengths(found) == [min(part, max(size - part * k, 0)) for k in range(8)]
+
+
+def test_a_result_that_the_function_constrains_stays_split() -> None:
+    rows = jax.sharding.NamedSharding(LINE.to_jax(), jax.sharding.PartitionSpec("d"))
+
+    def step(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, rows), x.sum()
+
+    jitted, x = shardc.jit(step, mesh=LINE, donate_argnums=0), np.arange(69, dtype=np.float32)
+    for _ in range(2):
+        found, total = jitted(jnp.asarray(x))
+        check((found, total), (x * 2, x.sum()))
+        assert lengths(found) == [9] * 7 + [6]
+    assert isinstance(jitted(jnp.asarray(x[:64]))[0], jax.Array)
+    np.testing.assert_array_equal(jax.jit(lambda x: jitted(x)[0] + 1)(x), x * 2 + 1)
+
+
+def test_a_result_that_becomes_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    x = np.arange(1 << 16, dtype=np.float32)
+    step = shardc.jit(lambda x: x[1:] + 1, mesh=LINE, in_shardings=P("d"))
+    for _ in range(2):  # from the cache, too
+        step.clear_cache()
+        caplog.clear()
+        found = step(x)
+        assert isinstance(found, jax.Array)
+        assert "result f32[65535]" in caplog.text
+        assert "out_shardings=P('d')" in caplog.text
+        assert "a size of 65536 divides" in caplog.text
+    caplog.clear()
+    kept = shardc.jit(lambda x: x[1:] + 1, mesh=LINE, in_shardings=P("d"), out_shardings=P("d"))(x)
+    shardc.jit(lambda x: x[2:] + 1, mesh=LINE)(kept)
+    assert caplog.text == ""
+    check(kept, x[1:] + 1)
 
 
 def test_an_uneven_constraint_keeps_what_it_constrains_split() -> None:
@@ -232,6 +268,15 @@ def mistakes() -> Sequence[tuple[type[Exception], str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("kind", "text", "options"), mistakes())
-def test_mistakes(kind: type[Exception], text: str, options: dict[str, Any]) -> None:
+def test_uneven_mistakes(kind: type[Exception], text: str, options: dict[str, Any]) -> None:
     with pytest.raises(kind, match=f"(?s){text}"):
         shardc.jit(lambda x: x + 1, **options).partitioned(np.ones(9, np.float32))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("platform", "compared"), [("cpu", 23), ("shardc", 24)])
+def test_ranks(platform: str, compared: int, repository: Path) -> None:
+    worker = sys.executable, "-m", "tests.frontends.jax.uneven_worker"
+    done = mpiexec(2, *worker, cwd=repository, JAX_PLATFORMS=platform)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"compared {compared}\n"
