@@ -175,10 +175,23 @@ def _need_even_results(module: Module, free: Sequence[bool]) -> None:
     root = module.entry.root
     names = module.result_names or ("",) * len(root.operands)
     for made, is_free, name in zip(root.operands, _per_array(free, len(root.operands)), names, strict=True):
-        if is_free and is_constraint(made) and isinstance(made.sharding, Sharding):
-            counts = zip(made.shape.dims, made.sharding.num_shards(), strict=True)
-            if any(n % k for n, k in counts):
-                raise UnsupportedError(f"{UNEVEN_RESULT}: {made.shape} as {made.sharding}", where=name or module.name)
+        sharding = _constraint_on(made) if is_free else None
+        if sharding is not None and any(n % k for n, k in zip(made.shape.dims, sharding.num_shards(), strict=True)):
+            raise UnsupportedError(f"{UNEVEN_RESULT}: {made.shape} as {sharding}", where=name or module.name)
+
+
+def _constraint_on(value: Instruction) -> Sharding | None:
+    """The constraint that makes ``value``, in a function that it calls or here; those that leave all open count not."""
+    called = value.operands[0] if value.opcode == "get-tuple-element" else value
+    if called.opcode == "call":
+        root = called.attrs["to_apply"].root
+        if called is value:
+            return _constraint_on(root)
+        return _constraint_on(root.operands[value.attrs["index"]]) if root.opcode == "tuple" else None
+    if not is_constraint(value) or not isinstance(value.sharding, Sharding):
+        return None
+    is_open = not any(d.closed or d.axes for d in value.sharding.dims)
+    return _constraint_on(value.operands[0]) if is_open else value.sharding
 
 
 def _fixed(sharding: AnySharding, free: bool, mesh: Mesh, rank: int) -> Sharding | TileSharding | None:

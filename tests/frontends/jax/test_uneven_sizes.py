@@ -112,6 +112,19 @@ def test_a_result_that_the_function_constrains_stays_split() -> None:
     np.testing.assert_array_equal(jax.jit(lambda x: jitted(x)[0] + 1)(x), x * 2 + 1)
 
 
+def test_so_does_one_that_a_called_function_constrains() -> None:
+    x = np.arange(21, dtype=np.float32)
+    rows = jax.sharding.PartitionSpec("d")
+    total = shardc.jit(jnp.cumsum, mesh=LINE, out_shardings=P("d"))
+    twice = jax.jit(lambda x: (x + 1, jax.lax.with_sharding_constraint(x * 2, rows)))
+    found = shardc.jit(total, mesh=LINE)(x)
+    check(found, jnp.cumsum(x))
+    assert lengths(found) == [3] * 7 + [0]
+    check(shardc.jit(twice, mesh=LINE)(x), (x + 1, x * 2))
+    whole = shardc.jit(lambda x: jax.lax.with_sharding_constraint(twice(x)[1], jax.sharding.PartitionSpec()), mesh=LINE)
+    assert isinstance(whole(x), jax.Array)
+
+
 def test_a_result_that_becomes_whole_is_told(caplog: pytest.LogCaptureFixture) -> None:
     x = np.arange(1 << 16, dtype=np.float32)
     step = shardc.jit(lambda x: x[1:] + 1, mesh=LINE, in_shardings=P("d"))
