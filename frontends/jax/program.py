@@ -171,9 +171,7 @@ def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         raise InputError(f"shape {tuple(shape)} for an argument of shape {spec.dims}", where=name)
     if np.dtype(dtype) != spec.dtype:
         return _other_type(leaf, spec, name)
-    if _is_jax_array(leaf) and not leaf.is_fully_addressable:
-        return array(leaf, leaf.sharding)  # by parts: no process has all of them
-    return np.asarray(leaf) if _is_jax_array(leaf) or isinstance(leaf, np.generic) else leaf
+    return _global(leaf) if _is_jax_array(leaf) else np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
 
 
 def _scalar(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
@@ -197,6 +195,14 @@ def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         where=name,
         fix=f"convert it: x.astype({spec.dtype})",
     )
+
+
+def _global(leaf: Any) -> Any:
+    """An array of JAX's: whole, or by parts where no process has all of them."""
+    import jax
+
+    parts = not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable
+    return array(leaf, leaf.sharding) if parts else np.asarray(leaf)
 
 
 def _is_jax_array(leaf: Any) -> bool:
