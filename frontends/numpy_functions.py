@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError
-from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.numpy.trace import RequestedSharding, TracedFunction, constrain, trace_function
@@ -18,6 +17,7 @@ from shardc.hlo.passes import pause_collector
 from shardc.hlo.units import count_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
+from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
 __all__ = ["program_from_numpy", "shard"]
@@ -82,7 +82,8 @@ def program_from_numpy(
         None if s is None else _sharding(s, over, shape.rank, where)
         for (s, where), shape in zip(named, module.results, strict=bool(named))
     )
-    return replace(traced, module=_with_shardings(module, found, ends, over))
+    module = module.with_(mesh=over, num_partitions=over.size)
+    return replace(traced, module=with_shardings(module, found, ends))
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
@@ -169,16 +170,3 @@ def _sharding(spec: Any, mesh: Mesh, rank: int, where: str) -> Sharding:
         check_axes(spec, where)
         return spec
     return spec_to_sharding(as_spec(spec), mesh, rank, where)
-
-
-def _with_shardings(
-    module: Module, found: Mapping[Instruction, Sharding], results: tuple[Sharding | None, ...], mesh: Mesh
-) -> Module:
-    root = module.entry.root
-
-    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old in found:
-            return old.replace(operands=operands, sharding=found[old])
-        return old.replace(operands=operands, sharding=results) if old is root and any(results) else None
-
-    return rebuild_module(module, change).with_(mesh=mesh, num_partitions=mesh.size)

@@ -84,7 +84,7 @@ def propagate(
     finished, places = attach_shardings(prepared, graph, shardings, copies)
     labels = {p: n for n, p in zip(module.arg_names, prepared.parameters, strict=False) if n}
     names = _names(prepared, places, labels)
-    outcome = PropagationOutcome(module, prepared, copies, graph, shardings, engine.changed, options)
+    outcome = PropagationOutcome(module, prepared, copies, graph, shardings, engine.changed, options, engine.shardings)
     return Propagation(finished, Provenance(graph, engine.steps, shardings, names, labels), outcome)
 
 

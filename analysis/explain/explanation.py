@@ -202,7 +202,7 @@ class Diagnostic:
     """A warning. ``kind`` is one of
 
     ``replicated-parameter``, ``full-gather``, ``padding``, ``unused-axis``, ``redundant-compute``, ``back-and-forth``,
-    ``redundant-reduction``; ``numbers`` are named figures (bytes, shares between 0 and 1).
+    ``redundant-reduction``, ``whole-result``; ``numbers`` are named figures (bytes, shares between 0 and 1).
     """
 
     kind: str

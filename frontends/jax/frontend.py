@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from shardc.frontends.jax.callbacks import with_callbacks
 from shardc.frontends.jax.effects import lowering_refused
+from shardc.frontends.jax.layouts import Layouts, is_uneven, layouts_of, layouts_of_arrays
 from shardc.frontends.jax.program import JaxLeaf, JaxProgram, JaxSignature
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
@@ -50,6 +51,8 @@ class JaxLowering:
     kept: Any
     mesh: Mesh | None = None
     callbacks: tuple[Callable[..., Any], ...] = ()
+    layouts: Layouts = field(default_factory=Layouts)
+    uneven: bool = False
 
     def content(self) -> str:
         """A digest that tells the program from all others, shardings, names and source lines included; to be asked
@@ -58,7 +61,9 @@ class JaxLowering:
 
         if self.kept is None:
             return ""
-        return hashlib.sha256(f"{self.mesh!r}\n{__file__}\n".encode() + bytecode(self.mlir)).hexdigest()
+        return hashlib.sha256(
+            f"{self.mesh!r} {self.layouts!r} {self.uneven}\n{__file__}\n".encode() + bytecode(self.mlir)
+        ).hexdigest()
 
     def signature_with(self, names: tuple[str, ...]) -> JaxSignature:
         """The signature of a lowering that has a content; ``names`` are those of the parameters."""
@@ -76,13 +81,13 @@ class JaxLowering:
                 f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
                 fix="pass the mesh that the function uses as mesh=, or let it use PartitionSpecs alone",
             )
-        if self.mesh is None or module.mesh is not None:
-            return program
-        # Nothing was sharded, or this JAX writes shardings without names.
-        from shardc.sharding.notations.tile_assignments import convert_to_axes
+        if self.mesh is not None and module.mesh is None:
+            # Nothing was sharded, or this JAX writes shardings without names.
+            from shardc.sharding.notations.tile_assignments import convert_to_axes
 
-        module = convert_to_axes(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
-        return replace(program, module=module)
+            module = convert_to_axes(module.with_(mesh=self.mesh, num_partitions=self.mesh.size))
+        module = self.layouts.put_on(module, kept, constants)
+        return replace(program, module=module.with_(uneven_interface=self.uneven))
 
 
 def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
@@ -117,7 +122,16 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
         )
     jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
     static = _static_arguments(jitted)
-    return _lower_jitted(jax, jitted, args, kwargs, static).read()
+    try:
+        return _lower_jitted(jax, jitted, args, kwargs, static).read()
+    except ValueError as e:
+        if not is_uneven(e):
+            raise
+        raise _even_only(
+            e,
+            "use shardc.jit(...).program(...), which takes uneven ones, or leave this one unspecified and give it with "
+            "program.annotate(...)",
+        ) from None
 
 
 def lower_function(fn: Callable[..., Any], *args: Any, **options: Any) -> JaxProgram:
@@ -144,36 +158,52 @@ def lower(
     """
     jax = require_jax()
     abstract = None if mesh is None else abstract_mesh(mesh)
-    options: dict[str, Any] = {}
-    for name, tree in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
-        if tree is not None:
-            options[name] = _named_shardings(jax, tree, abstract, name)
+    numbers = () if static_argnums is None else tuple(np.atleast_1d(static_argnums).tolist())
+    options: dict[str, Any] = {"static_argnums": numbers} if numbers else {}
     if donate_argnums is not None:
         options["donate_argnums"] = donate_argnums
-    numbers = () if static_argnums is None else np.atleast_1d(static_argnums).tolist()
-    if numbers:
-        options["static_argnums"] = tuple(numbers)
-    jitted, static = jax.jit(fn, **options), (tuple(numbers), ())
+    trees = {"in_shardings": in_shardings, "out_shardings": out_shardings}
+    given = {name: _named_shardings(jax, t, abstract, name) for name, t in trees.items() if t is not None}
 
-    def lowered(around: Any) -> JaxLowering:
-        with _mesh_context(jax, around):
-            return _lower_jitted(jax, jitted, args, kwargs or {}, static, keep_shardings=in_shardings is None)
+    def lowered(shardings: Mapping[str, Any]) -> JaxLowering:
+        jitted, keep = jax.jit(fn, **options, **shardings), in_shardings is None
+        return _in_mesh(jax, abstract, lambda: _lower_jitted(jax, jitted, args, kwargs or {}, (numbers, ()), keep))
 
-    if abstract is None:
-        return lowered(None)
+    layouts = Layouts()
     try:
-        lowering = lowered(abstract)
+        lowering = lowered(given)
     except ValueError as e:
-        if "ontext mesh" not in str(e) or "match the mesh" not in str(e):
+        if not is_uneven(e):
             raise
-        lowering = _with_meshes_of_its_own(lowered, e)
-    return replace(lowering, mesh=as_mesh(abstract))
+        _need_automatic_axes(abstract, e)
+        lowering = lowered({})
+        signature = lowering.signature
+        layouts = Layouts(
+            layouts_of(in_shardings, signature.in_tree.children()[0], "in_shardings"),
+            layouts_of(out_shardings, signature.out_tree, "out_shardings"),
+        )
+    if in_shardings is None:
+        leaves = lowering.signature.leaves(args, kwargs or {})
+        layouts = replace(layouts, arguments=layouts_of_arrays(leaves))
+    over = layouts.mesh if abstract is None else as_mesh(abstract)
+    return replace(lowering, mesh=over, layouts=layouts, uneven=True)
 
 
-def _with_meshes_of_its_own(lowered: Callable[[None], JaxLowering], refused: ValueError) -> JaxLowering:
+def _in_mesh(jax: Any, abstract: Any, lower: Callable[[], JaxLowering]) -> JaxLowering:
+    """What ``lower`` makes of a function with the mesh around it, or without one if the function has its own."""
+    try:
+        with _mesh_context(jax, abstract):
+            return lower()
+    except ValueError as e:
+        if abstract is None or "ontext mesh" not in str(e) or "match the mesh" not in str(e):
+            raise
+        return _with_meshes_of_its_own(lower, e)
+
+
+def _with_meshes_of_its_own(lower: Callable[[], JaxLowering], refused: ValueError) -> JaxLowering:
     """A function that JAX ``refused`` to trace with our mesh around it."""
     try:
-        return lowered(None)
+        return lower()
     except (ValueError, RuntimeError) as e:
         raise AnnotationError(
             f"the function needs a mesh around it, and uses another itself: {refused}. Without one around it: {e}",
@@ -233,7 +263,6 @@ def _lower_jitted(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     static: tuple[tuple[int, ...], tuple[str, ...]],
-    *,
     keep_shardings: bool = True,
 ) -> JaxLowering:
     numbers = {n % len(args) for n in static[0]} if args else set()
@@ -252,14 +281,18 @@ def _lower_jitted(
         refused = lowering_refused(traced, e) if traced is not None else None
         if refused is not None:
             raise refused from None
-        # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.
-        if type(e).__name__ != "IndivisibleError" and "was given the sharding" not in str(e):
-            raise
-        raise AnnotationError(
-            f"JAX takes only even shardings of arguments and results: {e}",
-            fix="leave this one unspecified and give it with program.annotate(...), which takes uneven ones",
-        ) from None
+        raise
     return _lowering(jax, lowered, static)
+
+
+def _need_automatic_axes(abstract: Any, refused: ValueError) -> None:
+    """Raise for a mesh with axes of JAX's type Explicit, of which the types of values inside tell, evenly."""
+    if any(kind.name == "Explicit" for kind in getattr(abstract, "axis_types", None) or ()):
+        raise _even_only(refused, "use a mesh with axes of type Auto, as shardc.Mesh has them") from None
+
+
+def _even_only(refused: ValueError, fix: str) -> AnnotationError:
+    return AnnotationError(f"JAX takes only even shardings of arguments and results: {refused}", fix=fix)
 
 
 def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:

@@ -14,6 +14,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
+from shardc.launcher.arrays.make_arrays import array
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
@@ -170,7 +171,7 @@ def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         raise InputError(f"shape {tuple(shape)} for an argument of shape {spec.dims}", where=name)
     if np.dtype(dtype) != spec.dtype:
         return _other_type(leaf, spec, name)
-    return np.asarray(leaf) if _is_jax_array(leaf) or isinstance(leaf, np.generic) else leaf
+    return _global(leaf) if _is_jax_array(leaf) else np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
 
 
 def _scalar(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
@@ -194,6 +195,14 @@ def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         where=name,
         fix=f"convert it: x.astype({spec.dtype})",
     )
+
+
+def _global(leaf: Any) -> Any:
+    """An array of JAX's: whole, or by parts where no process has all of them."""
+    import jax
+
+    parts = not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable
+    return array(leaf, leaf.sharding) if parts else np.asarray(leaf)
 
 
 def _is_jax_array(leaf: Any) -> bool:

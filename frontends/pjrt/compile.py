@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardc.compiler.executable import Executable
+from shardc.frontends.jax.layouts import UNEVEN_RESULT
 from shardc.frontends.pjrt.border import ProgramBorder, border_of, mentions_border
 from shardc.frontends.pjrt.callbacks import drop_inspections, mentions_inspections, tell_shardings
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
@@ -53,7 +55,8 @@ class JaxlibProgram:
     def content(self) -> str:
         """A digest of all that the module is made from."""
         options = self.options
-        parts = repr((options.num_replicas, options.num_partitions, options.free_arguments, options.free_results))
+        free = options.free_arguments, options.free_results
+        parts = repr((options.num_replicas, options.num_partitions, *free, options.even_constraints))
         return hashlib.sha256(f"pjrt {parts}\n".encode() + self.code).hexdigest()
 
     @cached_property
@@ -69,6 +72,8 @@ class JaxlibProgram:
                 where=module.name,
                 fix="use jax.pmap of JAX 0.8 or later, or jax.shard_map: both make one program of many partitions",
             )
+        if options.even_constraints:
+            _need_even_results(module, options.free_results)
         module = fix_border(module, options)
         return SourceProgram(
             module, original=self.code, config=self.config, content=self.content, strict_interface=True
@@ -163,6 +168,30 @@ def fix_border(module: Module, options: CompileOptions) -> Module:
 
     entry = rebuild_computation(module.entry, change)
     return module.with_(computations=(*module.computations[:-1], entry), entry=entry)
+
+
+def _need_even_results(module: Module, free: Sequence[bool]) -> None:
+    """Raise for a free result to which a constraint gives parts of unequal sizes, which JAX's arrays do not have."""
+    root = module.entry.root
+    names = module.result_names or ("",) * len(root.operands)
+    for made, is_free, name in zip(root.operands, _per_array(free, len(root.operands)), names, strict=True):
+        sharding = _constraint_on(made) if is_free else None
+        if sharding is not None and any(n % k for n, k in zip(made.shape.dims, sharding.num_shards(), strict=True)):
+            raise UnsupportedError(f"{UNEVEN_RESULT}: {made.shape} as {sharding}", where=name or module.name)
+
+
+def _constraint_on(value: Instruction) -> Sharding | None:
+    """The constraint that makes ``value``, in a function that it calls or here; those that leave all open count not."""
+    called = value.operands[0] if value.opcode == "get-tuple-element" else value
+    if called.opcode == "call":
+        root = called.attrs["to_apply"].root
+        if called is value:
+            return _constraint_on(root)
+        return _constraint_on(root.operands[value.attrs["index"]]) if root.opcode == "tuple" else None
+    if not is_constraint(value) or not isinstance(value.sharding, Sharding):
+        return None
+    is_open = not any(d.closed or d.axes for d in value.sharding.dims)
+    return _constraint_on(value.operands[0]) if is_open else value.sharding
 
 
 def _fixed(sharding: AnySharding, free: bool, mesh: Mesh, rank: int) -> Sharding | TileSharding | None:

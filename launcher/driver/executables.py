@@ -7,6 +7,7 @@ program or another kind of processor compile for themselves (and are told about 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,11 @@ __all__ = [
     "compilation_of_partitioned",
     "share_executable",
 ]
+
+log = logging.getLogger("shardc")
+
+#: From how many bytes on, more on each device than its part has, a result is told of.
+_TOLD = 1 << 16
 
 #: How much longer than usual ranks wait for the one that compiles.
 COMPILE_WAIT = 20.0
@@ -152,7 +158,22 @@ def _module_to_compile(program: SourceProgram, config: Config) -> tuple[Module, 
     from shardc.compiler.lower.judge_by_lowering import judge_to_compile
 
     partitioned = program.partition(judge=judge_to_compile(config))
+    _warn_of_whole_results(partitioned)
     return partitioned.compiled_module, partitioned.seconds
+
+
+def _warn_of_whole_results(partitioned: PartitionedProgram) -> None:
+    """Log a line for each result that takes much memory since its size does not divide."""
+    from shardc.sharding.propagation.whole_results import whole_results
+
+    outcome = partitioned.propagated.outcome
+    for result in whole_results(outcome) if outcome is not None else ():
+        if result.bytes_held - result.bytes_of_part >= _TOLD:
+            log.warning(
+                "warning: of %s %s of %s, %s; out_shardings=%s of shardc.jit keeps it split, as a shardc.Array, "
+                "and a size of %d divides",
+                result.name, result.shape, partitioned.module.name, result.reason, result.spec, result.padded,
+            )  # fmt: skip
 
 
 def _key(module: Module, config: Config, target: str, *more: object) -> str:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir.build import make_instruction
-from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.numpy.trace_call import TracedCall
+from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.propagate import propagate
 
 __all__ = ["lay_out"]
@@ -39,14 +39,14 @@ def lay_out(traced: TracedCall, given: Sequence[Sharding | None], placed: Shardi
     module = module.with_(mesh=mesh, num_partitions=mesh.size, donors=traced.changed)
     arguments = {p: s for p, s in zip(module.parameters, given, strict=True) if s is not None}
     if placed is not None:
-        return _with_shardings(module, arguments, [placed] * len(module.results))
+        return with_shardings(module, arguments, [placed] * len(module.results))
     changed = [given[n] for n in traced.changed]
     # How results lie that nobody asks to be in even parts shows before a copy of them.
-    root = propagate(_with_shardings(module, arguments, copied=True)).module.entry.root
+    root = propagate(with_shardings(module, arguments, copied=True)).module.entry.root
     count = len(module.results) - len(changed)
     propagated = [made.operands[0].sharding for made in root.operands[:count]]
     results = [_split(p, r, arguments) for p, r in zip(propagated, module.results, strict=False)]
-    return _with_shardings(module, arguments, [*results, *changed])
+    return with_shardings(module, arguments, [*results, *changed])
 
 
 def _split(propagated: object, result: Shape, arguments: Mapping[Instruction, Sharding]) -> Sharding | None:
@@ -65,23 +65,3 @@ def _split(propagated: object, result: Shape, arguments: Mapping[Instruction, Sh
         and all(n <= _NEAR * r and r <= _NEAR * n for n, r in zip(p.shape.dims, result.dims, strict=True))
     ]
     return max(near, key=lambda pair: pair[0])[1] if near else found
-
-
-def _with_shardings(
-    module: Module,
-    arguments: Mapping[Instruction, Sharding],
-    results: Sequence[Sharding | None] = (),
-    copied: bool = False,
-) -> Module:
-    """The module with these shardings; with ``copied``, results are copies."""
-    root = module.entry.root
-
-    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-        if old in arguments:
-            return old.replace(operands=operands, sharding=arguments[old])
-        if old is not root:
-            return None
-        made = tuple(make_instruction("copy", o) for o in operands) if copied else operands
-        return old.replace(operands=made, sharding=tuple(results) if any(results) else None)
-
-    return rebuild_module(module, change)

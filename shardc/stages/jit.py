@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardc.frontends.jax.context import static_kind, trace_context
+from shardc.frontends.jax.layouts import LaidOut, is_uneven
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
@@ -21,7 +22,7 @@ from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.jit_options import JitOptions, jit_options
 from shardc.stages.programs import compile_function, from_function
-from shardc.stages.repeated_calls import Repeated, kinds_of
+from shardc.stages.repeated_calls import CallKind, Repeated, kinds_of
 from shardc.stages.stages import Compiled, Partitioned, Program
 
 if TYPE_CHECKING:
@@ -53,7 +54,11 @@ def jit(
     JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
     to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
-    Calls return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. They also do so where
+    Sizes need not divide by the axes, though JAX's arrays have parts of one size only. Where a sharding, or the
+    constraint that makes a result, leaves other parts, the call returns values of `Array`. Results that nobody lays out
+    then stay split, too. In other calls they are whole, with a warning where that takes memory.
+
+    Calls also return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. So they do where
     an argument is an `Array`, ``target`` is not ``cpu`` (see `Partitioned.compile`), or ``custom_calls`` are given (see
     `Program.with_custom_calls`). Functions of NumPy's arrays are traced by shardc as in `trace`, and return values of
     `Array`. Without JAX, these are all functions. With it, they are those that JAX cannot trace: they change arrays in
@@ -68,6 +73,9 @@ def jit(
     ...     return jnp.mean((x @ w) ** 2)
     >>> float(loss(np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)))
     16.0
+    >>> sums = shardc.jit(jnp.cumsum, mesh=mesh, in_shardings=P(("data", "model")), out_shardings=P(("data", "model")))
+    >>> [shard.data.tolist() for shard in sums(np.ones(5, np.float32)).addressable_shards]
+    [[1.0, 2.0], [3.0, 4.0], [5.0], []]
     """
     common = {
         "in_shardings": in_shardings,
@@ -141,11 +149,15 @@ class Jitted:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._on_devices is None:
             return self._call_compiled(args, kwargs)
+        if self._recent:  # of arguments like these JAX has said before that it does not take them
+            kind = self._kind(args, kwargs)
+            if (call := self._known(kind)) is not None:
+                return call(kind.leaves)
         try:
             return self._on_devices(*args, **kwargs)
-        except (TypeError, ValueError):
-            # JAX says of our arrays that it does not know them.
-            if not any(isinstance(x, Array) for x in _tree_util().tree_leaves((args, kwargs))):
+        except (TypeError, ValueError, RuntimeError) as e:
+            # JAX says of our arrays that it does not know them, and of parts of unequal sizes that it has none.
+            if not is_uneven(e) and not any(isinstance(x, Array) for x in _tree_util().tree_leaves((args, kwargs))):
                 raise
         return self._call_compiled(args, kwargs)
 
@@ -281,18 +293,23 @@ class Jitted:
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call by our own stages; results are `shardc.Array`s."""
+        kind = self._kind(args, kwargs)
+        call = self._known(kind)
+        if call is None:
+            call = Repeated.of(self._compiled_by_jax(args, kwargs), kind)
+            self._recent = [call, *self._recent[: _RECENT - 1]]
+        return call(kind.leaves)
+
+    def _known(self, kind: CallKind) -> Repeated | None:
+        return next((call for call in self._recent if call.fits(kind)), None)
+
+    def _kind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         dynamic, named, static = args, kwargs, None
         if self._options.static or self._options.static_names:
             dynamic, named = self._options.dynamic(args), self._options.dynamic_names(kwargs)
             static = self._fixed(args, kwargs)
         leaves, tree = _tree_util().tree_flatten((dynamic, named))
-        kinds, fixed = kinds_of(leaves), (static, trace_context())
-        for call in self._recent:
-            if call.fits(tree, kinds, fixed):
-                return call(leaves)
-        call = Repeated.of(self._compiled_by_jax(args, kwargs), tree, leaves, fixed)
-        self._recent = [call, *self._recent[: _RECENT - 1]]
-        return call(leaves)
+        return CallKind(leaves, tree, kinds_of(leaves), (static, trace_context()))
 
     def _fixed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The static arguments, types included."""
@@ -363,8 +380,10 @@ def _abstract(x: Any, options: JitOptions) -> Any:
     import jax
 
     sharding = x.sharding if options.in_shardings is None and options.mesh is not None else None
-    if sharding is None or sharding.mesh != as_mesh(options.mesh) or not _named(sharding, x.shape):
+    if sharding is None or sharding.mesh != as_mesh(options.mesh) or sharding.unreduced:
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
+    if not _named(sharding, x.shape):
+        return LaidOut(x.shape, x.dtype, sharding)
     from shardc.frontends.jax.frontend import abstract_mesh
 
     spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
@@ -375,4 +394,4 @@ def _abstract(x: Any, options: JitOptions) -> Any:
 def _named(sharding: Sharding, dims: Sequence[int]) -> bool:
     """Can JAX say it? Sub-axes it cannot, nor uneven parts."""
     even = all(n % k == 0 for n, k in zip(dims, sharding.num_shards(), strict=True))
-    return even and not sharding.unreduced and all(a.is_full for axes in sharding.axes_by_dim for a in axes)
+    return even and all(a.is_full for axes in sharding.axes_by_dim for a in axes)

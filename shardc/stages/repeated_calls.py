@@ -18,7 +18,7 @@ from shardc.frontends.jax.program import JaxSignature
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.driver.compiled import Compiled
 
-__all__ = ["Repeated", "kinds_of"]
+__all__ = ["CallKind", "Repeated", "kinds_of"]
 
 
 def kinds_of(leaves: Sequence[Any]) -> list[Any]:
@@ -38,9 +38,19 @@ def _kind(x: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class CallKind:
+    """A call: the ``leaves`` of its arguments, their structure ``tree`` and ``kinds``, and what is ``fixed``: static
+    arguments, JAX's settings."""
+
+    leaves: list[Any]
+    tree: Any
+    kinds: list[Any]
+    fixed: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Repeated:
-    """``compiled`` for arguments of one structure: ``tree`` and ``kinds`` of the leaves, and what is ``fixed``: static
-    arguments, JAX's settings.
+    """``compiled`` for arguments of one kind: see `CallKind` for ``tree``, ``kinds`` and ``fixed``.
 
     ``taken`` are the leaves that the program takes, None for all of them in order; ``converted`` those of them, by
     leaf, that are not passed as they are.
@@ -56,20 +66,21 @@ class Repeated:
     keys: bool
 
     @staticmethod
-    def of(compiled: Compiled, tree: Any, leaves: Sequence[Any], fixed: Any) -> Repeated:
-        """Raises `InputError` where ``leaves`` are not what was compiled."""
+    def of(compiled: Compiled, kind: CallKind) -> Repeated:
+        """Raises `InputError` where the leaves are not what was compiled."""
         compiled.driver  # noqa: B018  (in a job nothing is known before)
         signature: JaxSignature = compiled._signature
-        signature.check_structure(tree)
+        signature.check_structure(kind.tree)
+        leaves = kind.leaves
         every = not signature.constants and signature.kept == tuple(range(len(leaves)))
         converted = tuple(i for i in signature.kept if not signature.passes(i, leaves[i]))
         keys = any(r.key_impl is not None for r in signature.results)
-        kinds = kinds_of(leaves)
-        return Repeated(compiled, signature, tree, kinds, fixed, None if every else signature.kept, converted, keys)
+        taken = None if every else signature.kept
+        return Repeated(compiled, signature, kind.tree, kind.kinds, kind.fixed, taken, converted, keys)
 
-    def fits(self, tree: Any, kinds: list[Any], fixed: Any) -> bool:
-        """Is a call with these one like this?"""
-        return bool(kinds == self.kinds and tree == self.tree and fixed == self.fixed)
+    def fits(self, kind: CallKind) -> bool:
+        """Is a call of this kind like this one?"""
+        return bool(kind.kinds == self.kinds and kind.tree == self.tree and kind.fixed == self.fixed)
 
     def __call__(self, leaves: list[Any]) -> Any:
         """One step on the leaves of the arguments; returns the function's result."""

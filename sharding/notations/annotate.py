@@ -19,7 +19,7 @@ from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError, Location
 from shardc.hlo.files import near_files
-from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.build import make_instruction, reachable_computations
 from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import (
     Computation,
@@ -28,6 +28,7 @@ from shardc.hlo.ir.ir import (
     flow_computations,
     rebuild_computation,
     rebuild_computations,
+    rebuild_module,
     users_of,
 )
 from shardc.hlo.ir.mesh import Mesh
@@ -54,6 +55,7 @@ __all__ = [
     "resize_mesh",
     "result_names",
     "spec_text",
+    "with_shardings",
 ]
 
 
@@ -104,6 +106,32 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     partitions = max(target.size, module.num_partitions if module.mesh is None else 1)
     needed = reachable_computations(module.entry)  # calls that nobody reads are gone
     return module.with_(computations=needed, mesh=target, num_partitions=partitions)
+
+
+def with_shardings(
+    module: Module,
+    found: Mapping[Instruction, Sharding],
+    results: Sequence[Sharding | None] = (),
+    *,
+    copied: bool = False,
+) -> Module:
+    """``module`` with shardings of instructions of its entry that are no tuples, and of its flattened results.
+
+    None leaves a result as it is. With ``copied``, results are copies, whose layout nothing else decides.
+    """
+    root = module.entry.root
+    ends = {n: s for n, s in enumerate(results) if s is not None}
+
+    def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+        if old in found:
+            return old.replace(operands=operands, sharding=found[old])
+        if old is not root or not (ends or copied):
+            return None
+        made = tuple(make_instruction("copy", o) for o in operands) if copied else operands
+        sharding = _merge_shardings(old, len(operands), ends) if ends else old.sharding
+        return old.replace(operands=made, sharding=sharding)
+
+    return rebuild_module(module, change)
 
 
 def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding:

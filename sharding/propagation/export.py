@@ -23,7 +23,8 @@ __all__ = ["PropagationOutcome"]
 @dataclass(frozen=True, slots=True)
 class PropagationOutcome:
     """What propagation decided: ``shardings`` per value of ``graph``, which was made of ``prepared``, a form of
-    ``module``. ``found`` are the values that got axes.
+    ``module``. ``found`` are the values that got axes. ``found_shardings`` are the shardings before arguments and
+    results lost those axes that do not divide.
     """
 
     module: Module
@@ -33,6 +34,7 @@ class PropagationOutcome:
     shardings: Sequence[Sharding]
     found: Collection[int]
     options: PropagationOptions = field(default_factory=PropagationOptions)
+    found_shardings: Sequence[Sharding] = ()
 
     def as_written(self, *, closed: bool = True, edges_sunk: bool = True) -> Module:
         """The module with a sharding on each instruction that had one or got one; others have none.

@@ -43,4 +43,6 @@ class PropagateOnce:
         graph.link()
         engine = Engine(graph, self.options)
         engine.run()
-        return PropagationOutcome(module, module, {}, graph, engine.shardings, engine.changed, self.options)
+        return PropagationOutcome(
+            module, module, {}, graph, engine.shardings, engine.changed, self.options, engine.shardings
+        )

@@ -9,12 +9,13 @@ from shardc.analysis.explain.diagnostics.reductions import redundant_reductions
 from shardc.analysis.explain.diagnostics.repeated_work import repeated_work
 from shardc.analysis.explain.diagnostics.replicated import replicated
 from shardc.analysis.explain.diagnostics.survey import Survey
+from shardc.analysis.explain.diagnostics.whole_results import whole_results
 from shardc.analysis.explain.explanation import Diagnostic
 
 __all__ = ["KINDS", "warnings"]
 
 #: What is looked for, in the order in which it is told.
-KINDS = (repeated_work, replicated, full_gathers, flips, redundant_reductions, padding)
+KINDS = (repeated_work, replicated, full_gathers, flips, redundant_reductions, padding, whole_results)
 
 
 def warnings(survey: Survey) -> tuple[Diagnostic, ...]:

@@ -10,9 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from shardc.frontends.jax.context import static_kind
+from shardc.frontends.jax.layouts import is_uneven
+from shardc.frontends.pjrt.compile_options import EVEN_CONSTRAINTS
 from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
 from shardc.frontends.pjrt.jit.inner_meshes import with_inner_meshes
@@ -112,6 +114,12 @@ def _value_of(x: Any) -> Any:
     return x.value if isinstance(x, _Static) else x
 
 
+def _among_statics(args: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The static ones of ``args``, with ``others`` in place of those that are not."""
+    rest = iter(others)
+    return tuple(x if isinstance(x, _Static) else next(rest) for x in args)
+
+
 def _surroundings() -> tuple[jax.sharding.Mesh | None, bool]:
     """The mesh of `jax.set_mesh` that is around the caller, if there is one, and whether JAX is tracing."""
     try:
@@ -125,15 +133,19 @@ def _surroundings() -> tuple[jax.sharding.Mesh | None, bool]:
 class _JittedForMesh:
     """The function jitted for a mesh, or for the devices of its arguments: ours by default.
 
+    ``called`` is ``jitted`` for calls: compiling it fails where a constraint leaves a result in parts of unequal sizes.
     ``nested`` names devices among the shardings inside of it: where it is called from a function that JAX traces, or
-    lowered later, nobody else does. ``has_own_meshes``: it gives `jax.shard_map` another mesh object, beside which JAX
+    lowered later, nobody else does. ``constrained`` has constraints inside for shardings, which may then leave parts of
+    unequal sizes. ``has_own_meshes``: it gives `jax.shard_map` another mesh object, beside which JAX
     wants none around it.
     """
 
     mesh: jax.sharding.Mesh | None
     in_shardings: Any
+    called: Any
     jitted: Any
     nested: Any
+    constrained: Any
     has_own_meshes: bool = False
 
     @staticmethod
@@ -142,17 +154,24 @@ class _JittedForMesh:
         for name in ("in_shardings", "out_shardings"):
             if name in chosen:
                 chosen[name] = shardings_on_devices(chosen[name], mesh, name)
+        ends = chosen.get("in_shardings"), chosen.get("out_shardings")
+        others = {k: v for k, v in chosen.items() if k not in ("in_shardings", "out_shardings")}
+        even = {**(chosen.get("compiler_options") or {}), EVEN_CONSTRAINTS: True}
+        called = jax.jit(function, **{**chosen, "compiler_options": even})
         jitted, nested = jax.jit(function, **chosen), jax.jit(_naming_devices(function, mesh), **chosen)
-        return _JittedForMesh(mesh, chosen.get("in_shardings"), jitted, nested)
+        constrained = jax.jit(_naming_devices(_constraining(function, *ends), mesh), **others)
+        return _JittedForMesh(mesh, ends[0], called, jitted, nested, constrained)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.mesh is None:
             if by_default():
-                return self.jitted(*args, **kwargs)
+                return self.called(*args, **kwargs)
             args, kwargs = uncommitted((args, kwargs))
         try:
             return self._in_mesh(lambda jitted: jitted(*args, **kwargs))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as e:
+            if is_uneven(e):
+                raise
             arguments = args, kwargs
             brought = self._brought(arguments)
             if brought is arguments:
@@ -162,32 +181,51 @@ class _JittedForMesh:
 
     def trace_into(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in the function that JAX is tracing."""
-        return self._in_mesh(lambda jitted: jitted(*args, **kwargs), tracing=True)
+        return self._even_or_not(lambda jitted: jitted(*args, **kwargs), tracing=True)
 
     def trace(self, arguments: Arguments, tracing: bool) -> Any:
         """See `JitOnDevices.trace`."""
         args, kwargs = self._brought(arguments)
-        return self._in_mesh(lambda jitted: jitted.trace(*args, **kwargs), tracing=tracing, later=True)
+        return self._even_or_not(lambda jitted: jitted.trace(*args, **kwargs), tracing=tracing, later=True)
 
     def clear_cache(self) -> None:
+        self.called.clear_cache()
         self.jitted.clear_cache()
         self.nested.clear_cache()
+        self.constrained.clear_cache()
 
     def _brought(self, arguments: Arguments) -> Arguments:
-        return uncommitted(arguments) if self.mesh is None else brought_to(self.mesh, arguments, self.in_shardings)
+        if self.mesh is None:
+            return uncommitted(arguments)
+        args, kwargs = arguments
+        given = tuple(x for x in args if not isinstance(x, _Static)), kwargs
+        brought = brought_to(self.mesh, given, self.in_shardings)
+        return arguments if brought is given else (_among_statics(args, brought[0]), brought[1])
 
-    def _in_mesh(self, use: Callable[[Any], Any], *, tracing: bool = False, later: bool = False) -> Any:
+    def _even_or_not(self, use: Callable[[Any], Any], **how: bool) -> Any:
+        """`_in_mesh`, with constraints instead of shardings that JAX refuses since they leave unequal parts."""
+        try:
+            return self._in_mesh(use, **how)
+        except ValueError as e:
+            if not is_uneven(e):
+                raise
+        return self._in_mesh(use, **how, uneven=True)
+
+    def _in_mesh(
+        self, use: Callable[[Any], Any], *, tracing: bool = False, later: bool = False, uneven: bool = False
+    ) -> Any:
         """What ``use`` makes of the jitted function, with the mesh around it if the function bears that."""
+        nested = self.constrained if uneven else self.nested
         if not self.has_own_meshes:
-            named = tracing or (self.mesh is None and (later or not by_default()))
+            named = uneven or tracing or (self.mesh is None and (later or not by_default()))
             try:
                 with self._inside() if tracing else self._around():
-                    return use(self.nested if named else self.jitted)
+                    return use(nested if named else self.jitted if later else self.called)
             except ValueError as e:
                 if self.mesh is None or not any(words in str(e) for words in _INNER_MESHES):
                     raise
             self.has_own_meshes = True
-        return use(self.nested)
+        return use(nested)
 
     def _around(self) -> AbstractContextManager[Any]:
         if self.mesh is not None:
@@ -198,6 +236,24 @@ class _JittedForMesh:
     def _inside(self) -> AbstractContextManager[Any]:
         mesh = self.mesh
         return nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
+def _constraining(function: Callable[..., Any], in_shardings: Any, out_shardings: Any) -> Callable[..., Any]:
+    """``function`` with constraints on its arguments and results: these may leave parts of unequal sizes."""
+
+    def constrained(tree: Any, shardings: Any) -> Any:
+        given = jax.tree.map(lambda s: s if isinstance(s, Sharding) else False, shardings, is_leaf=lambda s: s is None)
+        leaves, structure = jax.tree.flatten(tree)
+        spread = jax.tree.leaves(jax.tree.broadcast(given, tree))
+        pairs = zip(leaves, spread, strict=True)
+        return structure.unflatten([jax.lax.with_sharding_constraint(x, s) if s else x for x, s in pairs])
+
+    @functools.wraps(function, updated=())
+    def constraining(*args: Any, **kwargs: Any) -> Any:
+        dynamic = constrained(tuple(x for x in args if not isinstance(x, _Static)), in_shardings)
+        return constrained(function(*_among_statics(args, dynamic), **kwargs), out_shardings)
+
+    return constraining
 
 
 def _naming_devices(function: Callable[..., Any], mesh: jax.sharding.Mesh | None) -> Callable[..., Any]:

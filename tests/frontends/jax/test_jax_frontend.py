@@ -264,8 +264,12 @@ def test_lower_function_mistakes() -> None:
     x = np.ones((6, 4), np.float32)
     with pytest.raises(AnnotationError, match="without a mesh"):
         lower_function(jnp.sin, in_shardings=P("data"), args=(x,))
-    with pytest.raises(AnnotationError, match="even shardings"):
-        lower_function(jnp.sin, Mesh({"data": 4}), in_shardings=P("data"), args=(x,))
+    explicit = jax.sharding.AbstractMesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with pytest.raises(AnnotationError, match=r"(?s)even shardings.*type Auto"):
+        lower_function(jnp.sin, explicit, in_shardings=P("data"), args=(x,))
+    rows = jax.sharding.NamedSharding(jax.sharding.AbstractMesh((4,), ("data",)), jax.sharding.PartitionSpec("data"))
+    with pytest.raises(AnnotationError, match=r"(?s)even shardings.*shardc\.jit"):
+        module_from_jax(jax.jit(jnp.sin, in_shardings=rows), x)
     with pytest.raises(AnnotationError, match="UNCONSTRAINED"):
         lower_function(jnp.sin, Mesh({"data": 2}), in_shardings=P(P.UNCONSTRAINED), args=(x,))
     with pytest.raises(InputError, match="mesh is a str"):

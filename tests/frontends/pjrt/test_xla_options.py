@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.frontends.pjrt.compile_options import CompileOptions
+from shardc.frontends.pjrt.compile_options import EVEN_CONSTRAINTS, CompileOptions
 from shardc.hlo.errors import InputError
 
 xla_client = pytest.importorskip("jaxlib.xla_client")
@@ -29,6 +29,11 @@ def options(**given: object) -> CompileOptions:
 )
 def test_what_xla_has_is_taken(name: str, value: object) -> None:
     assert options(**{name: value}).num_devices == 1
+
+
+def test_our_own_option_is_no_other_program_by_accident() -> None:
+    assert options(**{EVEN_CONSTRAINTS: True}).even_constraints
+    assert not options(xla_embed_ir_in_executable=True).even_constraints
 
 
 @pytest.mark.parametrize(
