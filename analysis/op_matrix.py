@@ -97,7 +97,7 @@ _GONE = {
     **dict.fromkeys(("call", "fusion"), "inlined"),
     **dict.fromkeys(("async-start", "async-done"), "step, for collectives; else inlined"),
     "async-update": "removed",
-    **dict.fromkeys(("collective-broadcast", "ragged-all-to-all"), "as all-gathers"),
+    "collective-broadcast": "as all-gathers",
     **dict.fromkeys(("send", "recv", "send-done", "recv-done"), "as a collective-permute; not with the host"),
     **dict.fromkeys(("optimization-barrier", "domain", "add-dependency", "copy", "copy-start", "copy-done"), "removed"),
 }
@@ -107,6 +107,7 @@ _STEP = frozenset(
         *("parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "after-all"),
         *("while", "conditional", "partition-id", "replica-id"),
         *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"),
+        "ragged-all-to-all",
         *(f"{op}-{end}" for op in ("all-reduce", "all-gather", "collective-permute") for end in ("start", "done")),
     }
 )
@@ -140,6 +141,8 @@ def _gpu(op: Op) -> str:
         return f"host (small factors and solves: kernels), {cpu}"
     if expansion_of(op.opcode, batch_norm=True) is not None:
         return "as simpler ops"
+    if op.opcode == "ragged-all-to-all":
+        return "as all-gathers"
     if cpu != "kernel":
         return cpu
     emitter = kernel_emitter_name(op.opcode)

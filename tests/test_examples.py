@@ -15,6 +15,7 @@ SCRIPTS = (
     "mesh_512.py",
     "checkpoint_resume.py",
     "find_the_allgather.py",
+    "dropless_experts.py",
 )
 
 

@@ -11,6 +11,7 @@ all-gather           n                        g * n                     operands
 reduce-scatter       g * n                    n                         chunk [position] of the reduction
 all-to-all           g * n                    g * n                     chunk j goes to member j
 collective-permute   n                        n                         the sender's operand; zeros without sender
+ragged-all-to-all    see `RaggedShape`                                  rows go where their sender says
 ==================== ======================== ========================= ==========================================
 
 Reductions combine members by one fixed tree over group positions, whatever the transport.
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from shardc.hlo.ir.groups import Pairs, ReplicaGroups
 from shardc.hlo.ir.types import DType
 
-__all__ = ["SECTION_ALIGNMENT", "BufferRef", "CollectiveCall", "CollectiveOperand", "SharedSection"]
+__all__ = ["SECTION_ALIGNMENT", "BufferRef", "CollectiveCall", "CollectiveOperand", "RaggedShape", "SharedSection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,30 @@ class CollectiveOperand:
 
 
 @dataclass(frozen=True, slots=True)
+class RaggedShape:
+    """Rows of a ragged exchange: of the data, of the output, and the bytes of one.
+
+    The six operands are data, output, and four tables of s64 with g * k elements: starts, sizes, targets and received
+    sizes. Element j * k + n of the first three is update n for member j: rows ``start`` to ``start + size`` of the data
+    become rows ``target`` to ``target + size`` of its result, which is the output elsewhere. Element p * k + n of the
+    last is the size of update n of member p. The result is the second operand's, perhaps in its place; the others' have
+    no bytes. `shardc.collectives.call.ragged` says what tables must fulfil.
+    """
+
+    data_rows: int
+    output_rows: int
+    row_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveCall:
     """A suspension point of the step: ``index`` is what the native function returns there.
 
     ``op`` as in the table above, ``reduction`` is ``add``, ``maximum``, ``minimum``, ``multiply``, ``and``, ``or``
     or empty; ``groups`` are replica groups, or pairs for collective-permute. ``name``, ``source`` and ``reason``
     are for messages: the instruction, ``file:line``, and why the partitioner put it there.
+
+    ``ragged`` is there for a ragged-all-to-all.
 
     ``asynchronous``: ``index`` is returned where it starts, and ``index | WAIT`` where its results are needed
     (`shardc.compiler.executable`). In between nobody touches operands and results.
@@ -76,6 +95,7 @@ class CollectiveCall:
     source: str = ""
     reason: str = ""
     asynchronous: bool = False
+    ragged: RaggedShape | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from shardc.hlo.units import count_text
 __all__ = ["GROUP_OPS", "Ownership", "check_call", "connected_processes", "members_of", "overlaps"]
 
 #: Collectives over replica groups; collective-permute is over pairs.
-GROUP_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+GROUP_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,9 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
         _check_pairs(call, members, num_devices)
     else:
         raise UnsupportedError(f"no transport performs {call.op}", where=_where(call))
-    for operand in call.operands:
+    if call.op == "ragged-all-to-all":
+        _check_ragged(call, len(members[0]))
+    for operand in () if call.ragged else call.operands:
         _check_sizes(call, operand, len(members[0]) if call.op in GROUP_OPS else 1)
         if call.op in ("all-reduce", "reduce-scatter") and not supports_reduction(call.reduction, operand.dtype):
             raise UnsupportedError(f"{call.op} by {call.reduction!r} of {operand.dtype} elements", where=_where(call))
@@ -75,13 +77,15 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
 def overlaps(call: CollectiveCall) -> bool:
     """May writing a result destroy an operand that is still to be read?
 
-    An all-reduce in place may not: a range is read by everybody before it is written.
+    An all-reduce in place may not: a range is read by everybody before it is written. Nor may the output of a ragged
+    exchange.
     """
+    kept = range(len(call.operands)) if call.op == "all-reduce" else (1,) if call.ragged else ()
     for i, o in enumerate(call.operands):
         for j, r in enumerate(call.operands):
             a, b = o.operand, r.result
             same_place = (a.space, a.index) == (b.space, b.index)
-            in_place = call.op == "all-reduce" and i == j and a == b
+            in_place = i in kept and i == j and a == b
             if same_place and not in_place and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes:
                 return True
     return False
@@ -144,3 +148,16 @@ def _check_sizes(call: CollectiveCall, operand: CollectiveOperand, size: int) ->
         raise _fail(
             call, f"has buffers of {found[0]} and {found[1]} bytes for {count_text(count, 'element')} of {item}"
         )
+
+
+def _check_ragged(call: CollectiveCall, size: int) -> None:
+    shape = call.ragged
+    if shape is None or len(call.operands) != 6:
+        raise _fail(call, "has not the six operands of a ragged exchange")
+    data, output, *tables = call.operands
+    wanted = (shape.data_rows * shape.row_bytes, shape.output_rows * shape.row_bytes)
+    if (data.operand.nbytes, output.operand.nbytes) != wanted or output.result.nbytes != wanted[1]:
+        raise _fail(call, "has buffers that are not its rows")
+    counts = {t.count for t in tables}
+    if len(counts) != 1 or max(counts) % size or any(t.operand.nbytes != 8 * t.count for t in tables):
+        raise _fail(call, f"has tables of {sorted(counts)} updates for {size} members")

@@ -14,11 +14,13 @@ from functools import cache, partial
 
 from shardc.collectives.call.call import BufferRef, CollectiveCall
 from shardc.hlo.ir.types import DType
+from shardc.native.collectives.ragged import RaggedRows
 from shardc.native.collectives.reducing import REDUCE, reducing_module
 from shardc.native.collectives.work import (
     COPY,
     OPS,
     RESOLVE,
+    ROWS,
     WORK,
     WORK_SYMBOLS,
     Cell,
@@ -31,7 +33,7 @@ from shardc.native.llvm.target import Target, host_target
 from shardc.native.memory.copying import LINE, copying_module
 from shardc.native.threads.pool import Row
 
-__all__ = ["Keep", "MadeCall", "WorkCode", "cell_of", "make_object", "strips_of", "work_code"]
+__all__ = ["Keep", "MadeCall", "WorkCode", "cell_of", "make_object", "rows_of", "strips_of", "work_code"]
 
 #: Keeps objects: (IR text, target, what compiles it) -> the object file.
 Keep = Callable[[str, Target, Callable[[], bytes]], bytes]
@@ -84,6 +86,11 @@ class WorkCode:
         """The address of ``void (ptr to, ptr from, i64 bytes, i64 streaming)``."""
         return self.loaded.address(COPY)
 
+    @property
+    def rows(self) -> int:
+        """The address of ``i64 (ptr call, ptr operands)``, which checks a ragged exchange."""
+        return self.loaded.address(ROWS)
+
     def reducer(self, reduction: str, dtype: DType) -> int:
         """The address of the function that reduces elements of ``dtype``, see `shardc.native.collectives.reducing`."""
         key = (reduction, dtype.name)
@@ -102,7 +109,8 @@ class WorkCode:
         for row, o in zip(table, call.operands, strict=False):
             row.count, row.nbytes = o.count, o.dtype.nbytes
             row.reduce = self.reducer(call.reduction, o.dtype) if reduces else None
-            strips, length = strips_of(call.op, members, o.count * o.dtype.nbytes)
+            length = o.result.nbytes if call.ragged else o.count * o.dtype.nbytes
+            strips, length = strips_of(call.op, members, length)
             lines += strips * -(-length // LINE)
             moved += members * (o.operand.nbytes + o.result.nbytes)
             most = max(most, o.result.nbytes)
@@ -114,8 +122,17 @@ class WorkCode:
             lines,
             moved,
             int(most >= _STREAMED),
+            rows_of(call, members),
         )
         return MadeCall(record, table, self)
+
+
+def rows_of(call: CollectiveCall, members: int) -> RaggedRows:
+    """The sizes of a ragged exchange; zeros for other collectives."""
+    s = call.ragged
+    if s is None:
+        return RaggedRows()
+    return RaggedRows(call.operands[2].count // members, s.data_rows, s.output_rows, s.row_bytes)
 
 
 def strips_of(op: str, members: int, nbytes: int) -> tuple[int, int]:

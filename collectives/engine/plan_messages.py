@@ -12,6 +12,7 @@ all-reduce           few bytes: every node gets the subtrees of all and reduces 
 all-gather           the node of each operand sends it to every other node once
 reduce-scatter       chunk q goes, as subtrees, to the owner of the device at position q
 all-to-all, permute  owner to owner
+ragged-all-to-all    the same, in two rounds: sizes and targets of updates; then of each update its rows, if it has any
 ==================== ===================================================================================================
 
 Both sides of a message list its pieces in the same order, as both go through the groups, operands and ranges alike.
@@ -25,6 +26,7 @@ from functools import partial
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.reduction import keeps_partial_sums
+from shardc.collectives.engine.plan_rows import SIZES, TARGETS, RaggedPlan
 from shardc.collectives.engine.ranges import OperandRange, own_ranges, stand_ins, whole_ranges
 from shardc.collectives.engine.steps import (
     HEADER_BYTES,
@@ -100,6 +102,7 @@ def plan_messages(
         "all-gather": planner.all_gather,
         "reduce-scatter": planner.reduce_scatter,
         "all-to-all": planner.all_to_all,
+        "ragged-all-to-all": planner.exchange_rows,
     }.get(call.op)
     for group in mine:
         if make is not None:
@@ -219,6 +222,26 @@ class _MessagePlanner:
                 for q, target in enumerate(group) if self.topology.owner[source] == self.me else ours:
                     operand = StepPlace("operand", source, index, q * chunk)
                     self._move(source, operand, target, StepPlace("result", target, index, p * chunk), chunk)
+
+    def exchange_rows(self, group: Sequence[int]) -> None:
+        owner = self.topology.owner
+        mine = frozenset(d for d in group if owner[d] == self.me)
+        near = frozenset(d for d in group if self.node_of(d) == self.here)
+        rows = RaggedPlan(self.call, group, mine, near, owner, self.limits.message)
+        told: dict[tuple[int, int, int], _OperandPiece] = {}
+        for sender, receiver in rows.far_pairs():
+            for table in (SIZES, TARGETS):
+                if sender in mine:
+                    self._send(self.first, owner[receiver], rows.table(table, sender, receiver), rows.chunk)
+                else:
+                    told[table, sender, receiver] = self._receive(self.first, owner[sender], rows.chunk)
+
+        def steps() -> Iterator[MessageStep]:
+            return rows.steps({key: piece.place for key, piece in told.items() if piece.place is not None})
+
+        self.between.append(steps)
+        if any(True for _ in rows.far_pairs()):
+            self.after = [WaitStep(sum(o.operand.nbytes for o in self.call.operands[:2]))]
 
     def permute(self, pair: Sequence[int]) -> None:
         source, target = pair

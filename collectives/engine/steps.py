@@ -17,13 +17,19 @@ __all__ = [
     "BeginStep",
     "BringBackStep",
     "CheckHeaderStep",
+    "CheckRowsStep",
     "CopyBytesStep",
+    "CopyRowsStep",
     "HeaderStep",
     "ImportStep",
     "MessageStep",
     "PublishStep",
+    "ReceiveRowsStep",
     "ReceiveStep",
     "ReduceStep",
+    "RowPart",
+    "RowTables",
+    "SendRowsStep",
     "SendStep",
     "StepPlace",
     "WaitStep",
@@ -123,6 +129,67 @@ class ZeroStep:
 
 
 @dataclass(frozen=True, slots=True)
+class RowTables:
+    """The updates of a ragged exchange that come to ``receiver``: by position of the sender its sizes and targets, and
+    its starts (None: it is on another node); and the sizes that the receiver was told."""
+
+    receiver: int
+    senders: tuple[int, ...]
+    starts: tuple[StepPlace | None, ...]
+    sizes: tuple[StepPlace, ...]
+    targets: tuple[StepPlace, ...]
+    received: StepPlace
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRowsStep:
+    """Go on only if all rows that come fit."""
+
+    tables: RowTables
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRowsStep:
+    """The result becomes the output, with the rows of those senders whose ``data`` can be addressed."""
+
+    tables: RowTables
+    data: tuple[StepPlace | None, ...]
+    output: StepPlace
+    result: StepPlace
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """Bytes ``low`` to ``low + nbytes``, at most, of an update: rows of which the words ``begin`` and ``size`` tell the
+    first one and the number, among ``rows`` at ``place``."""
+
+    place: StepPlace
+    begin: StepPlace
+    size: StepPlace
+    rows: int
+    low: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendRowsStep:
+    """Post a message of rows, if there are any."""
+
+    process: int
+    part: RowPart
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRowsStep:
+    """Post the place for one."""
+
+    process: int
+    part: RowPart
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishStep:
     """Show the processes of this node where our operands and results lie."""
 
@@ -161,6 +228,10 @@ MessageStep = (
     | ReduceStep
     | CopyBytesStep
     | ZeroStep
+    | CheckRowsStep
+    | CopyRowsStep
+    | SendRowsStep
+    | ReceiveRowsStep
     | PublishStep
     | ArriveStep
     | AwaitArrivalStep

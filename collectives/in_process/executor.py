@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall
 from shardc.collectives.call.membership import connected_processes
+from shardc.collectives.call.ragged import ragged_fault
 from shardc.collectives.engine.engine_calls import MadeCall, WorkCode, make_object
 from shardc.collectives.in_process.places import VirtualPlaces
 from shardc.collectives.in_process.sections import VirtualSections
 from shardc.hlo.errors import RunError
 from shardc.native.collectives.virtual import VIRTUAL, VirtualCall, virtual_ir
-from shardc.native.collectives.work import RESOLVE, WORK, Cell
+from shardc.native.collectives.work import RAGGED, RESOLVE, ROWS, WORK, WRONG_ROWS, Cell
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.symbols import PARALLEL
 from shardc.native.lowlevel.records import Span, address_of
@@ -87,6 +88,10 @@ class InProcessExecutor:
     def _work(self) -> Callable[[int, Span[int], Span[int], int, int], None]:
         return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)(self._code.work)
 
+    @cached_property
+    def _rows(self) -> Callable[[int, Span[int]], int]:
+        return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2)(self._code.rows)
+
     def meetings(self, index: int) -> tuple[DeviceMeeting, ...]:
         """Who meets in collective ``index`` (nobody, if there is none); a device that meets nobody is there alone."""
         if index not in self._meetings and index in self._calls:
@@ -101,6 +106,11 @@ class InProcessExecutor:
             _resolve(self._code, record.cells, record.moving, record.pointers)
         for group in meeting.groups:
             operands = record.pointers.behind(group * record.pointers_per_group)
+            if record.work.op == RAGGED:
+                moved = self._rows(address_of(record.work), operands)
+                if moved < 0:
+                    raise self.failure(WRONG_ROWS, index)
+                record.row_bytes += moved
             results = operands.behind(record.groups * record.pointers_per_group)
             self._work(address_of(record.work), operands, results, 0, 1)
 
@@ -108,7 +118,26 @@ class InProcessExecutor:
         """Never called: nobody waits for anybody."""
 
     def failure(self, code: int, index: int) -> BaseException:
-        return RunError(f"collective {index} failed with {code}", fix="this is a compiler error: please report it")
+        fault = self._ragged_fault(index) if code == WRONG_ROWS else None
+        return fault or RunError(
+            f"collective {index} failed with {code}", fix="this is a compiler error: please report it"
+        )
+
+    def _ragged_fault(self, index: int) -> BaseException | None:
+        """The first group whose rows do not fit."""
+        record = self._table[index]
+        call, groups = self._calls[index]
+        words = record.pointers_per_group
+        for n, group in enumerate(groups):
+            found = ragged_fault(call, group, [record.pointers[n * words + k] for k in range(words)])
+            if found is not None:
+                return found
+        return None
+
+    def row_bytes(self) -> Mapping[int, float]:
+        """For each ragged exchange by index: the bytes of rows that a device has sent so far, on average."""
+        ragged = (n for n, (call, _) in self._calls.items() if call.ragged)
+        return {n: self._table[n].row_bytes / len(self._devices) for n in ragged}
 
     def close(self) -> None:
         """Nothing outlives the collective executor."""
@@ -117,7 +146,7 @@ class InProcessExecutor:
 @cache
 def _load(code: WorkCode, pool: Pool) -> Loaded:
     made = make_object(virtual_ir(code.target), code.target, code.keep)
-    addresses = {WORK: code.work, RESOLVE: code.resolve, PARALLEL: pool.address()}
+    addresses = {WORK: code.work, RESOLVE: code.resolve, ROWS: code.rows, PARALLEL: pool.address()}
     return load_object(made, [VIRTUAL], addresses)
 
 

@@ -30,18 +30,22 @@ from shardc.collectives.engine.steps import (
     ImportStep,
     MessageStep,
     PublishStep,
+    ReceiveRowsStep,
     ReceiveStep,
     ReduceStep,
+    SendRowsStep,
     SendStep,
     StepPlace,
     WaitStep,
     ZeroStep,
 )
 from shardc.collectives.mpi.functions import MpiFunctions
+from shardc.collectives.mpi.row_records import RowRecords
 from shardc.collectives.shared_memory.node import ComputeNode
 from shardc.collectives.shared_memory.node_memory import NodeMeeting, NodeMemory
 from shardc.hlo.errors import RunError, ShardcError
 from shardc.native.collectives import messages as native
+from shardc.native.collectives.work import WRONG_ROWS
 from shardc.native.llvm.jit import Loaded
 from shardc.native.lowlevel.records import RELAXED, RELEASE, reference
 from shardc.native.threads.pool import PARALLEL, Pool, Row
@@ -49,6 +53,8 @@ from shardc.native.threads.pool import PARALLEL, Pool, Row
 __all__ = ["MessageChannel", "MessageExecutor", "PlannedCollective", "describe_call"]
 
 
+#: Steps that post a message.
+_POSTS = SendStep | ReceiveStep | SendRowsStep | ReceiveRowsStep
 #: A process that was not asked for this many seconds was stopped itself: the time does not count.
 _PAUSE = 2.0
 
@@ -80,12 +86,16 @@ class MessageChannel:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCollective:
-    """A checked collective, what this process does in it, where its messages go, and with whom of its node it meets."""
+    """A checked collective, what this process does in it, where its messages go, and with whom of its node it meets.
+
+    A ragged exchange has the ``groups`` and ``owner`` of devices too."""
 
     call: CollectiveCall
     plan: MessagePlan
     channel: MessageChannel
     meeting: NodeMeeting | None = None
+    groups: Sequence[tuple[int, ...]] = ()
+    owner: Sequence[int] = ()
 
 
 class MessageExecutor:
@@ -128,6 +138,7 @@ class MessageExecutor:
         self._entries: dict[int, tuple[int, int]] = {}
         shared = max((p.plan.scratch for p in planned if not p.call.asynchronous), default=0)
         self._scratch = self._pointer(self._memory(shared))
+        self._ragged: dict[int, RowRecords] = {}
         self._calls: dict[int, native.Call] = {}
         table = (ctypes.c_void_p * (max(self._planned, default=0) + 1))()
         for p in planned:
@@ -213,12 +224,19 @@ class MessageExecutor:
             )
         if code == native.STARTED_TWICE:
             return RunError(f"{describe_call(p.call)} starts before its last run is done", where=place_of(p.call))
+        fault = self._ragged[index].fault(p.plan.steps[self._calls[index].cursor]) if code == WRONG_ROWS else None
+        if fault is not None:
+            return fault
         text = self._functions.mpi.Get_error_string(state.code)
         return RunError(
             f"MPI failed on rank {me} in {describe_call(p.call)}: {text}{self._missing_text(p)}",
             where=place_of(p.call),
             fix="another rank died, or took a different branch and sent something else",
         )
+
+    def row_bytes(self) -> Mapping[int, float]:
+        """For each ragged exchange by index: the bytes of rows that have come to a device so far, on average."""
+        return {index: rows.row_bytes() for index, rows in self._ragged.items()}
 
     def close(self) -> None:
         """What messages may still come to stays; the node's memory is free when all have closed."""
@@ -229,17 +247,16 @@ class MessageExecutor:
 
     def missing_ranks(self, index: int) -> list[int]:
         """The ranks whose messages of collective ``index`` have not come, or that have not taken ours."""
-        p, call = self._planned[index], self._calls[index]
-        steps = [s for s in p.plan.steps[: call.cursor] if isinstance(s, SendStep | ReceiveStep)]
-        steps = steps[len(steps) - call.posted :] if call.posted else []
+        call = self._calls[index]
         size = self._functions.request_bytes
         flag = ctypes.c_int32()
         found = set()
-        for k, step in enumerate(steps):
+        for k in range(call.posted):
             handle = int.from_bytes(ctypes.string_at(call.requests + k * size, size), sys.byteorder)
             code = self._functions.request_status(handle, ctypes.addressof(flag), call.statuses)
             if code or not flag.value:
-                found.add(self._ranks[step.process] if self._ranks else step.process)
+                peer = call.peers[k]
+                found.add(self._ranks[peer] if self._ranks else peer)
         return sorted(found)
 
     def _call_helper(self, helped: Sequence[int]) -> None:
@@ -268,20 +285,26 @@ class MessageExecutor:
         cells = _Cells(p, self._rows, scratch, self._near)
         channel = self._channel(p)
         imports = self._near.imports(p.meeting) if self._near is not None and p.meeting is not None else (0, 0)
+        rows = RowRecords(p.call, p.groups, cells.of, lambda d: self._rank_of(p, p.owner[d]), self._keep)
+        if p.call.ragged:
+            self._ragged[p.call.index] = rows
         steps = (native.StepRecord * (len(p.plan.steps) + 1))()
         posted = most = 0
         for row, step in zip(steps, p.plan.steps, strict=False):
-            posted = 0 if isinstance(step, WaitStep) else posted + isinstance(step, SendStep | ReceiveStep)
+            posted = 0 if isinstance(step, WaitStep) else posted + isinstance(step, _POSTS)
             most = max(most, posted)
             self._fill(row, step, p, cells)
             self._fill_near(row, step, p, imports)
+            rows.fill(row, step)
         f = self._functions
         requests, statuses = (aligned_bytes(max(1, most) * n) for n in (f.request_bytes, f.status_bytes))
-        self._keep += [steps, requests, statuses]
+        peers = (ctypes.c_int64 * max(1, most))()
+        self._keep += [steps, requests, statuses, peers]
         return native.Call(
             steps=ctypes.addressof(steps),
             requests=requests.ctypes.data,
             statuses=statuses.ctypes.data,
+            peers=ctypes.addressof(peers),
             channel=ctypes.addressof(channel),
             index=p.call.index,
             signature=_signature(p.call),
@@ -470,5 +493,5 @@ def place_of(call: CollectiveCall) -> str:
 
 def _signature(call: CollectiveCall) -> int:
     """A number for what ``call`` does, the same on every rank."""
-    what = (call.op, call.reduction, repr(call.groups), [(o.dtype.name, o.count) for o in call.operands])
+    what = (call.op, call.reduction, repr(call.groups), [(o.dtype.name, o.count) for o in call.operands], call.ragged)
     return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=7).digest(), "little")

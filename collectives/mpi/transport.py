@@ -198,7 +198,7 @@ class MpiTransport:
             meeting = None if nodes is None else self._plan_meeting(call, number, channel, nodes, ownership)
             together = meeting is not None
             plan = plan_messages(call, members, topology, self.process_index, self._limits, together=together)
-            planned.append(PlannedCollective(call, plan, channel, meeting))
+            planned.append(PlannedCollective(call, plan, channel, meeting, members, topology.owner))
         return MessageExecutor(
             planned,
             rows,

@@ -14,6 +14,7 @@ from typing import Any
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import row_offset
 from shardc.collectives.call.membership import Ownership
+from shardc.collectives.call.ragged import name_devices, ragged_fault
 from shardc.collectives.call.stamp import StepStamp, Told
 from shardc.collectives.engine.engine_calls import MadeCall, cell_of
 from shardc.collectives.shared_memory.native_executor import MISMATCH, UNFINISHED
@@ -23,7 +24,7 @@ from shardc.collectives.shared_memory.program_memory import ProgramMemory, reser
 from shardc.collectives.shared_memory.records import HEAD, SLOTS, CallRecord, ChannelRecord, ShareRecord, StateRecord
 from shardc.collectives.shared_memory.sections import plan_sections
 from shardc.hlo.errors import RunError
-from shardc.native.collectives.work import Cell
+from shardc.native.collectives.work import WRONG_ROWS, Cell
 from shardc.native.lowlevel.records import address_of, reference
 from shardc.native.threads.pool import Pool, Row
 
@@ -74,6 +75,8 @@ class SharedMemoryExecutor:
         records = builder.fill(self._record, plans, channels)
         #: How the program and its arguments are called.
         self.told = Told()
+        self._plans = {p.call.index: p for p in plans}
+        self._ragged = {n: records[n] for n, c in self._calls.items() if c.ragged}
         self._asynchronous = {n: records[n] for n, c in self._calls.items() if c.asynchronous}
         self.function = node.code.function
         helps = node.helper and any(p.call.asynchronous and p.direct for p in plans)
@@ -125,6 +128,9 @@ class SharedMemoryExecutor:
                 where=where,
                 fix="the ranks took different branches; a condition that guards collectives must agree on all",
             )
+        fault = self._ragged_fault(index) if code == WRONG_ROWS else None
+        if fault is not None:
+            return fault
         if code == UNFINISHED:
             return RunError(
                 f"{self._title(index)} was started in a step that was broken off",
@@ -140,6 +146,27 @@ class SharedMemoryExecutor:
     def close(self) -> None:
         """The program is gone here; its memory is free when that is so on all ranks."""
         self._memory.close()
+
+    def row_bytes(self) -> Mapping[int, float]:
+        """For each ragged exchange by index: the bytes of rows that a device has sent so far, on average."""
+        return {n: int(r.row_bytes) / sum(map(len, self._groups(n))) for n, r in self._ragged.items()}
+
+    def _groups(self, index: int) -> list[tuple[int, ...]]:
+        """The groups that this process's record of a collective has work of, in its order."""
+        plan = self._plans[index]
+        return [tuple(plan.device_at(p) for p in s.sources[: s.members] if p is not None) for s in plan.shares()]
+
+    def _ragged_fault(self, index: int) -> RunError | None:
+        """The first group whose rows do not fit."""
+        record, plan = self._ragged[index], self._plans[index]
+        rank = {d: self._node.ranks[p] for p, ds in zip(plan.processes, plan.devices, strict=True) for d in ds}
+        for n, group in enumerate(self._groups(index)):
+            share = record.shares[n]
+            pointers = [share.operands[k] for k in range(share.count)]
+            found = ragged_fault(plan.call, group, pointers, name_devices(rank.__getitem__))
+            if found is not None:
+                return found
+        return None
 
     def _title(self, index: int) -> str:
         call = self._calls.get(index)

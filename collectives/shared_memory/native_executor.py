@@ -154,7 +154,9 @@ def _complete(status: Status, state: StateRecord, call: CallRecord, now: i64, en
         if code != 0:
             return code
         begin = monotonic_now() if call.started != 0 else 0
-        work_together(state, call)
+        code = work_together(state, call)
+        if code != 0:
+            return code
         if call.started != 0:
             _count_transfer(call, begin, monotonic_now())
         call.stage = WORKED

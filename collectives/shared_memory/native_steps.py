@@ -10,7 +10,7 @@ from __future__ import annotations
 from shardc.collectives.shared_memory.records import SLOTS, CallRecord, MemberRecord, SlotRecord, StateRecord
 from shardc.native.collectives.heads import heads_agree, write_head
 from shardc.native.collectives.node_heap import is_in_heap
-from shardc.native.collectives.work import copy_memory_of, do_work, resolve
+from shardc.native.collectives.work import RAGGED, WRONG_ROWS, check_rows, copy_memory_of, do_work, resolve
 from shardc.native.lowlevel.builtins import as_i32, inline
 from shardc.native.lowlevel.kinds import address, i32, i64
 from shardc.native.lowlevel.records import ACQ_REL, RELAXED, Atomic, address_of
@@ -81,18 +81,24 @@ def collect(state: StateRecord, call: CallRecord) -> i32:
     return 0
 
 
-def work_together(state: StateRecord, call: CallRecord) -> None:
-    """Pieces of the work of all groups; of a small collective that of my groups."""
+def work_together(state: StateRecord, call: CallRecord) -> i32:
+    """Pieces of the work of all groups; of a small collective that of my groups. `WRONG_ROWS` where rows do not fit."""
     for k in range(call.share_count):
         share = call.shares[k]
         resolve(share.sources, share.count, share.operands)
         resolve(share.targets, share.count, share.results)
+        if share.work.op == RAGGED:
+            moved = check_rows(share.work, share.operands)
+            if moved < 0:
+                return WRONG_ROWS
+            call.row_bytes += moved
         if call.direct == 0:
             do_work(share.work, share.operands, share.results, 0, 1)
     if call.direct != 0 and call.threads > 1:
         state.parallel(_do_pieces, address_of(call), call.threads, call.nanoseconds)
     elif call.direct != 0:
         _do_pieces(address_of(call), 0, 1)
+    return 0
 
 
 def _do_pieces(context: address, begin: i64, end: i64) -> None:

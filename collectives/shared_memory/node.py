@@ -12,7 +12,7 @@ from shardc.collectives.call.transport import Transport
 from shardc.collectives.engine.engine_calls import Keep, WorkCode, make_object, work_code
 from shardc.collectives.shared_memory.heap import NodeHeaps, SharedHeap
 from shardc.collectives.shared_memory.native_executor import HELPER, SHARED, shared_ir
-from shardc.native.collectives.work import COPY, RESOLVE, WORK
+from shardc.native.collectives.work import COPY, RESOLVE, ROWS, WORK
 from shardc.native.llvm.jit import Loaded, load_object
 from shardc.native.llvm.target import Target, host_target
 from shardc.native.threads.meeting import ARRIVE
@@ -49,7 +49,7 @@ def shared_code(target: Target | None = None, keep: Keep | None = None) -> Share
     target = target or host_target()
     work = work_code(target, keep)
     made = make_object(shared_ir(target), target, keep)
-    symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy}
+    symbols = {WORK: work.work, RESOLVE: work.resolve, COPY: work.copy, ROWS: work.rows}
     return SharedCode(work, load_object(made, [SHARED, HELPER, ARRIVE], symbols))
 
 

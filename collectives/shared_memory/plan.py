@@ -87,6 +87,10 @@ class CallPlan:
         o = self.call.operands[operand]
         return (number, o.operand) if number < devices else (number - devices, o.result)
 
+    def device_at(self, place: ChannelEntry) -> int:
+        """The device whose operand or result an entry is."""
+        return self.devices[place.member][self.ref(place)[0]]
+
     def mail(self) -> list[int]:
         """Where in the body of a record each operand of a device lies, and their end."""
         sizes = [-(-o.operand.nbytes // _LINE) * _LINE for o in self.call.operands]
@@ -193,5 +197,5 @@ def layout_of(channels: Sequence[SharedChannel], process: int) -> BlockLayout:
 def signature_of(call: CollectiveCall) -> int:
     """What must be the same at all who meet in a collective, as a number of 63 bits."""
     operands = [(o.dtype.name, o.count) for o in call.operands]
-    text = repr((call.op, call.reduction, call.groups, operands))
+    text = repr((call.op, call.reduction, call.groups, operands, call.ragged))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

@@ -100,7 +100,8 @@ class CallRecord(Record):
     `shardc.collectives.shared_memory.executor.SharedMemoryExecutor.transfers`.
 
     ``member_records`` are those of this run, ``imported`` their entries' addresses, ``width`` words for each member.
-    Where the helper was ``handed`` it, ``done`` counts the ``runs``, with ``answer``.
+    Where the helper was ``handed`` it, ``done`` counts the ``runs``, with ``answer``. ``row_bytes`` are those of
+    all rows that a ragged exchange has moved so far, in the groups of ``shares``.
     """
 
     channel: Pointer[ChannelRecord]
@@ -136,6 +137,7 @@ class CallRecord(Record):
     latest: i64
     transfers: i64
     transfer_ns: i64
+    row_bytes: i64
 
 
 class StateRecord(Record):

@@ -75,6 +75,12 @@ def _distributed(program: AheadProgram) -> str:
     groups: dict[tuple[tuple[int, ...], ...], str] = {}
     calls, operands = [], []
     for call in e.collectives:
+        if call.op not in _OPS:
+            raise UnsupportedError(
+                f"the C runtime has no {call.op}",
+                where=call.source or f"%{call.name}",
+                fix="gather the rows, or exchange parts of one size with all_to_all",
+            )
         members = check_call(call, e.num_devices)
         table = groups.setdefault(members, f"members{len(groups)}")
         operands.append(_operands(call))

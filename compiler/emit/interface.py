@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from shardc.collectives.call.call import CollectiveCall, CollectiveOperand
+from shardc.collectives.call.call import BufferRef, CollectiveCall, CollectiveOperand, RaggedShape
 from shardc.collectives.call.schedule import check_schedule
 from shardc.compiler.cache.cache import module_key
 from shardc.compiler.emit.collective_schedule import collective_schedule
 from shardc.compiler.executable import ArraySpec, CheckSite, Executable, HostArray, HostCall
 from shardc.compiler.lower.buffers.linearise import array_leaves
 from shardc.compiler.lower.expand.canonicalise_collectives import reduction_of
-from shardc.compiler.lower.lowered import Collective, KernelStep, Lowered, memory_analysis
+from shardc.compiler.lower.lowered import Buffer, Collective, KernelStep, Lowered, memory_analysis
 from shardc.hlo.ir.callbacks import title_of
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -113,14 +114,30 @@ def _array_specs(
 def _call(step: Collective, lowered: Lowered) -> CollectiveCall:
     i = step.instruction
     groups = i.attrs["source_target_pairs"] if i.opcode == "collective-permute" else i.attrs["replica_groups"]
+    ragged = _ragged(i) if i.opcode == "ragged-all-to-all" else None
+    results: Sequence[Buffer | None] = step.results if ragged is None else (None, *step.results, *[None] * 4)
     operands = tuple(
         CollectiveOperand(
-            lowered.plan.ref(o), lowered.plan.ref(r), o.shape.dtype, o.shape.size, lowered.once.wanted.get(r, -1)
+            lowered.plan.ref(o),
+            _NOTHING if r is None else lowered.plan.ref(r),
+            o.shape.dtype,
+            o.shape.size,
+            -1 if r is None else lowered.once.wanted.get(r, -1),
         )
-        for o, r in zip(step.operands, step.results, strict=True)
+        for o, r in zip(step.operands, results, strict=True)
     )
     reduction = reduction_of(i) if "to_apply" in i.attrs else ""
     reason = i.origin.reason if i.origin else ""
     return CollectiveCall(
-        step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason, asynchronous=step.asynchronous
-    )
+        step.index, i.opcode, reduction, groups, operands, i.name, i.source, reason, asynchronous=step.asynchronous,
+        ragged=ragged,
+    )  # fmt: skip
+
+
+#: Where nothing is written.
+_NOTHING = BufferRef("arena", 0, 0, 0)
+
+
+def _ragged(i: Instruction) -> RaggedShape:
+    data, output = (o.shape for o in i.operands[:2])
+    return RaggedShape(data.dims[0], output.dims[0], math.prod(output.dims[1:]) * output.dtype.nbytes)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from shardc.compiler.lower.described import device_passes, overlap_on
 from shardc.compiler.lower.expand.expand_ops import ExpandOps
 from shardc.compiler.lower.expand.expand_vector_products import ExpandVectorProducts
+from shardc.compiler.lower.expand.resolve_groups import ResolveGroups
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.pipeline import apply_tuning, lower_with
@@ -56,6 +57,8 @@ def gpu_passes(module: Module, target: GpuTarget, config: Config) -> tuple[Pass,
     for p in device_passes(_overlap(module, target, config)):
         if isinstance(p, ExpandOps):
             out.append(replace(p, batch_norm=True))
+        elif isinstance(p, ResolveGroups):
+            out.append(replace(p, ragged=False))
         elif isinstance(p, FuseProducts):
             out += [SwapProducts(), ExpandVectorProducts(), replace(p, leaders=frozenset({"dot", "convolution"}))]
         else:

@@ -3,7 +3,8 @@
 *Exposed* is the time in which a process did nothing but a collective: all of one that is not asynchronous, and of the
 others what starting and awaiting them took. *Hidden* is the rest of the time in which a transfer was under way, as the
 transport's collective executor tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such
-times.
+times. The bytes of a collective are those of a device's operands; of a ragged exchange they are the rows that were
+sent, as the collective executor counts them (`row_bytes()`), on average over devices.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ __all__ = [
 #: Titles of `communication_cells`.
 COMMUNICATION_COLUMNS = ("collective", "at", "times", "bytes", "exposed us", "hidden us", "% hidden")
 
-#: By collective: executions, nanoseconds exposed, transfers beside computing, nanoseconds that these took.
-Counts = Mapping[int, tuple[int, int, int, int]]
+#: By collective: executions, nanoseconds exposed, transfers beside computing, nanoseconds that these took, bytes of a
+#: ragged exchange's rows.
+Counts = Mapping[int, tuple[int, int, int, int, float]]
 
 #: (collective, phase: 0 whole, 1 start, 2 done, begin, end) in nanoseconds of the monotonic clock.
 CollectiveEvent = tuple[int, int, int, int]
@@ -40,7 +42,8 @@ CollectiveEvent = tuple[int, int, int, int]
 @dataclass(frozen=True, slots=True)
 class CallTime:
     """One collective of the program; ``times`` and seconds are per step, seconds the mean over ranks, ``slowest`` is
-    the exposed time of the rank that stood still longest. ``nbytes`` are a device's operands."""
+    the exposed time of the rank that stood still longest. ``nbytes`` are a device's operands, or
+    the rows of a ragged exchange, in one execution."""
 
     name: str
     op: str
@@ -56,15 +59,18 @@ class CallTime:
 def counts(driver: Any) -> Counts:
     """What this process's collectives took since its driver was made; zeros for those that a GPU does by itself."""
     loop = driver._loop
-    found: dict[int, tuple[int, int, int, int]] = dict.fromkeys(driver._calls, (0, 0, 0, 0))
+    found: dict[int, tuple[int, int, int, int, float]] = dict.fromkeys(driver._calls, (0, 0, 0, 0, 0.0))
     if loop is None:
         return found
     told: Callable[[], Mapping[int, tuple[int, int]]] | None = getattr(driver._executor, "transfers", None)
     transfers = {} if told is None else told()
+    counted: Callable[[], Mapping[int, float]] | None = getattr(driver._executor, "row_bytes", None)
+    rows = {} if counted is None else counted()
     for index in driver._calls:
         record = loop.records[index] if index < len(loop.records) else None
         if record is not None and record.kind:
-            found[index] = (record.count, record.nanoseconds + record.done_nanoseconds, *transfers.get(index, (0, 0)))
+            exposed = record.nanoseconds + record.done_nanoseconds
+            found[index] = (record.count, exposed, *transfers.get(index, (0, 0)), rows.get(index, 0.0))
     return found
 
 
@@ -98,13 +104,17 @@ def communication_times(
                 call.source,
                 call.asynchronous,
                 times / steps,
-                sum(o.operand.nbytes for o in call.operands),
+                round(statistics.fmean(s[4] for s in spent) / times) if call.ragged else _operand_bytes(call),
                 statistics.fmean(exposed),
                 statistics.fmean(hidden),
                 max(exposed),
             )
         )
     return sorted(rows, key=lambda r: (-r.exposed, r.name))
+
+
+def _operand_bytes(call: CollectiveCall) -> int:
+    return sum(o.operand.nbytes for o in call.operands)
 
 
 def communication_summary(rows: Sequence[CallTime], step_seconds: float) -> dict[str, Any]:

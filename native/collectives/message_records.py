@@ -7,6 +7,7 @@ from typing import Annotated
 
 from shardc.native.collectives.heads import Head, Stamp
 from shardc.native.collectives.helper_queue import HelperQueue
+from shardc.native.collectives.ragged import RaggedRows
 from shardc.native.collectives.status import Status
 from shardc.native.collectives.work import Cell, ReduceElements
 from shardc.native.lowlevel.kinds import Count, Pointer, address, i32, i64, u8
@@ -16,7 +17,8 @@ from shardc.native.threads.pool_records import Piece
 
 __all__ = [
     "HEADS", "MEETING_BYTES", "Call", "Channel", "CopyBytes", "Entries", "Entry", "Flag", "Head", "Import", "Imports",
-    "MeetingLine", "MessageOp", "PostMessage", "Stamp", "State", "StepRecord", "TableRecord",
+    "IncomingRows", "MeetingLine", "MessageOp", "PartRecord", "PostMessage", "Stamp", "State", "StepRecord",
+    "TableRecord", "Word",
 ]  # fmt: skip
 
 #: The newest headers that a process shows on a channel, a power of two.
@@ -33,6 +35,7 @@ class MessageOp:
 
     END, BEGIN, HEADER, SEND, RECEIVE, WAIT, CHECK, REDUCE, COPY, ZERO, ARRIVE, AWAIT = range(12)
     PUBLISH, IMPORT, BRING_BACK = range(12, 15)
+    CHECK_ROWS, COPY_ROWS, SEND_ROWS, RECEIVE_ROWS = range(15, 19)
 
 
 class Flag(Record):
@@ -44,7 +47,7 @@ class Flag(Record):
 
 class StepRecord(Record):
     """``peer`` is a rank of the call's communicator; ``kind`` tells messages of a call apart; ``table`` is the address
-    of a `TableRecord`, of `Entries` or of `Imports`."""
+    of a `TableRecord`, of `Entries`, of `Imports`, of an `IncomingRows` or of a `PartRecord`."""
 
     op: i64
     peer: i64
@@ -67,6 +70,35 @@ class TableRecord(Record):
     item: i64
     cells: Span[Cell]
     pointers: Span[address]
+
+
+class IncomingRows(Record):
+    """What comes to one device of a ragged exchange from ``members``: their starts, sizes, targets and data, sender by
+    sender, then received sizes, output and result. ``cells`` say where these lie (null: far away), ``pointers`` are as
+    many words to work in. ``arrived`` are the bytes of rows that have come in all exchanges."""
+
+    rows: RaggedRows
+    members: i64
+    cells: Span[Cell]
+    pointers: Span[address]
+    arrived: i64
+
+
+class Word(Record):
+    """A number in a table."""
+
+    value: i64
+
+
+class PartRecord(Record):
+    """A part of an update: bytes from ``low`` on of rows, of which a word at ``begin`` tells the first and one at
+    ``size`` the number, among ``rows`` of ``row_bytes``."""
+
+    begin: Cell
+    size: Cell
+    rows: i64
+    row_bytes: i64
+    low: i64
 
 
 class Entry(Record):
@@ -132,11 +164,11 @@ MEETING_BYTES = 256
 
 
 class Call(Record):
-    """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted``, the number of its
-    exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this node's processes
-    at its beginning and its end, and in which of their ``rounds`` it is. Where a thread helps (``helped``), ``over`` is
-    a meeting that counts how often it has done what was ``given``, with ``result``. ``stamp`` is the `State`'s when it
-    began."""
+    """A collective: its ``steps``, which is next (``cursor``), how many requests are ``posted`` (to ``peers``), the
+    number of its exchange, since when it waits (ns of the monotonic clock, 0: it does not); the ``meetings`` of this
+    node's processes at its beginning and its end, and in which of their ``rounds`` it is. Where a thread helps
+    (``helped``), ``over`` is a meeting that counts how often it has done what was ``given``, with ``result``. ``stamp``
+    is the `State`'s when it began."""
 
     steps: Span[StepRecord]
     cursor: i64
@@ -144,6 +176,7 @@ class Call(Record):
     sequence: i64
     requests: address
     statuses: address
+    peers: Span[i64]
     channel: Pointer[Channel]
     index: i64
     signature: i64

@@ -17,18 +17,26 @@ from shardc.native.collectives.message_records import (
     Flag,
     Head,
     Imports,
+    IncomingRows,
     MessageOp,
     PostMessage,
     State,
     StepRecord,
     TableRecord,
 )
+from shardc.native.collectives.message_rows import (
+    MISFIT,
+    bytes_of_part,
+    check_incoming,
+    copy_incoming,
+    place_of_part,
+)
 from shardc.native.collectives.message_tables import copy_piece, do_pieces, reduce_piece
 from shardc.native.collectives.status import ARRIVING, COMPUTING, EXPECTING, FINISHING, WORKING, show_state
-from shardc.native.collectives.work import place_of_cell
+from shardc.native.collectives.work import WRONG_ROWS, place_of_cell
 from shardc.native.drive.records import DONE_PHASE, START
 from shardc.native.lowlevel.builtins import as_i32, fill_memory, inline, local
-from shardc.native.lowlevel.kinds import i32, i64
+from shardc.native.lowlevel.kinds import address, i32, i64
 from shardc.native.lowlevel.system import Time, nanosleep, sched_yield
 from shardc.native.threads.meeting import Meeting, arrive, monotonic_now, wait_sharing
 
@@ -71,9 +79,15 @@ def run_steps(state: State, call: Call, phase: i32, entered: i64, deadline: i64)
         if step.op == MessageOp.BEGIN:
             _begin(state, call, phase)
         elif step.op == MessageOp.SEND:
-            answer = _post(state, call, step, state.isend)
+            answer = _post(state, call, step, place_of_cell(step.cell), step.nbytes, state.isend)
         elif step.op == MessageOp.RECEIVE:
-            answer = _post(state, call, step, state.irecv)
+            answer = _post(state, call, step, place_of_cell(step.cell), step.nbytes, state.irecv)
+        elif step.op == MessageOp.SEND_ROWS:
+            answer = _post_rows(state, call, step, state.isend)
+        elif step.op == MessageOp.RECEIVE_ROWS:
+            answer = _post_rows(state, call, step, state.irecv)
+        elif step.op == MessageOp.CHECK_ROWS:
+            answer = 0 if check_incoming(IncomingRows.at(step.table)) else WRONG_ROWS
         elif step.op == MessageOp.WAIT:
             answer = _expect(state, call, step.nbytes, entered, deadline)
         elif step.op == MessageOp.CHECK:
@@ -112,19 +126,29 @@ def _do_at_once(state: State, call: Call, step: StepRecord) -> None:
         publish(state, call, Entries.at(step.table))
     elif step.op == MessageOp.IMPORT:
         import_entries(Imports.at(step.table))
+    elif step.op == MessageOp.COPY_ROWS:
+        copy_incoming(IncomingRows.at(step.table))
     elif step.op == MessageOp.BRING_BACK:
         bring_back(Entries.at(step.table))
 
 
-def _post(state: State, call: Call, step: StepRecord, function: PostMessage) -> i32:
+def _post(state: State, call: Call, step: StepRecord, place: address, nbytes: i64, function: PostMessage) -> i32:
     """Post a message."""
     tag = (call.sequence & _EXCHANGES - 1) << _KINDS | step.kind
     request = call.requests + call.posted * state.request_bytes
+    call.peers[call.posted] = step.peer
     call.posted += 1
-    place = place_of_cell(step.cell)
     communicator = call.channel.communicator
-    code = function(place, as_i32(step.nbytes), state.byte, as_i32(step.peer), as_i32(tag), communicator, request)
+    code = function(place, as_i32(nbytes), state.byte, as_i32(step.peer), as_i32(tag), communicator, request)
     return _failed(state, code) if code != 0 else 0
+
+
+def _post_rows(state: State, call: Call, step: StepRecord, function: PostMessage) -> i32:
+    """Post a message of rows, if there are any."""
+    nbytes = bytes_of_part(step)
+    if nbytes == MISFIT:
+        return WRONG_ROWS
+    return _post(state, call, step, place_of_part(step), nbytes, function) if nbytes > 0 else 0
 
 
 def _failed(state: State, code: i32) -> i32:

@@ -27,7 +27,9 @@ from shardc.native.collectives.message_records import (
     Entry,
     Import,
     Imports,
+    IncomingRows,
     MessageOp,
+    PartRecord,
     Stamp,
     State,
     StepRecord,
@@ -57,8 +59,9 @@ from shardc.native.threads.meeting import arrive, monotonic_now, wait_sharing
 
 __all__ = [
     "DIVERGED", "HEADS", "HELPER_SYMBOL", "MEETING_BYTES", "MESSAGES_SYMBOL", "MPI_FAILED", "STARTED_TWICE", "WAITING",
-    "Call", "Cell", "Channel", "Entries", "Entry", "Import", "Imports", "MessageOp", "Stamp", "State", "StepRecord",
-    "TableRecord", "help_with_messages", "load_messages", "messages_ir", "messages_object", "perform_by_messages",
+    "Call", "Cell", "Channel", "Entries", "Entry", "Import", "Imports", "IncomingRows", "MessageOp", "PartRecord",
+    "Stamp", "State", "StepRecord", "TableRecord", "help_with_messages", "load_messages", "messages_ir",
+    "messages_object", "perform_by_messages",
 ]  # fmt: skip
 
 MESSAGES_SYMBOL, HELPER_SYMBOL = "shardc_messages", "shardc_messages_helper"

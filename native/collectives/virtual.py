@@ -11,7 +11,7 @@ are done by the caller; of large ones every group's shares are pieces of a job f
 
 from __future__ import annotations
 
-from shardc.native.collectives.work import Cell, WorkCall, do_work, resolve
+from shardc.native.collectives.work import RAGGED, WRONG_ROWS, Cell, WorkCall, check_rows, do_work, resolve
 from shardc.native.drive.drive_loop import DONE_PHASE
 from shardc.native.llvm.target import Target
 from shardc.native.lowlevel.builtins import exported
@@ -30,7 +30,8 @@ class VirtualCall(Record):
 
     The operands of ``groups`` groups and then their results are at ``pointers``, ``pointers_per_group`` each. They are
     found anew in ``moving`` ``cells`` for every collective (0: they stay). ``shares`` are those of a group, 0 where the
-    caller does everything itself; ``nanoseconds`` is about what all of it takes one thread.
+    caller does everything itself; ``nanoseconds`` is about what all of it takes one thread. ``row_bytes`` are those of
+    all rows that a ragged exchange has moved so far.
     """
 
     work: Pointer[WorkCall]
@@ -41,6 +42,7 @@ class VirtualCall(Record):
     moving: i64
     shares: i64
     nanoseconds: i64
+    row_bytes: i64
 
 
 @exported(VIRTUAL)
@@ -51,6 +53,12 @@ def perform_in_process(calls: Span[VirtualCall], index: i32, phase: i32, deadlin
     call = calls[index]
     if call.moving != 0:
         resolve(call.cells, call.moving, call.pointers)
+    if call.work.op == RAGGED:
+        for group in range(call.groups):
+            moved = check_rows(call.work, call.pointers.behind(group * call.pointers_per_group))
+            if moved < 0:
+                return WRONG_ROWS
+            call.row_bytes += moved
     if call.shares == 0:
         _do_shares(address_of(call), 0, call.groups)
     else:

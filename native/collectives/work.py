@@ -9,11 +9,14 @@ does the ``part``-th of ``parts`` shares of the work of one group. Strips are ta
 call are numbered; a share is a range of them, so any number of shares gives the same bits. ``call`` is a `WorkCall`;
 ``operands[k * members + p]`` is where operand k of the member at position p lies, ``results`` likewise. A result that
 is null is left out, one that equals the one before it is the same memory; an operand that is null (of a permute) is
-zeros. Operands and results do not overlap, but for the result of an all-reduce that is its own operand.
+zeros. Operands and results do not overlap, but for the result of an all-reduce that is its own operand, and that of a
+ragged exchange, which may be its second one. A ragged exchange's lines are those of a member's output.
 
 ========================= ====================================================================
 ``shardc_resolve``        ``void (ptr cells, i64 count, ptr out)``: pointers of `Cell` records
 ``shardc_copy``           ``void (ptr to, ptr from, i64 bytes, i64 streaming)``
+``shardc_rows``           ``i64 (ptr call, ptr operands)``: the bytes of the rows that a ragged exchange moves in a
+                          group, -1 where they do not fit
 ========================= ====================================================================
 
 The functions are of the low-level language; copies of bytes are another object's (`shardc.native.memory.copying`).
@@ -23,6 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shardc.native.collectives.ragged import (
+    RaggedRows,
+    RaggedTables,
+    copy_rows,
+    keep_output,
+    row_bytes_received,
+    rows_fit,
+)
 from shardc.native.llvm.target import Target
 from shardc.native.lowlevel.builtins import copy_memory, exported, external, fence, fill_memory, inline, local
 from shardc.native.lowlevel.kinds import Pointer, address, i64
@@ -31,16 +42,20 @@ from shardc.native.lowlevel.records import SEQ_CST, Record, Span
 from shardc.native.memory.copying import COPY_BYTES, LINE, ZERO_BYTES
 
 __all__ = [
-    "COPY", "OPS", "RESOLVE", "WORK", "WORK_SYMBOLS", "Cell", "ReduceElements", "WorkCall", "WorkOperand",
-    "copy_memory_of", "do_work", "place_of_cell", "resolve", "work_ir",
+    "COPY", "OPS", "RAGGED", "RESOLVE", "ROWS", "WORK", "WORK_SYMBOLS", "WRONG_ROWS", "Cell", "ReduceElements",
+    "WorkCall", "WorkOperand", "check_rows", "copy_memory_of", "do_work", "place_of_cell", "resolve", "work_ir",
 ]  # fmt: skip
 
-WORK, RESOLVE, COPY = "shardc_work", "shardc_resolve", "shardc_copy"
-WORK_SYMBOLS = (WORK, RESOLVE, COPY)
+WORK, RESOLVE, COPY, ROWS = "shardc_work", "shardc_resolve", "shardc_copy", "shardc_rows"
+WORK_SYMBOLS = (WORK, RESOLVE, COPY, ROWS)
 
 #: Collectives by number.
-OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER, _ALL_TO_ALL, _PERMUTE = range(5)
+OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all")
+_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER, _ALL_TO_ALL, _PERMUTE, RAGGED = range(6)
+#: The answer of an executor where the rows of a ragged exchange do not fit.
+WRONG_ROWS = -16
+#: Operands of a ragged exchange; its result is that of the output.
+_DATA, _OUTPUT, _STARTS, _SIZES, _TARGETS, _RECEIVED = range(6)
 
 #: Bytes that are read once and written to several places: less than the first-level cache holds.
 _BLOCK = 8192
@@ -62,7 +77,8 @@ class WorkCall(Record):
     """A collective over groups of ``members``: ``op`` counts in `OPS`, ``table`` has a `WorkOperand` per operand.
 
     ``lines`` are the cache lines of a group's work, ``bytes`` what it reads and writes; ``streaming`` is 1 where
-    results are written past the caches. A permute has one member: its pairs are groups of their own.
+    results are written past the caches. A permute has one member: its pairs are groups of their own. ``rows`` are those
+    of a ragged exchange.
     """
 
     op: i64
@@ -72,6 +88,7 @@ class WorkCall(Record):
     lines: i64
     bytes: i64
     streaming: i64
+    rows: RaggedRows
 
 
 class Cell(Record):
@@ -136,6 +153,9 @@ def copy_memory_of(to: address, source: address, nbytes: i64, streaming: i64) ->
 @exported(WORK)
 def do_work(call: WorkCall, operands: Span[address], results: Span[address], part: i64, parts: i64) -> None:
     """A share of the lines of a group's work."""
+    if call.op == RAGGED:
+        _exchange_rows(call, operands, results, part, parts)
+        return
     begin = call.lines * part // parts
     end = call.lines * (part + 1) // parts
     strip = local(_Strip)
@@ -232,6 +252,46 @@ def _permute(strip: _Strip) -> None:
         _copy_bytes(target + strip.low, source + strip.low, nbytes, strip.streaming != 0)
 
 
+def _exchange_rows(call: WorkCall, operands: Span[address], results: Span[address], part: i64, parts: i64) -> None:
+    """A range of every member's output, sender by sender."""
+    tables = local(RaggedTables)
+    nbytes = call.rows.output_rows * call.rows.row_bytes
+    low = call.lines * part // parts * LINE
+    high = min(call.lines * (part + 1) // parts * LINE, nbytes)
+    for receiver in range(call.members):
+        result = results[_OUTPUT * call.members + receiver]
+        if result != 0:
+            _point_to(tables, call, operands, receiver)
+            keep_output(operands[_OUTPUT * call.members + receiver], result, low, high)
+            for sender in range(call.members):
+                copy_rows(tables, sender, operands[_DATA * call.members + sender], result, low, high)
+
+
+@inline
+def _point_to(tables: RaggedTables, call: WorkCall, operands: Span[address], receiver: i64) -> None:
+    """The tables of one receiver."""
+    tables.rows = call.rows
+    tables.starts = operands.behind(_STARTS * call.members)
+    tables.sizes = operands.behind(_SIZES * call.members)
+    tables.targets = operands.behind(_TARGETS * call.members)
+    tables.received = operands[_RECEIVED * call.members + receiver]
+    tables.first = receiver * call.rows.per_peer
+    tables.members = call.members
+
+
+@exported(ROWS)
+def check_rows(call: WorkCall, operands: Span[address]) -> i64:
+    """The bytes of all rows that are moved in a group; -1 where they do not fit."""
+    tables = local(RaggedTables)
+    total = 0
+    for receiver in range(call.members):
+        _point_to(tables, call, operands, receiver)
+        if not rows_fit(tables):
+            return -1
+        total += row_bytes_received(tables)
+    return total
+
+
 def work_ir(target: Target | None = None) -> str:
     """The IR text of `WORK_SYMBOLS`, which need `shardc.native.memory.copying.copying_module`."""
-    return compile_functions((do_work, resolve, copy_memory_of), target)
+    return compile_functions((do_work, resolve, copy_memory_of, check_rows), target)

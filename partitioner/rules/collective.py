@@ -65,7 +65,10 @@ def _need_fitting(op: Instruction, members: int) -> None:
 
 
 def _linear(op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
-    """Moving parts commutes with reducing over other axes, and so does reducing them likewise."""
+    """Moving parts commutes with reducing over other axes, and so does reducing them likewise; but not where a part of
+    an operand stays that may be whole."""
+    if op.opcode == "ragged-all-to-all":
+        return ()
     computation = op.attrs.get("to_apply")
     if computation is not None and reducer_kind(computation) != reduction:
         return ()
@@ -167,5 +170,6 @@ RULES: Mapping[str, PartitionRow] = {
     **dict.fromkeys(
         ("all-reduce", "collective-permute", "collective-broadcast", "all-gather", "reduce-scatter", "all-to-all"), _ROW
     ),
+    "ragged-all-to-all": _ROW,
     **dict.fromkeys(("partition-id", "replica-id"), Local("every device its own")),
 }

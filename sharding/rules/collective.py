@@ -41,6 +41,15 @@ def _exchange(sig: Signature) -> FactorRule:
     return b.build()
 
 
+def _rows(sig: Signature) -> FactorRule:
+    """Rows go around whole, and what is behind them is split in data, output and result alike."""
+    b = sig.builder()
+    data, output = sig.operands[:2]
+    for d in range(1, output.rank):
+        b.add(data.dims[d], [(0, d), (1, d), (len(sig.operands), d)])
+    return b.build()
+
+
 def _no_dimensions(sig: Signature) -> FactorRule:
     return sig.builder().build()
 
@@ -50,5 +59,6 @@ RULES: Mapping[str, Row] = {
     **dict.fromkeys(("all-reduce", "collective-broadcast", "collective-permute"), FactorRow(_one_by_one)),
     **dict.fromkeys(("all-gather", "reduce-scatter"), FactorRow(_one_by_one, ("dimensions",))),
     "all-to-all": FactorRow(_exchange, ("dimensions",)),
+    "ragged-all-to-all": FactorRow(_rows),
     **dict.fromkeys(("partition-id", "replica-id"), FactorRow(_no_dimensions)),
 }

@@ -155,5 +155,5 @@ def test_bad_calls(change: dict[str, object], message: str) -> None:
 
 def test_unknown_operation() -> None:
     case = make_case(2, "all-reduce", 7, ("f64",), 3)
-    with pytest.raises(UnsupportedError, match="ragged"):
-        run_local(Case(replace(case.call, op="ragged-all-to-all"), 4, case.operands))
+    with pytest.raises(UnsupportedError, match="broadcast"):
+        run_local(Case(replace(case.call, op="collective-broadcast"), 4, case.operands))

@@ -1,4 +1,4 @@
-"""Sends and receives, and ragged exchanges, on virtual devices against the evaluator."""
+"""Sends and receives on virtual devices against the evaluator."""
 
 from __future__ import annotations
 
@@ -60,28 +60,3 @@ def test_what_is_sent_depends_on_what_is_received() -> None:
     lines = [line for line in lines[:at] if line.strip()] + received + [x for x in lines[at:] if x not in received]
     with pytest.raises(UnsupportedError, match="waits for itself"):
         PairTransfers().run(read_hlo("\n".join(lines)))
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("groups", ["{{0,1,2,3}}", "{{0,2},{3,1}}"])
-@pytest.mark.parametrize("per_peer", [1, 2])
-def test_ragged_exchange(seed: int, groups: str, per_peer: int) -> None:
-    rng = np.random.default_rng(seed)
-    size = groups.count(",") + 1 if "},{" not in groups else 2
-    count = size * per_peer
-    text = f"""HloModule m, num_partitions={DEVICES}
-ENTRY e {{
-  data = f32[10,3] parameter(0)
-  output = f32[12,3] parameter(1)
-  starts = s32[{count}] parameter(2)
-  sizes = s32[{count}] parameter(3)
-  targets = s32[{count}] parameter(4)
-  received = s32[{count}] parameter(5)
-  ROOT r = f32[12,3] ragged-all-to-all(data, output, starts, sizes, targets, received),
-    replica_groups={groups}, channel_id=1
-}}"""
-    sizes = rng.integers(0, 4, DEVICES * count).astype(np.int32)
-    starts = rng.integers(0, 7, DEVICES * count).astype(np.int64).astype(np.int32)
-    targets = rng.integers(0, 9, DEVICES * count).astype(np.int32)
-    data = rng.standard_normal((DEVICES * 10, 3)).astype(np.float32)
-    check(text, data, np.zeros((DEVICES * 12, 3), np.float32), starts, sizes, targets, sizes)

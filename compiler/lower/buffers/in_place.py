@@ -24,6 +24,8 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
     """
     if i.opcode == "all-reduce":
         return tuple((n, n) for n in range(len(i.operands)))
+    if i.opcode == "ragged-all-to-all":
+        return ((0, 1),)
     if i.opcode in _UPDATES:
         return ((0, 0),) if i.shape.is_array else ()
     if i.opcode == "fusion" and new_part(i) is not None:

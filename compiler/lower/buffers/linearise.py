@@ -47,14 +47,16 @@ __all__ = [
 _ALIGNMENT = 64
 
 #: Collectives as the canonical form leaves them; what a transport performs.
-_COLLECTIVES = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
+_COLLECTIVES = frozenset(
+    {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "ragged-all-to-all"}
+)
 
 #: Those whose start and done have opcodes of their own; of the others ``async-start`` and ``async-done`` are made.
 _PAIRED = ("all-reduce", "all-gather", "collective-permute")
 
 #: What no step can do; passes have removed the forms that have another way to say the same.
 _REFUSED = (
-    *("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "ragged-all-to-all", "collective-broadcast"),
+    *("infeed", "outfeed", "send", "send-done", "recv", "recv-done", "collective-broadcast"),
     *("async-update", "call"),
 )
 

@@ -14,7 +14,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.groups import IotaGroups, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.make import keep_reachable, make, reshape, transpose
-from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.ir.types import array_shape, tuple_shape
 
 __all__ = ["CanonicaliseCollectives", "group_size", "plain_reduction", "reduction_of", "with_groups"]
 
@@ -198,10 +198,23 @@ def _collective_broadcast(i: Instruction, group: int) -> Instruction:
     )
 
 
+def _ragged_all_to_all(i: Instruction, group: int) -> Instruction:
+    """Offsets and sizes become rows of s64."""
+    data, output, *tables = i.operands
+    wide = array_shape("s64", tables[0].shape.size)
+
+    def widened(table: Instruction) -> Instruction:
+        flat = reshape(table, wide.dims, i)
+        return flat if flat.shape.dtype == wide.dtype else make("convert", wide, (flat,), i)
+
+    return i.replace(operands=(data, output, *map(widened, tables)))
+
+
 _RULES: Mapping[str, Callable[[Instruction, int], Instruction]] = {
     "all-reduce": _all_reduce,
     "all-gather": _all_gather,
     "reduce-scatter": _reduce_scatter,
     "all-to-all": _all_to_all,
     "collective-broadcast": _collective_broadcast,
+    "ragged-all-to-all": _ragged_all_to_all,
 }

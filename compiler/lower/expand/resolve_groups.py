@@ -1,7 +1,7 @@
 """Resolve groups: collectives name devices, whether the program spoke of replicas, of partitions or of both.
 
-Where groups differ in size or leave devices out, the root of a broadcast is a value, or the parts that go around differ
-in size, everybody gathers everything and makes its own result of it.
+Where groups differ in size or leave devices out, or the root of a broadcast is a value, everybody gathers everything
+and makes its own result of it. So do ragged exchanges where no transport has them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from shardc.hlo.ir.types import array_shape
 
 __all__ = ["ResolveGroups"]
 
-_GROUPED = frozenset(
-    {"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-broadcast", "ragged-all-to-all"}
-)
+_RAGGED = "ragged-all-to-all"
+_GROUPED = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-broadcast", _RAGGED})
 
 #: Those of them that transports perform as they are, with the one for pairs.
-_MEETING = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"})
+_MEETING = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", _RAGGED})
 
 
 #: Those of them that can say that their groups are of devices.
@@ -37,8 +36,9 @@ _TELL_IDS = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
 
 @dataclass(frozen=True, slots=True)
 class ResolveGroups:
-    """Rewrite replica groups and pairs as ids of devices."""
+    """Rewrite replica groups and pairs as ids of devices. ``ragged``: transports perform ragged exchanges."""
 
+    ragged: bool = True
     name: str = "resolve-groups"
     why: str = "transports know devices, not replicas and partitions"
     looks_at: ClassVar[frozenset[str]] = _GROUPED | {"collective-permute"}
@@ -47,7 +47,7 @@ class ResolveGroups:
         partitions, replicas = module.num_partitions, module.replica_count
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            if _speaks_of_devices(old, partitions * replicas):
+            if _speaks_of_devices(old, partitions * replicas) and (self.ragged or old.opcode != _RAGGED):
                 return None
             if old.opcode == "collective-permute":
                 pairs = pairs_of_devices(old, partitions, replicas)
@@ -76,7 +76,7 @@ class ResolveGroups:
                     where=old.place,
                     fix="compiled code needs groups of one size with every device in one of them",
                 )
-            if old.opcode == "ragged-all-to-all":
+            if old.opcode == _RAGGED and not self.ragged:
                 return inline(exchange_ragged(old, groups, partitions), operands)
             given = getattr(old.attrs.get("replica_groups"), "expand", tuple)()
             if groups == given or (not given and len(groups) == 1):

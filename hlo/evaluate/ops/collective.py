@@ -13,6 +13,7 @@ from shardc.hlo.evaluate.values import COMPUTE, Array, Value, cast, flatten
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.participants import Groups, groups_of_devices, pairs_of_devices
 from shardc.hlo.ir.reducers import reducer_opcode
+from shardc.hlo.ragged_rows import RaggedGroup
 from shardc.hlo.transforms.expand_sliced_permutes import expand_permute, need_equal_offsets, sends_slices
 
 __all__ = ["ROWS", "device_groups"]
@@ -136,16 +137,31 @@ def _pack(i: Instruction, results: Sequence[Array]) -> Value:
     return tuple(results) if _result_is_tuple(i) else results[0]
 
 
-def _ragged_all_to_all(m: Interpreter, i: Instruction, members: Sequence[Sequence[Array]]) -> Sequence[Sequence[Array]]:
+def _ragged_row() -> OpMeaning:
     """Member k writes rows [offset, offset + size) of its input into member j's output at k's output offset."""
-    outs = [o[1].copy() for o in members]
-    count = len(members)
-    for data, _, starts, sizes, targets, _ in members:
-        per_peer = len(starts) // count
-        for n in range(len(starts)):
-            size, begin, place = int(sizes[n]), int(starts[n]), int(targets[n])
-            outs[n // per_peer][place : place + size] = data[begin : begin + size]
-    return [[o] for o in outs]
+
+    def run(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
+        position = {d: k for k, d in enumerate(devices)}
+        outs: list[Value] = [o[1].copy() for o in operands]
+        for members in device_groups(m, i):
+            if not any(d in position for d in members):
+                continue
+            _need_all(i, members, position)
+            places = [position[d] for d in members]
+            starts, sizes, targets, received = ([operands[k][n].reshape(-1) for k in places] for n in range(2, 6))
+            rows = (operands[places[0]][n].shape[0] for n in range(2))
+            fault = RaggedGroup(members, starts, sizes, targets, received, *rows).fault(i.place)
+            if fault is not None:
+                raise fault
+            per_peer = len(sizes[0]) // len(members)
+            for sender, k in enumerate(places):
+                for u, size in enumerate(sizes[sender].tolist()):
+                    begin, target = int(starts[sender][u]), int(targets[sender][u])
+                    receiver = places[u // per_peer]
+                    outs[receiver][target : target + size] = operands[k][0][begin : begin + size]
+        return outs
+
+    return lockstep(run)
 
 
 def _permute(m: Interpreter, i: Instruction, devices: Sequence[int], operands: Operands) -> Sequence[Value]:
@@ -211,7 +227,7 @@ ROWS: Mapping[str, OpMeaning] = {
     "all-gather-done": OpMeaning(_evaluate_done),
     "reduce-scatter": _by_group(_reduce_scatter),
     "all-to-all": _by_group(_all_to_all),
-    "ragged-all-to-all": _by_group(_ragged_all_to_all),
+    "ragged-all-to-all": _ragged_row(),
     "collective-broadcast": _broadcast_row(),
     "collective-permute": lockstep(_permute),
     "collective-permute-start": _start(lockstep(_permute)),

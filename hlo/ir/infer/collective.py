@@ -169,10 +169,19 @@ def _second(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _ragged_all_to_all(shapes: Shapes, attrs: Attrs) -> Shape:
-    for k, s in enumerate(shapes[2:], start=2):
+    """Rows of data go into an output with as long rows; tables have equally many elements, some for each member."""
+    data, output, *tables = (need_array(s) for s in shapes)
+    for k, s in enumerate(tables, start=2):
         if s.rank < 1 or not s.dtype.is_integer:
             fail(f"operand {k} holds offsets or sizes, not {s}")
-    return need_array(shapes[1]).plain
+        if s.dims != tables[0].dims:
+            fail(f"offsets and sizes differ in number: {tables[0]} and {s}")
+    if not data.rank or data.dtype != output.dtype or data.dims[1:] != output.dims[1:]:
+        fail(f"rows of {data} do not fit into {output}")
+    size = group_size(attrs)
+    if size is not None and tables[0].size % size:
+        fail(f"{tables[0].size} offsets do not divide by the {size} members of a group")
+    return output.plain
 
 
 def _id(shapes: Shapes, attrs: Attrs) -> Shape:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from shardc.compiler.lower.expand.ops.ragged_blocks import pays_in_blocks, ragged_in_blocks
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.operations import Operations
@@ -78,6 +79,8 @@ class _Ragged:
 
 
 def _ragged_dot(i: Instruction) -> Computation:
+    if pays_in_blocks(i):
+        return ragged_in_blocks(i)
     r = _Ragged(i)
     if r.ragged in r.contract[0]:
         return r.p.build(_ragged_contraction(r))
