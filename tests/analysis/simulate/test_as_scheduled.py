@@ -61,7 +61,7 @@ def opcodes(text: str) -> list[str]:
         if isinstance(step, Collective):
             out.append(step.instruction.opcode + ("-start" if step.asynchronous else ""))
         elif isinstance(step, AwaitStep):
-            out.append(step.collective.instruction.opcode + "-done")
+            out.append(step.started.instruction.opcode + "-done")
         elif isinstance(step, KernelStep):
             out.append(step.instruction.opcode)
         elif isinstance(step, BufferCopy):
