@@ -25,6 +25,7 @@ from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, map_callees, topological
 from shardc.hlo.ir.make import keep_reachable, make
 from shardc.hlo.ir.types import Shape, tuple_shape
+from shardc.hlo.loops.written_whole import is_written_whole
 from shardc.hlo.transforms.host_values import HostValues, is_view
 
 __all__ = ["PlaceValues"]
@@ -61,6 +62,11 @@ def _roots(module: Module, found: HostValues) -> dict[Computation, Shape]:
         elif i.opcode == "conditional":
             wanted.update(dict.fromkeys(branches_of(i.attrs), found.shape(i)))
     return wanted
+
+
+def _room(ground: Instruction) -> Instruction:
+    """An array on the host, in place of ``ground``, with anything in it."""
+    return make("custom-call", on_host(ground.shape), (), ground, custom_call_target="AllocateBuffer")
 
 
 class _ValuePlacer:
@@ -108,10 +114,22 @@ class _ValuePlacer:
     def _pass_in(self, old: Instruction, operands: list[Instruction]) -> list[Instruction]:
         """What loops and branches are given, in the memories that their computations expect."""
         if old.opcode == "while":
-            return [self._in_memory(operands[0], self._found.shape(old))]
+            return [self._in_memory(self._without_grounds(old, operands[0]), self._found.shape(old))]
         expected = [self._found.shape(c.parameters[0]) for c in branches_of(old.attrs)]
         pairs = zip(operands[1:], expected, strict=True)
         return [self._on_device(operands[0]), *(self._in_memory(o, s) for o, s in pairs)]
+
+    def _without_grounds(self, loop: Instruction, state: Instruction) -> Instruction:
+        """What ``loop`` begins with, but arrays on the host that it writes whole are not filled before."""
+        if state.opcode != "tuple" or loop.attrs["body"].root.opcode != "tuple":
+            return state
+        parts = [
+            self._add(_room(p)) if p.opcode == "broadcast" and is_host(s) and is_written_whole(loop, n) else p
+            for n, (p, s) in enumerate(zip(state.operands, self._found.shape(loop).elements, strict=True))
+        ]
+        if all(a is b for a, b in zip(parts, state.operands, strict=True)):
+            return state
+        return self._add(make("tuple", tuple_shape(*(p.shape for p in parts)), parts, state))
 
     def _write(self, old: Instruction, operands: list[Instruction], shape: Shape) -> Instruction:
         """A part of an array of the host's is written from the device, without a copy on the host before."""
