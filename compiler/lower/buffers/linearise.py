@@ -273,8 +273,7 @@ class Linearisation:
     def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         what = join_pair(i) if is_start(i) else i
         if is_host_move(what):
-            results = self.kernel(what, operands, steps)
-            return self._begun(i, steps[-1], results)
+            return self.start_move(i, what, operands, steps)
         if what.opcode not in _COLLECTIVES:
             return self._refused(i, operands, steps)
         return self.start(i, what, operands, steps)
@@ -282,6 +281,11 @@ class Linearisation:
     def start(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""
         results = self.collective(what, operands, steps)
+        return self._begun(i, steps[-1], results)
+
+    def start_move(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """The value of ``i``, which starts the move ``what`` between host and device."""
+        results = self.kernel(what, operands, steps)
         return self._begun(i, steps[-1], results)
 
     def _begun(self, start: Instruction, step: Step, results: Leaves) -> Leaves:
