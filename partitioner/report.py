@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.kernels.peak_memory import estimate_host_bytes, estimate_peak
 from shardc.costs.kernels.trips import Executions, count_executions
 from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.costs.ops.table import instruction_flops
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
+from shardc.hlo.ir.host_memory.memory_kinds import DEVICE, PINNED_HOST, memory_kind_of
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.transforms.host_values import HostValues, reads_host
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 
 __all__ = ["build_report"]
@@ -31,8 +33,10 @@ def build_report(
     In ``collectives``, ``payload_bytes`` are the bytes of one execution's local result and ``wire_bytes`` what one
     device sends in all ``count`` executions, so that they add up to the report's ``wire_bytes``. A collective under
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
-    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``). ``plan`` is what
-    `PlanReasons.to_dict` says, None without a plan.
+    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``); it is of the device's
+    memory. ``host_bytes`` is an estimate of what a device keeps in pinned memory of its host, ``host_moves`` are
+    the bytes that cross the host's link in each direction. ``plan`` is what `PlanReasons.to_dict` says, None
+    without a plan.
     """
     runs, devices = count_executions(module), module.num_partitions
     names = {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
@@ -51,9 +55,23 @@ def build_report(
         "flops": flops,
         "peak_bytes": estimate_peak(module) if peak_bytes is None else peak_bytes,
         "peak_bytes_estimated": peak_bytes is None,
+        "host_bytes": estimate_host_bytes(module),
+        "host_moves": _host_moves(module, runs),
         "plan": None if plan is None else plan.to_dict(),
         "seconds": dict(seconds or {}),
     }
+
+
+def _host_moves(module: Module, runs: Executions) -> dict[str, int]:
+    """Bytes that go to pinned memory of the host and come back, by the calls that ask for it."""
+    host, moved = HostValues(module), {"to_host": 0, "to_device": 0}
+    for i, times, _ in _executed(module, runs) if host.any else ():
+        kind = memory_kind_of(i)
+        if kind == PINNED_HOST and not host.of(i.operands[0])[0]:
+            moved["to_host"] += times * i.shape.nbytes
+        elif kind == DEVICE and reads_host(host, i.operands[0]):
+            moved["to_device"] += times * i.shape.nbytes
+    return moved
 
 
 def _executed(module: Module, runs: Executions) -> Iterator[tuple[Instruction, int, bool]]:

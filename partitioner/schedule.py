@@ -21,6 +21,7 @@ from typing import Protocol
 from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
+from shardc.partitioner.pace_moves import pace_moves
 
 __all__ = ["ScheduleCosts", "ScheduledOrder", "Timeline", "list_schedules", "timeline"]
 
@@ -139,6 +140,8 @@ class _OrderGraph:
         for i in instructions:
             before[i] = tuple(dict.fromkeys((*i.operands, *(effect if has_side_effect(i) else ()))))
             effect = (i,) if has_side_effect(i) else effect
+        for i, others in pace_moves(instructions).items():
+            before[i] = tuple(dict.fromkeys((*before[i], *others)))
         users: dict[Instruction, list[Instruction]] = {i: [] for i in instructions}
         for i in instructions:
             for o in before[i]:

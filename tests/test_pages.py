@@ -24,6 +24,7 @@ PAGES = (
     "docs/reference/environment.md",
     "docs/reference/report.md",
     "docs/guide-plans.md",
+    "docs/host-memory.md",
     "docs/auto.md",
     "docs/explain.md",
     "docs/budgets.md",

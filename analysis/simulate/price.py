@@ -24,10 +24,13 @@ from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.compiler.times.step_times import step_times
 from shardc.costs.kernels.kernel_model import KernelTime
 from shardc.costs.kernels.trips import trip_count
+from shardc.costs.machines.host_link import HostLink
 from shardc.costs.network.collective_cost import collective_cost
+from shardc.costs.network.host_move import host_link_for
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
+from shardc.hlo.ir.host_memory.host_moves import host_move_bytes, is_host_move, moves_to_host
 from shardc.hlo.ir.ir import Instruction, Module
 
 __all__ = ["Priced", "price"]
@@ -76,7 +79,7 @@ class _Pricing:
     names: Mapping[str, str]
     out: Priced = field(default_factory=Priced)
     _loops: tuple[str, ...] = ()
-    _started: dict[Collective, int] = field(default_factory=dict)
+    _started: dict[Step, int] = field(default_factory=dict)
 
     def block(self, steps: Sequence[Step]) -> tuple[Timed, ...]:
         return tuple(t for step in steps if (t := self._step(step)) is not None)
@@ -100,6 +103,10 @@ class _Pricing:
         if isinstance(step, PredicateCheck):
             return None
         at = self.positions[step]
+        if isinstance(step, KernelStep) and is_host_move(step.instruction):
+            link = host_link_for(self.placement.machine)
+            if link is not None:
+                return self._move(step, link, at)
         if isinstance(step, KernelStep | BufferCopy):
             number = self._number(step, self._computed(step))
             work = self.out.work[number]
@@ -107,7 +114,7 @@ class _Pricing:
         if isinstance(step, Collective):
             return self._collective(step, at)
         if isinstance(step, AwaitStep):
-            return TimedDone(self._started[step.collective], self.start_seconds, at)
+            return TimedDone(self._started[step.started], self.start_seconds, at)
         if isinstance(step, BranchStep):
             self.out.branches.append(step.instruction.name)
             return TimedBranches(tuple(self.block(branch) for branch in step.branches))
@@ -143,6 +150,19 @@ class _Pricing:
             row, seconds=time.seconds, flops=done.flops, read=done.read, written=done.written, limit=time.limit,
             efficiency=time.efficiency, loops=self._loops,
         )  # fmt: skip
+
+    def _move(self, step: KernelStep, link: HostLink, at: int) -> TimedStart:
+        """A copy between host and device, over one direction of the link between them."""
+        i = step.instruction
+        nbytes, channel = host_move_bytes(i), link.channel(to_host=moves_to_host(i))
+        seconds = self.measured.get(i.name, link.seconds(nbytes))
+        row = SimulatedWork(
+            "move", i.name, i.opcode, *_where(i), dtype=i.shape.dtype.name, seconds=seconds, payload_bytes=nbytes,
+            link_bytes={channel: float(nbytes)}, algorithm=channel, loops=self._loops, category="host moves",
+        )  # fmt: skip
+        number = self._started[step] = self._number(step, row)
+        waits = not step.asynchronous
+        return TimedStart(number, seconds, {channel: seconds}, 0.0 if waits else self.start_seconds, waits, at)
 
     def _value(self, i: Instruction) -> str:
         """The values that a collective serves; several stand with commas between them."""

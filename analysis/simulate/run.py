@@ -52,7 +52,7 @@ def simulate(
     priced = price(lowered, placement, positions, start_seconds=start_seconds, measured=measured)
     clock = run_clock(priced.steps)
     work = _executed(priced, clock.tally)
-    memory = memory_timeline(lowered)
+    memory, held = memory_timeline(lowered), memory_analysis(lowered)
     dtype, product_flops, model_flops = _products(priced, clock.tally)
     if whole is not None:
         model_flops = round(sum(model_products(whole).values()) / mesh.size)
@@ -78,7 +78,7 @@ def simulate(
         peak_flops=peak,
         dtype=dtype,
         link_bytes=_link_bytes(work),
-        peak_bytes=memory_analysis(lowered)["peak_bytes"],
+        peak_bytes=held["peak_bytes"],
         capacity_bytes=machine.device.memory_bytes,
         work=work,
         events=tuple(sorted(clock.events, key=lambda e: (e.begin, e.engine, e.work))),
@@ -87,8 +87,9 @@ def simulate(
         memory=memory,
         memory_curve=_curve(clock.marks, memory),
         loops=tuple(priced.loops),
-        notes=(*lowered.notes, *padded, *_notes(priced), *_call_note(call)),
+        notes=(*lowered.notes, *padded, *_notes(priced), *_call_note(call), *_host_note(machine, held)),
         groups=tuple(priced.groups),
+        host_bytes=held["host_bytes"],
     )
 
 
@@ -100,6 +101,14 @@ def _call_seconds(machine: Machine, lowered: Lowered, devices: int) -> float:
 
 def _call_note(call: float) -> tuple[str, ...]:
     return (f"the call of the step takes {seconds_text(call)} of the idle time",) if call else ()
+
+
+def _host_note(machine: Machine, held: Mapping[str, int]) -> tuple[str, ...]:
+    """What a host has too little memory for."""
+    there = 0 if machine.host is None else machine.host.memory_bytes
+    if not there or held["host_bytes"] <= there:
+        return ()
+    return (f"{bytes_text(held['host_bytes'])} of host memory for each device, where a host has {bytes_text(there)}",)
 
 
 def need_memory(simulation: Simulation) -> None:

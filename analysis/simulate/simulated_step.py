@@ -53,14 +53,15 @@ class Skipped:
 class SimulatedWork:
     """A leaf step of the lowered program and its costs.
 
-    ``kind`` is ``kernel``, ``copy`` or ``collective``; ``holds`` lists what a fused kernel computes; ``count`` are the
-    executions in a step and ``seconds`` those of one, alone. ``flops``, ``read``, ``written`` (bytes), ``limit``
-    (``compute``, ``memory``, ``launch`` or ``measured``) and ``efficiency`` (of the peak or the bandwidth that limits)
-    are a kernel's, of one execution; ``axes`` to ``value`` a collective's, of one execution as well. ``payload_bytes``
-    are the local result's, ``wire_bytes`` what a device sends, ``link_bytes`` the same by level of links.
-    ``exposed_seconds`` is what compute waited for it in all executions, ``hidden_seconds`` what it took beside
-    something else. ``loops`` are the names of the loops around it, outermost first. ``category`` is the group that
-    people read profiles by, such as ``matrix products`` (`category_of`).
+    ``kind`` is ``kernel``, ``copy``, ``collective`` or ``move`` (between host and device); ``holds`` lists what a
+    fused kernel computes; ``count`` are the executions in a step and ``seconds`` those of one, alone. ``flops``,
+    ``read``, ``written`` (bytes), ``limit`` (``compute``, ``memory``, ``launch`` or ``measured``) and
+    ``efficiency`` (of the peak or the bandwidth that limits) are a kernel's, of one execution; ``axes`` to
+    ``value`` a collective's, of one execution as well. ``payload_bytes`` are the local result's, ``wire_bytes``
+    what a device sends, ``link_bytes`` the same by level of links. ``exposed_seconds`` is what compute waited for
+    it in all executions, ``hidden_seconds`` what it took beside something else. ``loops`` are the names of the
+    loops around it, outermost first. ``category`` is the group that people read profiles by, such as ``matrix
+    products`` (`category_of`).
     """
 
     kind: str
@@ -130,6 +131,9 @@ class SimulatedStep:
     and ``hfu`` are model and product ones per second as shares of ``peak_flops``, the peak of ``dtype``, the type that
     most products have.
 
+    ``peak_bytes`` are of the device's memory, ``host_bytes`` of pinned memory on its host; moves between the two count
+    as communication.
+
     ``mapping`` says where mesh axes lie on the machine. ``link_bytes`` are those that one device sends, by level.
     Of loops, ``events`` has the iterations until they repeat, ``skipped`` what was not listed. ``memory_curve`` are
     (seconds, bytes in use from then on). ``notes`` are what a reader should know about the figures.
@@ -164,6 +168,7 @@ class SimulatedStep:
     loops: tuple[LoopInfo, ...] = ()
     notes: tuple[str, ...] = ()
     groups: tuple[ReplicaGroups | Pairs | None, ...] = field(default=(), repr=False)
+    host_bytes: int = 0
 
     @property
     def fits(self) -> bool:

@@ -18,6 +18,8 @@ __all__ = ["COSTLY_COLUMNS", "PATH_COLUMNS", "costly_rows", "facts", "path_rows"
 COSTLY_COLUMNS = ("work", "times", "each", "in all", "% of step", "waited", "limit", "what")
 PATH_COLUMNS = ("critical path", "times", "in all", "% of step", "what")
 
+#: Kinds of work that links do.
+_TRANSFERS = ("collective", "move")
 _WIDEST = 84
 _NUMBER = re.compile(r"(?<=[\[.])\d+")
 
@@ -46,6 +48,7 @@ def facts(simulation: SimulatedStep) -> list[str]:
         ("overlapped communication", _part(s.overlapped_seconds, s.step_seconds)),
         ("utilisation", _utilisation(s)),
         ("peak memory", _memory(s)),
+        *((("host memory", bytes_text(s.host_bytes)),) if s.host_bytes else ()),
         *((f"bytes over {level}", bytes_text(n)) for level, n in s.link_bytes.items()),
     ]
     width = max(len(name) for name, _ in rows)
@@ -108,13 +111,13 @@ def _memory(s: SimulatedStep) -> str:
 
 
 def _spent(w: SimulatedWork) -> float:
-    return w.exposed_seconds if w.kind == "collective" else w.count * w.seconds
+    return w.exposed_seconds if w.kind in _TRANSFERS else w.count * w.seconds
 
 
 def _costly(group: Sequence[SimulatedWork], step: float) -> tuple[str, ...]:
     w = group[0]
     waited, limit = "", f"{w.limit} {100 * w.efficiency:.0f}%" if w.limit else ""
-    if w.kind == "collective":
+    if w.kind in _TRANSFERS:
         waited, limit = seconds_text(sum(x.exposed_seconds for x in group)), w.algorithm
     return (
         _names(w.name, len(group)),
@@ -148,6 +151,8 @@ def _described(w: SimulatedWork, value: str) -> str:
     if w.kind == "collective":
         text = f"{w.opcode} {bytes_text(w.payload_bytes)} over {'+'.join(w.axes) or f'{w.group_size} devices'}"
         text += f" for {value}" if value else ""
+    elif w.kind == "move":
+        text = f"{w.opcode} {bytes_text(w.payload_bytes)} over {w.algorithm}"
     else:
         text = w.holds or w.opcode
     where = f", {PurePath(w.source).name}" if w.source else ""

@@ -30,8 +30,8 @@ def _block(steps: Sequence[low.Step], numbers: DeviceNumbers) -> Schedule:
         match step:
             case low.Collective():
                 found.append(ScheduledStart(step.index) if step.asynchronous else ScheduledCollective(step.index))
-            case low.AwaitStep():
-                found.append(ScheduledAwait(step.collective.index))
+            case low.AwaitStep(low.Collective() as started):
+                found.append(ScheduledAwait(started.index))
             case low.WhileStep():
                 body = _block((*step.condition, *step.body), numbers)
                 found += [ScheduleLoop(body)] if body else []

@@ -21,7 +21,7 @@ def make_profile_step(step: Step, plan: BufferPlan, kernel: str = "") -> Profile
         what = f"copy of {step.target.shape.plain}"
         return ProfileStep("copy", "memmove", name, what, "", "", "", traffic.read, traffic.written, 0)
     if isinstance(step, AwaitStep):
-        i = step.collective.instruction
+        i = step.started.instruction
         return ProfileStep("await", f"{i.opcode}-done", i.name, describe_instruction(i), "", i.source, "", 0, 0, 0)
     assert isinstance(step, KernelStep | Collective)
     i = step.instruction

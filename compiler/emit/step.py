@@ -107,7 +107,8 @@ class _StepEmitter:
             elif isinstance(step, Collective):
                 self._stop(step, step.index)
             elif isinstance(step, AwaitStep):
-                self._stop(step, step.collective.index | WAIT)
+                if isinstance(step.started, Collective):  # a move was done where it started
+                    self._stop(step, step.started.index | WAIT)
             elif isinstance(step, PredicateCheck):
                 self._check(step)
             elif isinstance(step, WhileStep):

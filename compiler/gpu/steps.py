@@ -34,6 +34,7 @@ from shardc.compiler.lower.lowered import (
     WhileStep,
 )
 from shardc.costs.kernels.trips import trip_count
+from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["LIBRARY_BYTES", "GpuSteps"]
 
@@ -44,9 +45,15 @@ _ALIGNMENT = 256
 
 class GpuSteps:
     """The steps of ``lowered``. Kernels follow one another, so all have their scratch memory in one place: behind the
-    arena, which then has ``arena_bytes``."""
+    arena, which then has ``arena_bytes``. Raises `UnsupportedError` where some of it is to lie in host memory."""
 
     def __init__(self, lowered: Lowered, kernels: GpuKernels) -> None:
+        if any(b.host for b in lowered.plan.placements):
+            raise UnsupportedError(
+                "values in host memory (pinned_host), which programs for GPUs have no moves for yet",
+                where=lowered.module.name,
+                fix='leave the memory kinds out, run it on processors (compile("cpu")), or simulate it',
+            )
         self._kernels = kernels
         self._places = ArrayPlaces(lowered)
         self._scratch = -(-lowered.plan.arena_bytes // _ALIGNMENT) * _ALIGNMENT
@@ -79,7 +86,8 @@ class GpuSteps:
         if isinstance(step, Collective):
             return (StartCollective(step.index),)
         if isinstance(step, AwaitStep):
-            return (AwaitCollective(step.collective.index),)
+            started = step.started
+            return (AwaitCollective(started.index),) if isinstance(started, Collective) else ()
         if isinstance(step, PredicateCheck):
             return (CheckStep(step.index, ref(step.predicate)),)
         if isinstance(step, WhileStep):

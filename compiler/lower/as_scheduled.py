@@ -18,6 +18,8 @@ from shardc.compiler.lower.lowered import Constants, Lowered, Step
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
+from shardc.hlo.ir.host_memory.host_moves import is_host_move
+from shardc.hlo.ir.host_memory.memory_kinds import placed_in
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.participants import groups_of_devices, pairs_of_devices, transfer_pairs
@@ -211,11 +213,15 @@ class _Reading:
         return walk.new(i)
 
     def _copy_start(self, walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        """Its value is the copy, what it is of, and a handle."""
-        self._other["asynchronous copies, copied where they start"] += 1
+        """Its value is the copy, what it is of, and a handle; a copy between host and device goes on until its done."""
         (value,) = i.operands
-        copy = Instruction("copy", value.shape.plain, (value,), name=i.name, metadata=i.metadata, origin=i.origin)
-        made = walk.kernel(copy, operands, steps)
+        shape = placed_in(value.shape.plain, i.shape.elements[0]) if value.shape.is_array else value.shape.plain
+        copy = Instruction("copy", shape, (value,), name=i.name, metadata=i.metadata, origin=i.origin)
+        if is_host_move(copy) and i in self._awaited:
+            made = walk.start_move(i, copy, operands, steps)
+        else:
+            self._other["asynchronous copies, copied where they start"] += 1
+            made = walk.kernel(copy, operands, steps)
         handles = array_leaves(i.shape)[2 * len(made) :]
         return (*made, *operands[0], *(walk.buffer(s, i.name) for s in handles))
 
@@ -245,6 +251,7 @@ def _call(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: li
 
 
 def _copy_done(walk: Linearisation, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+    walk.await_collective(i.operands[0], steps)
     return operands[0][: len(array_leaves(i.shape))]
 
 

@@ -40,7 +40,8 @@ __all__ = [
 class Buffer:
     """One array in memory. ``space`` and ``index`` as in `BufferRef`; arena buffers get their offset in the plan.
 
-    ``number`` counts buffers in order of creation and makes every later choice deterministic.
+    ``number`` counts buffers in order of creation and makes every later choice deterministic. ``host``: it is in the
+    host's memory.
     """
 
     number: int
@@ -49,6 +50,7 @@ class Buffer:
     index: int = 0
     offset: int = 0
     name: str = ""
+    host: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -64,12 +66,16 @@ class Buffer:
 
 @dataclass(slots=True, eq=False)
 class KernelStep:
-    """Call of one native kernel. ``in_place`` lists (result, operand) pairs that may be the same memory."""
+    """Call of one native kernel. ``in_place`` lists (result, operand) pairs that may be the same memory.
+
+    An ``asynchronous`` one, a move between host and device, only starts here: an `AwaitStep` of it follows.
+    """
 
     instruction: Instruction
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     in_place: tuple[tuple[int, int], ...] = ()
+    asynchronous: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -97,9 +103,9 @@ class Collective:
 
 @dataclass(slots=True, eq=False)
 class AwaitStep:
-    """Where ``collective``, which was started before, must be done: its operands are free, its results there."""
+    """Where ``started``, a collective or a move, must be done: its operands are free, its results there."""
 
-    collective: Collective
+    started: Collective | KernelStep
 
 
 @dataclass(slots=True, eq=False)
@@ -159,12 +165,14 @@ class BufferPlacement:
 class BufferPlan:
     """Every buffer's place. ``arena_bytes`` includes the header; ``aliases`` are (result, argument) pairs whose
     memory may be the same: the plan holds whether or not the driver passes the same pointer for both. Likewise the
-    members of a group may have the same memory for one of the arena's ``sections``."""
+    members of a group may have the same memory for one of the arena's ``sections``. The last ``host_bytes`` of the
+    arena are for values in host memory: on processors it is one memory with the rest."""
 
     placements: Mapping[Buffer, BufferPlacement]
     arena_bytes: int
     aliases: tuple[tuple[int, int], ...] = ()
     sections: tuple[SharedSection, ...] = ()
+    host_bytes: int = 0
 
     def ref(self, buffer: Buffer) -> BufferRef:
         return self.placements[buffer].ref
@@ -236,13 +244,14 @@ def memory_analysis(lowered: Lowered) -> dict[str, int]:
     """Bytes per device. Example key values sum up as in the report:
     ``peak_bytes = argument_bytes + result_bytes - aliased_bytes + temporary_bytes + communication_bytes``.
 
-    Communication is the part of the arena that at some time is an operand or a result of a collective.
+    Communication is the part of the arena that at some time is an operand or a result of a collective. All but
+    ``host_bytes``, which are in pinned memory of the host, is the device's memory.
     """
-    arguments = sum(b.nbytes for b in lowered.parameters)
-    results = sum(b.nbytes for b in lowered.results)
-    aliased = sum(lowered.results[r].nbytes for r, _ in lowered.plan.aliases)
+    arguments, host_arguments = _bytes_in(lowered.parameters)
+    results, host_results = _bytes_in(lowered.results)
+    aliased, host_aliased = _bytes_in([lowered.results[r] for r, _ in lowered.plan.aliases])
     communication = _arena_bytes_of_collectives(lowered)
-    temporary = lowered.plan.arena_bytes - communication
+    temporary = lowered.plan.arena_bytes - lowered.plan.host_bytes - communication
     return {
         "argument_bytes": arguments,
         "result_bytes": results,
@@ -251,7 +260,14 @@ def memory_analysis(lowered: Lowered) -> dict[str, int]:
         "communication_bytes": communication,
         "constant_bytes": len(lowered.constants.data),
         "peak_bytes": arguments + results - aliased + temporary + communication,
+        "host_bytes": host_arguments + host_results - host_aliased + lowered.plan.host_bytes,
     }
+
+
+def _bytes_in(buffers: Sequence[Buffer]) -> tuple[int, int]:
+    """Bytes in the device's memory and in the host's."""
+    host = sum(b.nbytes for b in buffers if b.host)
+    return sum(b.nbytes for b in buffers) - host, host
 
 
 def _arena_bytes_of_collectives(lowered: Lowered) -> int:

@@ -30,6 +30,8 @@ from shardc.compiler.lower.fuse.fuse import Fuse
 from shardc.compiler.lower.fuse.fuse_places import FusePlaces
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
+from shardc.compiler.lower.host_memory.join_moves import JoinMoves
+from shardc.compiler.lower.host_memory.place_values import PlaceValues
 from shardc.compiler.lower.lowered import Constants, Lowered, Once
 from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
@@ -94,6 +96,7 @@ PASSES: tuple[Pass, ...] = (
     CountTrips(),
     SelectScatters(),
     SelectLargeUpdates(),
+    PlaceValues(),
     SwapProducts(),
     RelabelConvolutions(),
     ExpandVectorProducts(),
@@ -104,6 +107,7 @@ PASSES: tuple[Pass, ...] = (
     FuseProducts(),
     Fuse(),
     MergeKernels(),
+    JoinMoves(),
     OrderForMemory(),
     ComputeEarly(),
     AlternateBuffers(),

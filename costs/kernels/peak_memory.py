@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.transforms.host_values import HostValues
 
-__all__ = ["computation_peak", "estimate_peak"]
+__all__ = ["computation_peak", "estimate_host_bytes", "estimate_peak"]
 
 #: Values that share memory with their operands, or take none.
 _VIEWS = frozenset(
@@ -19,11 +22,38 @@ _CALLERS = frozenset(("while", "conditional", "call", "fusion", "async-start"))
 def estimate_peak(module: Module) -> int:
     """Arguments + results - aliased + temporaries in program order, every value in memory of its own.
 
-    The compiler fuses and reuses, so its own figure is lower; this one ranks partitionings without compiling.
+    The compiler fuses and reuses, so its own figure is lower; this one ranks partitionings without compiling. What lies
+    in host memory does not count.
     """
+    host = HostValues(module)
+    if host.any:
+        arguments = sum(map(host.device_bytes, module.parameters))
+        aliased = sum(min(_leaf(p, a), host.device_bytes(p)) for p, a in _aliased(module))
+        return arguments - aliased + computation_peak(module.entry, {}, host.device_bytes)
     arguments = sum(p.shape.nbytes for p in module.parameters)
-    aliased = sum(_leaf(module.parameters[a.parameter], a.parameter_index) for a in module.aliases)
-    return arguments - aliased + computation_peak(module.entry, {})
+    return arguments - sum(_leaf(p, a) for p, a in _aliased(module)) + computation_peak(module.entry, {})
+
+
+def estimate_host_bytes(module: Module) -> int:
+    """The same of host memory: what a device keeps there at most."""
+    host = HostValues(module)
+    if not host.any:
+        return 0
+
+    def away(i: Instruction) -> int:
+        return i.shape.nbytes - host.device_bytes(i)
+
+    aliased = sum(min(_leaf(p, a), away(p)) for p, a in _aliased(module))
+    return sum(map(away, module.parameters)) - aliased + computation_peak(module.entry, {}, away)
+
+
+def _aliased(module: Module) -> list[tuple[Instruction, tuple[int, ...]]]:
+    """Parameters whose memory results take, and which parts of them."""
+    return [(module.parameters[a.parameter], a.parameter_index) for a in module.aliases]
+
+
+def _bytes_of(i: Instruction) -> int:
+    return i.shape.nbytes
 
 
 def _part_read(op: Instruction) -> Instruction | None:
@@ -53,8 +83,11 @@ def _leaf(parameter: Instruction, path: tuple[int, ...]) -> int:
     return shape.nbytes
 
 
-def computation_peak(computation: Computation, known: dict[Computation, int]) -> int:
-    """The most bytes alive at once in a computation, its results included, its parameters not."""
+def computation_peak(
+    computation: Computation, known: dict[Computation, int], bytes_of: Callable[[Instruction], int] = _bytes_of
+) -> int:
+    """The most bytes alive at once in a computation, its results included, its parameters not; ``bytes_of`` says how
+    many a value takes."""
     if computation in known:
         return known[computation]
     owners: dict[Instruction, tuple[Instruction, ...]] = {}
@@ -79,13 +112,13 @@ def computation_peak(computation: Computation, known: dict[Computation, int]) ->
         last[owner] = len(computation.instructions)
     ends: dict[int, int] = {}
     for owner, position in last.items():
-        ends[position] = ends.get(position, 0) + owner.shape.nbytes
+        ends[position] = ends.get(position, 0) + bytes_of(owner)
     alive = peak = 0
     for position, op in enumerate(computation):
-        alive += op.shape.nbytes if op in last else 0
+        alive += bytes_of(op) if op in last else 0
         inner = 0
         if op.opcode in _CALLERS:
-            inner = max(computation_peak(c, known) for _, c in called_computations(op))
+            inner = max(computation_peak(c, known, bytes_of) for _, c in called_computations(op))
         peak = max(peak, alive + inner)
         alive -= ends.get(position, 0)
     known[computation] = peak

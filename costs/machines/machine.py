@@ -21,6 +21,8 @@ of those groups, and so on; a size of 0 means as many as there are. Levels come 
     block = 4                  # and all those whose dimensions are multiples of this (0: none)
     wrap = "blocks"            # links around the ends: "all" (dimensions), "none", "blocks" (slices of whole blocks),
                                # or the size of a dimension that has them
+
+A ``[host]`` part describes the link to the host's memory (`shardc.costs.machines.host_link`).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.costs.machines.device import Device, device_of, require_positive
+from shardc.costs.machines.host_link import HostLink, host_link_of
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
@@ -90,7 +93,8 @@ class Machine:
     """Levels come innermost first. ``counts`` is how much of it is there, outermost first: of devices alone, or of
     slices and devices in each, or the dimensions of a slice; empty where nobody said it.
 
-    ``measured`` is what calibrating a computer found; it then says what collectives and kernels cost.
+    ``measured`` is what calibrating a computer found; it then says what collectives and kernels cost. ``host`` is the
+    link to the host's memory; None where nobody described it, and where devices are processors of the host.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Machine:
     levels: tuple[Level, ...]
     counts: tuple[int, ...] = ()
     measured: Measured | None = None
+    host: HostLink | None = None
 
     @property
     def devices(self) -> int | None:
@@ -204,7 +209,9 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
         if level.name in {other.name for other in made[:n]}:
             raise InputError(f"two levels are called {level.name!r}", where=str(path), fix="name each level once")
     measured = read_measured_table(given["measured"], str(path)) if "measured" in given else None
-    return Machine(str(given.get("name", path.stem)), device_of(device, f"{path}, device"), made, measured=measured)
+    name, host = str(given.get("name", path.stem)), given.get("host")
+    link = None if host is None else host_link_of(host, f"{path}, host")
+    return Machine(name, device_of(device, f"{path}, device"), made, measured=measured, host=link)
 
 
 def _level(given: Mapping[str, Any], where: str) -> Level:

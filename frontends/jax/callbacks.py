@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from shardc.frontends.jax.memory_kinds import placement_rules
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["Lower", "with_callbacks"]
@@ -23,16 +24,20 @@ _CALLS = frozenset(("debug_callback", "debug_print", "io_callback", "pure_callba
 
 
 def with_callbacks(traced: Any) -> Lower:
-    """How to lower ``traced``, whatever Python it calls."""
+    """How to lower ``traced``, whatever Python it calls and in whatever memory it puts values."""
     platforms = ("cpu",)
-    if not _calls_python(traced.jaxpr):
+    rules = placement_rules(traced.jaxpr)
+    calls = _calls_python(traced.jaxpr)
+    if not calls and not rules:
         return lambda: traced.lower(lowering_platforms=platforms)
     from jax._src.interpreters import mlir
 
-    changed = copy.copy(traced)
-    changed._lojax = None
-    changed._params = {**traced._params, "jaxpr": _Rewrite().rewritten(traced.jaxpr)}
-    rules = tuple((own, _rule(name)) for name, own in _primitives().items())
+    changed = traced
+    if calls:
+        changed = copy.copy(traced)
+        changed._lojax = None
+        changed._params = {**traced._params, "jaxpr": _Rewrite().rewritten(traced.jaxpr)}
+        rules = (*rules, *((own, _rule(name)) for name, own in _primitives().items()))
     parameters = mlir.LoweringParameters(override_lowering_rules=rules)
     return lambda: changed.lower(lowering_platforms=platforms, _private_parameters=parameters)
 

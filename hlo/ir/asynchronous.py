@@ -1,7 +1,8 @@
-"""Asynchronous pairs: a collective that is started in one place and awaited in another, and back to one operation.
+"""Asynchronous pairs: what is started in one place and awaited in another, and back to one operation.
 
-All-reduce, all-gather and collective-permute have starts and dones of their own, as XLA spells them; any other
-collective is wrapped: ``async-start`` calls a computation that holds it alone, ``async-done`` awaits that.
+That are collectives and moves between host and device. All-reduce, all-gather and collective-permute have starts and
+dones of their own, as XLA spells them; anything else is wrapped: ``async-start`` calls a computation that holds it
+alone, ``async-done`` awaits that.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from shardc.hlo.ir.host_memory.host_moves import is_host_move
+from shardc.hlo.ir.host_memory.memory_kinds import placed_in
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.ir.types import Shape, tuple_shape
@@ -27,22 +30,22 @@ _DONES = frozenset(f"{o}-done" for o in _STARTS)
 
 
 def is_start(i: Instruction) -> bool:
-    """Does ``i`` begin a collective that a done awaits?"""
+    """Does ``i`` begin a collective, or a move between host and device, that a done awaits?"""
     if i.opcode != "async-start":
         return i.opcode in _STARTED
-    return _wrapped_collective(i) is not None
+    return _wrapped(i) is not None
 
 
 def is_done(i: Instruction) -> bool:
-    """Does ``i`` await a collective?"""
+    """Does ``i`` await a collective or a move?"""
     return i.opcode in _DONES or (i.opcode == "async-done" and bool(i.operands) and is_start(_first(i)))
 
 
 def join_pair(start: Instruction, operands: tuple[Instruction, ...] | None = None) -> Instruction:
-    """The collective that ``start`` begins, as one operation (on other ``operands``, if given)."""
+    """What ``start`` begins, as one operation (on other ``operands``, if given)."""
     operands = start.operands if operands is None else operands
     name = synchronous_name(start.name)
-    inner = _wrapped_collective(start) if start.opcode == "async-start" else None
+    inner = _wrapped(start) if start.opcode == "async-start" else None
     if inner is not None:
         metadata, origin = inner.metadata or start.metadata, inner.origin or start.origin
         return inner.replace(operands=operands, name=name, metadata=metadata, origin=origin)
@@ -64,7 +67,7 @@ def was_asynchronous(i: Instruction) -> bool:
 
 
 def split(i: Instruction) -> tuple[Instruction, Instruction]:
-    """Start and done of the collective ``i``; the done has its value.
+    """Start and done of the collective or move ``i``; the done has its value.
 
     Example: of ``%g = f32[8] all-gather(x)`` they are ``%g.start = (f32[2], f32[8]) all-gather-start(x)`` and
     ``%g = f32[8] all-gather-done(%g.start)``.
@@ -73,7 +76,7 @@ def split(i: Instruction) -> tuple[Instruction, Instruction]:
     opcode, attrs, shape = _STARTS.get(i.opcode, "async-start"), i.attrs, plain
     if opcode == "async-start":
         attrs = MappingProxyType({"calls": _wrapper(i)})
-        shape = tuple_shape(tuple_shape(*(o.shape.plain for o in i.operands)), plain)
+        shape = tuple_shape(tuple_shape(*(_in_its_memory(o.shape) for o in i.operands)), _in_its_memory(i.shape))
     elif opcode != "all-reduce-start":
         shape = tuple_shape(_of_operands(i), plain)
     start = i.replace(opcode=opcode, shape=shape, attrs=attrs, name=f"{i.name}.start", sharding=None)
@@ -96,21 +99,28 @@ def _of_operands(i: Instruction) -> Shape:
 
 def _wrapper(i: Instruction) -> Computation:
     parameters = [
-        Instruction("parameter", o.shape.plain, (), MappingProxyType({"index": n}), name=f"{i.name}.p{n}")
+        Instruction("parameter", _in_its_memory(o.shape), (), MappingProxyType({"index": n}), name=f"{i.name}.p{n}")
         for n, o in enumerate(i.operands)
     ]
     inner = i.replace(operands=tuple(parameters), name=f"{i.name}.inner", sharding=None)
     return Computation(f"{i.name}.wrapped", (*parameters, inner), inner)
 
 
-def _wrapped_collective(start: Instruction) -> Instruction | None:
-    """The only instruction but parameters in what an ``async-start`` calls, if it is a collective of all of them."""
+def _in_its_memory(shape: Shape) -> Shape:
+    """A shape without its layout, but in its memory."""
+    return shape if shape.layout is None else placed_in(shape.plain, shape)
+
+
+def _wrapped(start: Instruction) -> Instruction | None:
+    """The only instruction but parameters in what an ``async-start`` calls, if it is a collective or a move of all of
+    them."""
     called: Computation | None = start.attrs.get("calls")
     if called is None:
         return None
     root = called.root
     alone = len(called.instructions) == len(called.parameters) + 1
-    return root if alone and root.opcode in COLLECTIVES and root.operands == called.parameters else None
+    known = alone and (root.opcode in COLLECTIVES or is_host_move(root))
+    return root if known and root.operands == called.parameters else None
 
 
 def _first(done: Instruction) -> Instruction:

@@ -207,10 +207,16 @@ def map_callees(attrs: Mapping[str, Any], change: Callable[[Computation], Comput
 _RUNS_COMPUTATIONS = frozenset({"call", "while", "conditional", "async-start"})
 
 
+#: What JAX's call says that brings a value back to the device: where it is read first, and not where it is written.
+_BACK = ("_xla_buffer_placement", "device")
+
+
 def has_side_effect(instruction: Instruction) -> bool:
     """Must this instruction stay although nobody reads its value?"""
     if instruction.opcode == "custom-call":
         a = instruction.attrs
+        if a["custom_call_target"] == "annotate_device_placement" and _BACK in a.get("frontend_attributes", ()):
+            return False
         return bool(a.get("custom_call_has_side_effect", False)) or a["custom_call_target"].startswith("check.")
     if instruction.opcode in _RUNS_COMPUTATIONS:
         return any(has_side_effect(i) for _, c in called_computations(instruction) for i in c)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from shardc.hlo.ir.ir import Computation, Metadata, names_of_one
+from shardc.hlo.ir.host_memory.memory_kinds import PINNED_HOST, annotate, is_host, memory_kind_of, on_host
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata, names_of_one
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.stablehlo.converter import ConversionScope, Converter
 from shardc.hlo.stablehlo.tables import Block, Tables
 
 __all__ = ["EntryFunction", "convert_entry", "convert_others"]
+
+#: What an argument or a result says of its memory.
+_MEMORY_KIND = "mhlo.memory_kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ def convert_entry(converter: Converter, name: str) -> EntryFunction:
             scope.values[number] = scope.emit("after-all", shape)
             continue
         attrs = tables.attributes(argument_attrs[position])
+        if attrs.get(_MEMORY_KIND) == PINNED_HOST:
+            shape = on_host(shape)
         label = str(attrs.get("jax.arg_info", "")) or _location_name(tables, location)
         label = label or _callee_name(converter, number, block)
         scope.values[number] = scope.parameter(
@@ -60,7 +68,7 @@ def convert_entry(converter: Converter, name: str) -> EntryFunction:
         arguments.append(position)
     values = converter.convert_block(scope, block[3])
     results = tuple(k for k, v in enumerate(values) if not v.shape.is_token)
-    outputs = tuple(values[k] for k in results)
+    outputs = tuple(_place_result(scope, values[k], tables.attributes(result_attrs[k])) for k in results)
     shardings = tuple(converter.border_sharding(result_attrs[k]) for k in results)
     root = scope.emit(
         "tuple",
@@ -70,6 +78,15 @@ def convert_entry(converter: Converter, name: str) -> EntryFunction:
     )
     labels = tuple(str(tables.attributes(result_attrs[k]).get("jax.result_info", "")) for k in results)
     return EntryFunction(name, scope.build(root), names_of_one(names), labels, tuple(arguments), results)
+
+
+def _place_result(scope: ConversionScope, value: Instruction, attrs: Mapping[str, Any]) -> Instruction:
+    """A result in the memory that the function says it is in; JAX mostly has a call for that as well."""
+    if attrs.get(_MEMORY_KIND) != PINNED_HOST or memory_kind_of(value) == PINNED_HOST or is_host(value.shape):
+        return value
+    call = annotate(value, PINNED_HOST)
+    scope.instructions.append(call)
+    return call
 
 
 def _location_name(tables: Tables, location: int) -> str:

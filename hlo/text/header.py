@@ -14,6 +14,7 @@ from shardc.hlo.text.names import KEYWORDS, identifier
 from shardc.hlo.text.scanner import Scanner
 from shardc.hlo.text.shapes import read_shape, with_layout
 from shardc.hlo.text.vocabulary import check_vocabulary
+from shardc.hlo.transforms.host_values import HostValues
 from shardc.hlo.units import count_text
 
 __all__ = ["TEXT_ATTRIBUTES", "Header", "print_header", "read_header"]
@@ -192,8 +193,8 @@ def print_header(module: Module) -> str:
 
 
 def _entry_layout(module: Module) -> tuple[tuple[Shape, ...], Shape]:
-    """The layout that was read, as long as the program still has those shapes."""
-    own = (tuple(p.shape for p in module.entry.parameters), module.entry.root.shape)
+    """The layout that was read, as long as the program still has those shapes. Results in host memory say so."""
+    own = (tuple(p.shape for p in module.entry.parameters), HostValues(module).shape(module.entry.root))
     kept = module.attrs.get("entry_computation_layout")
     if kept is not None and not (module.partitioned and _plain(kept) != _plain(own)):
         return (kept[0], kept[1])

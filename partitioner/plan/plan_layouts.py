@@ -18,6 +18,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.passes import Pass
+from shardc.hlo.transforms.host_values import HostValues
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.free_interface import FreeInterface
@@ -75,7 +76,7 @@ class LayoutQuestion:
         problem = build_problem(
             self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments, joined=self.joined
         )
-        memory = MemorySpans(self.context.table, problem, self.graph.wires, self.memory.places, arguments)
+        memory = MemorySpans(self.context.table, problem, self.memory.wires, self.memory.places, arguments)
         return replace(self, problem=problem, memory=memory)
 
     def within_arithmetic(self, most: float) -> LayoutQuestion:
@@ -208,8 +209,17 @@ def pose_question(
     overlap = None if by_bytes or not hiding else find_overlap(module, graph.nodes)
     joined = {} if by_bytes else count_joined_moves(module, graph.wires)
     problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap, joined)
-    memory = MemorySpans(context.table, problem, graph.wires, len(graph.nodes) + 1, arguments)
+    memory = MemorySpans(context.table, problem, _on_device(module, graph), len(graph.nodes) + 1, arguments)
     return LayoutQuestion(module, interface, context, graph, problem, memory, options, joined)
+
+
+def _on_device(module: Module, graph: DecisionGraph) -> Sequence[Wire]:
+    """The values that take memory of the device: all but those in host memory."""
+    host = HostValues(module)
+    if not host.any:
+        return graph.wires
+    away = {w for w, (op, leaf) in graph.places.items() if host.of(op)[leaf]}
+    return [w for w in graph.wires if w not in away]
 
 
 def _name_apart(module: Module) -> Module:

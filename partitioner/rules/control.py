@@ -19,6 +19,7 @@ from shardc.hlo.ir.custom_calls import (
     RESHARD,
     SHARDING_GROUP,
 )
+from shardc.hlo.ir.host_memory.memory_kinds import placed_in
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
@@ -46,7 +47,10 @@ _CONSTRAINTS = frozenset(("Sharding", RESHARD))
 def _parameter(body: Body, op: Instruction) -> Tree:
     layouts = body.parameter_layouts[op.attrs["index"]]
     shapes = iter(
-        [s.with_dims(body.context.table.local_dims(x, s.dims)) for s, x in zip(op.shape.leaves(), layouts, strict=True)]
+        [
+            placed_in(s.with_dims(body.context.table.local_dims(x, s.dims)), s)
+            for s, x in zip(op.shape.leaves(), layouts, strict=True)
+        ]
     )
     local = body.em.append(op.replace(shape=body.local_shape(op.shape, shapes), sharding=None), own=True)
     return _results(body, op, local, layouts, "the caller passes on")

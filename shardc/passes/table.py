@@ -30,6 +30,8 @@ from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_places import FusePlaces
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
+from shardc.compiler.lower.host_memory.join_moves import JoinMoves
+from shardc.compiler.lower.host_memory.place_values import PlaceValues
 from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
 from shardc.compiler.lower.schedule.order_for_memory import OrderForMemory
@@ -184,6 +186,7 @@ _LISTED: tuple[Pass, ...] = (
     CountTrips(),
     SelectScatters(),
     SelectLargeUpdates(),
+    PlaceValues(),
     SwapProducts(),
     RelabelConvolutions(),
     ExpandVectorProducts(),
@@ -194,6 +197,7 @@ _LISTED: tuple[Pass, ...] = (
     FuseProducts(),
     Fuse(),
     MergeKernels(),
+    JoinMoves(),
     OrderForMemory(),
     ComputeEarly(),
     AlternateBuffers(),

@@ -413,7 +413,7 @@ def test_random_programs_lower_within_limits(module: Module, transfers: int) -> 
             flying.add(step)
             assert len(flying) <= transfers
         elif isinstance(step, AwaitStep):
-            flying.remove(step.collective)
+            flying.remove(step.started)
     assert not flying
     plain = lower(module, NEVER)
     written = [lo.plan.arena_bytes + sum(r.nbytes for r in lo.results) for lo in (lowered, plain)]

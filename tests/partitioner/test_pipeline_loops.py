@@ -264,7 +264,7 @@ def test_what_is_pipelined_is_hidden() -> None:
         if isinstance(step, Collective):
             begun[step] = kernels
         elif isinstance(step, AwaitStep):
-            assert begun.pop(step.collective) < kernels
+            assert begun.pop(step.started) < kernels
         elif isinstance(step, KernelStep):
             kernels += 1
     assert not begun and sum(isinstance(s, AwaitStep) for s in loop.body) == 2

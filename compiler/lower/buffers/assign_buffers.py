@@ -7,7 +7,7 @@ time; then the joined groups are packed into the arena and into results that are
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from types import MappingProxyType
@@ -32,6 +32,9 @@ from shardc.hlo.ir.groups import ReplicaGroups
 
 __all__ = ["NOTHING_SHARED", "Peak", "assign_buffers", "peak_of"]
 
+#: Where the part of the arena for host memory begins: a cache line.
+_ALIGNMENT = 64
+
 NOTHING_SHARED: Mapping[Buffer, ReplicaGroups] = MappingProxyType({})
 
 
@@ -42,7 +45,7 @@ def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] =
     """
     liveness = live_ranges(linear.steps, linear.results)
     groups = _joined(linear, liveness, shared)
-    places, arena_bytes = _pack(groups.in_results(), groups.on_their_own(shared))
+    places, arena_bytes = _pack(groups.in_results(), groups.on_their_own(shared), ARENA_HEADER)
     sections = []
     for members in dict.fromkeys(shared.values()):
         inside = [groups.of[b] for b, m in shared.items() if m == members]
@@ -51,18 +54,21 @@ def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] =
         places |= {g: BufferRef("arena", 0, start + f.offset, g.nbytes) for g, f in zip(inside, found, strict=True)}
         sections.append(SharedSection(start, nbytes, members))
         arena_bytes = start + nbytes
+    host, host_bytes = _pack(groups.in_results(host=True), groups.on_their_own(host=True), 0)
+    start = -(-arena_bytes // _ALIGNMENT) * _ALIGNMENT if host_bytes else arena_bytes
+    places |= {g: replace(r, offset=start + r.offset) if r.space == "arena" else r for g, r in host.items()}
     placements = {}
     for b in linear.buffers:
         group = groups.of[b]
         mask = liveness.in_use(b)
         first, last = ((mask & -mask).bit_length() - 1) // 2, (mask.bit_length() - 1) // 2
         placements[b] = BufferPlacement(_ref(b, group, places), max(first, 0), max(last, 0))
-    return BufferPlan(placements, arena_bytes, linear.aliases, tuple(sections))
+    return BufferPlan(placements, start + host_bytes, linear.aliases, tuple(sections), start - arena_bytes + host_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Most bytes in use at a time, and the outermost step that then runs (None: no step needs memory)."""
+    """Most bytes of the device in use at a time, and the outermost step that then runs (None: no step needs memory)."""
 
     nbytes: int
     step: Step | None
@@ -124,7 +130,7 @@ class _BufferGroup:
     live: int
     written: int
     nbytes: int
-    held: dict[Collective, int] = field(default_factory=dict)
+    held: dict[Collective | KernelStep, int] = field(default_factory=dict)
     result: Buffer | None = None
     frozen: bool = False
     as_result: list[_InPlacePair] = field(default_factory=list)
@@ -163,6 +169,8 @@ class _Groups:
         """Put both ends of ``pair`` in one place if that place then holds one value at a time."""
         a, b = self.of[pair.result], self.of[pair.operand]
         if a is b or a.frozen or b.frozen or (a.result is not None and b.result is not None):
+            return
+        if a.lead.host != b.lead.host:
             return
         if a.live & b.live or a.written & b.written:
             return
@@ -206,13 +214,13 @@ class _Groups:
         for member in b.members:
             self.of[member] = a
 
-    def in_results(self) -> list[_BufferGroup]:
-        """Groups that lie in a result, in order of their first buffer."""
-        return [g for g in dict.fromkeys(self.of.values()) if g.result is not None]
+    def in_results(self, *, host: bool = False) -> list[_BufferGroup]:
+        """Groups that lie in a result of the device, or of the host, in order of their first buffer."""
+        return [g for g in dict.fromkeys(self.of.values()) if g.result is not None and g.lead.host == host]
 
-    def on_their_own(self, besides: Container[Buffer] = ()) -> list[_BufferGroup]:
-        """Groups that need a place of their own, each once, in order of their first buffer."""
-        unique = dict.fromkeys(self.of.values())
+    def on_their_own(self, besides: Container[Buffer] = (), *, host: bool = False) -> list[_BufferGroup]:
+        """Groups that need a place of their own there, each once, in order of their first buffer."""
+        unique = [g for g in dict.fromkeys(self.of.values()) if g.lead.host == host]
         return [g for g in unique if g.result is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
 
 
@@ -241,10 +249,13 @@ def _ref(b: Buffer, group: _BufferGroup, places: dict[_BufferGroup, BufferRef]) 
     return BufferRef(place.space, place.index, place.offset, b.nbytes)
 
 
-def _pack(holders: Sequence[_BufferGroup], groups: Sequence[_BufferGroup]) -> tuple[dict[_BufferGroup, BufferRef], int]:
-    """Where groups that are no result lie: in results while those are not in use, or in the arena; and its bytes."""
+def _pack(
+    holders: Sequence[_BufferGroup], groups: Sequence[_BufferGroup], header: int
+) -> tuple[dict[_BufferGroup, BufferRef], int]:
+    """Where groups that are no result lie: in results while those are not in use, or in the arena behind its
+    ``header``; and the arena's bytes."""
     regions = [LiveBlock(g.mask, g.result.nbytes) for g in holders if g.result is not None]
-    found, arena = pack(regions, [LiveBlock(g.mask, g.nbytes) for g in groups], ARENA_HEADER)
+    found, arena = pack(regions, [LiveBlock(g.mask, g.nbytes) for g in groups], header)
     places = {}
     for group, place in zip(groups, found, strict=True):
         result = None if place.region is None else holders[place.region].result

@@ -116,5 +116,5 @@ def _overlap(a: Buffer, b: Buffer, plan: BufferPlan, donated: dict[Buffer, Buffe
 
 def _name(step: Step) -> str:
     if isinstance(step, AwaitStep):
-        return f"the end of %{step.collective.instruction.name}"
+        return f"the end of %{step.started.instruction.name}"
     return "a copy" if isinstance(step, BufferCopy) else f"%{step.instruction.name}"

@@ -26,6 +26,8 @@ from shardc.compiler.lower.lowered import (
 )
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair
+from shardc.hlo.ir.host_memory.host_moves import is_host_move
+from shardc.hlo.ir.host_memory.memory_kinds import is_host
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
@@ -208,10 +210,13 @@ class Linearisation:
         self._pooled: dict[str, Buffer] = {}
         self._collectives = 0
         self._checks = 0
-        self._started: dict[Instruction, Collective] = {}
+        self._started: dict[Instruction, Collective | KernelStep] = {}
 
-    def buffer(self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0) -> Buffer:
-        made = Buffer(len(self.buffers), shape.plain, space, index, offset, name)
+    def buffer(
+        self, shape: Shape, name: str, space: str = "arena", index: int = 0, offset: int = 0, *, host: bool = False
+    ) -> Buffer:
+        """Another buffer, in host memory if ``host`` or the shape says so."""
+        made = Buffer(len(self.buffers), shape.plain, space, index, offset, name, host or is_host(shape))
         self.buffers.append(made)
         return made
 
@@ -239,7 +244,7 @@ class Linearisation:
             if source is target:
                 continue
             if clobbered(source, target):
-                saved = self.buffer(source.shape, source.name)
+                saved = self.buffer(source.shape, source.name, host=source.host)
                 steps.append(BufferCopy(source, saved))
                 source = saved
             pending.append((source, target))
@@ -268,21 +273,31 @@ class Linearisation:
         return results
 
     def _start(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
-        if not is_start(i) or join_pair(i).opcode not in _COLLECTIVES:
+        what = join_pair(i) if is_start(i) else i
+        if is_host_move(what):
+            return self.start_move(i, what, operands, steps)
+        if what.opcode not in _COLLECTIVES:
             return self._refused(i, operands, steps)
-        return self.start(i, join_pair(i), operands, steps)
+        return self.start(i, what, operands, steps)
 
     def start(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """The value of the start ``i`` is read by the done alone, which knows the collective that was started."""
         results = self.collective(what, operands, steps)
-        begun = steps[-1]
-        assert isinstance(begun, Collective)
-        begun.asynchronous = True
-        self._started[i] = begun
+        return self._begun(i, steps[-1], results)
+
+    def start_move(self, i: Instruction, what: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        """The value of ``i``, which starts the move ``what`` between host and device."""
+        results = self.kernel(what, operands, steps)
+        return self._begun(i, steps[-1], results)
+
+    def _begun(self, start: Instruction, step: Step, results: Leaves) -> Leaves:
+        assert isinstance(step, Collective | KernelStep)
+        step.asynchronous = True
+        self._started[start] = step
         return results
 
     def await_collective(self, start: Instruction, steps: list[Step]) -> Leaves | None:
-        """Await what ``start`` began; None where it began no collective."""
+        """Await what ``start`` began, a collective or a move; None where it began neither."""
         begun = self._started.get(start)
         if begun is None:
             return None
@@ -294,6 +309,8 @@ class Linearisation:
         return self._refused(i, operands, steps) if values is None else values
 
     def _custom_call(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
+        if i.attrs["custom_call_target"] == "AllocateBuffer":  # room, with anything in it
+            return self.new(i)
         if not i.attrs["custom_call_target"].startswith("check."):
             return self.kernel(i, operands, steps)
         if len(operands) != 1 or len(operands[0]) != 1:
@@ -332,7 +349,9 @@ class Linearisation:
     def _slice(self, i: Instruction, operands: list[Leaves], steps: list[Step]) -> Leaves:
         """A block of what is only read is read where it lies."""
         ((whole,),) = operands
-        lasting = whole.space == "constant" or (whole.space == "argument" and whole.index in self._readonly)
+        lasting = whole.space == "constant" or (
+            not whole.host and whole.space == "argument" and whole.index in self._readonly
+        )
         if not (lasting and is_block(i)) or (whole.offset + block_offset(i)) % self._block_alignment:
             return self.kernel(i, operands, steps)
         return (self.buffer(i.shape, i.name, whole.space, whole.index, whole.offset + block_offset(i)),)
@@ -349,7 +368,7 @@ class Linearisation:
             if _source(body.root, n) == (body.parameters[0], n):
                 carried.append(source)
             else:
-                place = self.buffer(source.shape, i.name)
+                place = self.buffer(source.shape, i.name, host=source.host)
                 steps.append(BufferCopy(source, place))
                 carried.append(place)
         condition_steps: list[Step] = []

@@ -16,6 +16,7 @@ from shardc.compiler.lower.lowered import (
     Buffer,
     BufferCopy,
     Collective,
+    KernelStep,
     PredicateCheck,
     Step,
     WhileStep,
@@ -30,7 +31,7 @@ def reads_of(step: Step) -> tuple[Buffer, ...]:
     if isinstance(step, PredicateCheck):
         return (step.predicate,)
     if isinstance(step, AwaitStep):
-        return step.collective.results
+        return step.started.results
     return (step.source,) if isinstance(step, BufferCopy) else step.operands
 
 
@@ -62,14 +63,14 @@ _Effect = tuple[frozenset[Buffer], frozenset[Buffer]]
 class Liveness:
     """Masks per buffer (absent: 0), and the position of every step (for loops and branches: of the test).
 
-    ``held`` are the masks of operands of asynchronous collectives behind their start, by collective. ``effects`` are
+    ``held`` are the masks of operands of what is asynchronous behind its start, by that step. ``effects`` are
     those of loops and branches.
     """
 
     positions: dict[Step, int] = field(default_factory=dict)
     live: dict[Buffer, int] = field(default_factory=dict)
     written: dict[Buffer, int] = field(default_factory=dict)
-    held: dict[Buffer, dict[Collective, int]] = field(default_factory=dict)
+    held: dict[Buffer, dict[Collective | KernelStep, int]] = field(default_factory=dict)
     end: int = 0
     effects: dict[Step, _Effect] = field(default_factory=dict)
 
@@ -161,7 +162,7 @@ def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
         else:
             bit = 2 * found.positions[step]
             if isinstance(step, AwaitStep):
-                _hold(step.collective, bit, found)
+                _hold(step.started, bit, found)
             for w in writes_of(step):
                 found.written[w] = found.written.get(w, 0) | (1 << bit)
                 high = state.pop(w, None)
@@ -172,12 +173,12 @@ def _walk(steps: Sequence[Step], state: _State, found: Liveness) -> None:
                     state.setdefault(r, bit + 1)
 
 
-def _hold(collective: Collective, awaited: int, found: Liveness) -> None:
+def _hold(step: Collective | KernelStep, awaited: int, found: Liveness) -> None:
     """The operands are read until the bit ``awaited``."""
-    started = 2 * found.positions[collective] + 1
-    for o in collective.operands:
+    started = 2 * found.positions[step] + 1
+    for o in step.operands:
         if o.space != "constant":
-            found.held.setdefault(o, {})[collective] = (1 << (awaited + 1)) - (1 << started)
+            found.held.setdefault(o, {})[step] = (1 << (awaited + 1)) - (1 << started)
 
 
 def _span(steps: Sequence[Step], found: Liveness, default: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ __all__ = ["MemoryBlock", "MemoryTimeline", "memory_timeline"]
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
     """A value in memory from position ``first`` to ``last`` (both included), at ``offset`` bytes into the part of
-    memory that the step writes: results (those in an argument's place too), then the arena.
+    memory of the device that the step writes: results (those in an argument's place too), then the arena.
 
     ``kind`` is ``argument``, ``result``, ``temporary`` or ``communication``; ``name`` the instruction that wrote it,
     ``op_name`` and ``source`` what the program calls that; of an argument ``op_name`` is the argument's name.
@@ -88,7 +88,7 @@ def memory_timeline(lowered: Lowered) -> MemoryTimeline:
     }
     blocks: list[MemoryBlock] = []
     for buffer, placement in lowered.plan.placements.items():
-        offset = places.offset(placement.ref)
+        offset = None if buffer.host else places.offset(placement.ref)
         mask = liveness.in_use(buffer)
         if offset is None or not buffer.nbytes or not mask:
             continue
@@ -109,11 +109,11 @@ class _BufferPlaces:
         at = 0
         for result in lowered.results:
             self._results.append(at)
-            at += result.nbytes
+            at += 0 if result.host else result.nbytes
         self._arena = at
-        self.height = at + lowered.plan.arena_bytes
+        self.height = at + lowered.plan.arena_bytes - lowered.plan.host_bytes
         self._shared = {a: r for r, a in lowered.plan.aliases}
-        self.fixed = sum(b.nbytes for n, b in enumerate(lowered.parameters) if n not in self._shared)
+        self.fixed = sum(b.nbytes for n, b in enumerate(lowered.parameters) if n not in self._shared and not b.host)
 
     def offset(self, ref: BufferRef) -> int | None:
         """None for arguments in memory of their own, and for constants."""
@@ -181,7 +181,7 @@ def _step_name(step: Step) -> str:
     if isinstance(step, BufferCopy):
         return f"copy to {step.target.name}"
     if isinstance(step, AwaitStep):
-        return f"await {step.collective.instruction.name}"
+        return f"await {step.started.instruction.name}"
     if isinstance(step, PredicateCheck):
         return f"check {step.instruction.name}"
     return step.instruction.name

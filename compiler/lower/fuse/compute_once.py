@@ -234,11 +234,12 @@ class _Flow:
         first: dict[int, int] = {}
         stops: list[int] = []
         for n, step in enumerate(linear.steps):
-            if isinstance(step, Collective | AwaitStep):
+            stop = step.started if isinstance(step, AwaitStep) else step
+            if isinstance(stop, Collective):
                 stops.append(n)
             for leaf in leaf_steps((step,)):
                 own = once.get(leaf, self.axes.all)
-                for b in leaf.collective.operands if isinstance(leaf, AwaitStep) else reads_of(leaf):
+                for b in leaf.started.operands if isinstance(leaf, AwaitStep) else reads_of(leaf):
                     if b.space == "argument" and own & ~split[b.index]:
                         last[b.index] = n
                 for b in writes_of(leaf):

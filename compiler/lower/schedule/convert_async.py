@@ -1,4 +1,5 @@
-"""Convert async: collectives that are worth it become pairs of a start and a done, side by side for now."""
+"""Convert async: collectives and moves from and to the host become pairs of a start and a done, if they are worth it,
+side by side for now."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardc.hlo.ir.asynchronous import is_start, split, was_asynchronous
+from shardc.hlo.ir.host_memory.host_moves import is_host_move
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -36,7 +38,7 @@ class ConvertAsync:
 
     def run(self, module: Module) -> Module:
         overlap = self.overlap
-        if overlap is None or not any(i.opcode in COLLECTIVES for i in module.instructions()):
+        if overlap is None or not any(i.opcode in COLLECTIVES or is_host_move(i) for i in module.instructions()):
             return module
         placement = overlap.place_devices(module)
         return map_computations(module, lambda c: _converted(c, overlap, placement), only=step_computations(module))
@@ -60,12 +62,19 @@ def _converted(computation: Computation, overlap: Overlap, placement: Placement)
 
 
 def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
+    if is_host_move(i):
+        return overlap.machine.host is not None and overlap.transfers > 0 and _pays_beside(i, overlap, placement)
     if i.opcode not in COLLECTIVES or is_start(i):
         return False
     if was_asynchronous(i):
         return True
     if not overlap.transfers:
         return _waits(i, overlap, placement)
+    return _pays_beside(i, overlap, placement)
+
+
+def _pays_beside(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
+    """Does it take longer than a pair has to hide?"""
     seconds = _seconds(i, placement, overlap.measured)
     return overlap.everything or (seconds is not None and seconds > overlap.least_seconds)
 

@@ -13,6 +13,7 @@ from shardc.costs.kernels.trips import trip_count
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.transfer import Transfer, transfer_of
 from shardc.hlo.ir.asynchronous import is_done, is_start
+from shardc.hlo.ir.host_memory.host_moves import is_host_move
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.hlo.simplify.rules.control import branches_of
@@ -53,7 +54,7 @@ class KernelCosts:
     def _own_seconds(self, i: Instruction) -> float:
         if is_start(i) or is_done(i):
             return self._overlap.start_seconds
-        if i.opcode in COLLECTIVES:
+        if i.opcode in COLLECTIVES or (is_host_move(i) and self._overlap.machine.host is not None):
             return 0.0
         if i.opcode == "while":
             trips = trip_count(i)

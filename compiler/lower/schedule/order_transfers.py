@@ -11,6 +11,7 @@ from shardc.compiler.lower.schedule.kernel_costs import KernelCosts
 from shardc.compiler.lower.schedule.order_for_memory import loop_bodies
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
+from shardc.hlo.ir.host_memory.host_moves import host_move_bytes, is_host_move, moves_to_host
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.make import map_computations, step_computations
 from shardc.hlo.transforms.memory_limit import memory_limit
@@ -37,7 +38,7 @@ def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: boo
     limits = [n for n in (overlap.memory_bytes, memory_limit(module)) if n is not None]
     packed = packed or memory_limit(module) is not None
     before = _written_bytes(plain, packed)
-    most = before * overlap.memory
+    most = before * overlap.memory + _on_the_way(module)
     if limits:
         room = min(limits) - _kept_bytes(plain)
         most = max(before, min(most, room)) if before <= room else most
@@ -61,6 +62,17 @@ def model_timeline(module: Module, overlap: Overlap) -> Timeline:
             found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, placement))
             seconds[c] = found.seconds
     return found
+
+
+def _on_the_way(module: Module) -> int:
+    """The bytes in which values come from the host while something computes."""
+    return max(map(_buffers, module.computations), default=0)
+
+
+def _buffers(c: Computation) -> int:
+    """The largest value that comes from the host: the next one may come while one is read."""
+    moves = (join_pair(i) for i in c if is_start(i))
+    return max((host_move_bytes(i) for i in moves if is_host_move(i) and not moves_to_host(i)), default=0)
 
 
 def _halves(limit: int) -> tuple[int, ...]:
@@ -117,7 +129,7 @@ class _Scheduling:
         for plan in sorted(others, key=lambda p: p.timeline.seconds):
             if plan.timeline.seconds >= given.timeline.seconds:
                 break
-            most = most or peak(given.order) * max(self.memory, 1.0)
+            most = most or peak(given.order) * max(self.memory, 1.0) + _buffers(c)
             if peak(plan.order) <= most:
                 best = plan
                 break

@@ -61,7 +61,7 @@ def opcodes(text: str) -> list[str]:
         if isinstance(step, Collective):
             out.append(step.instruction.opcode + ("-start" if step.asynchronous else ""))
         elif isinstance(step, AwaitStep):
-            out.append(step.collective.instruction.opcode + "-done")
+            out.append(step.started.instruction.opcode + "-done")
         elif isinstance(step, KernelStep):
             out.append(step.instruction.opcode)
         elif isinstance(step, BufferCopy):
@@ -301,3 +301,29 @@ def test_scheduled_texts_of_xla_s_tests(conformance: Path) -> None:
         assert found.step_seconds > 0
         count += 1
     assert count > 30
+
+
+OFFLOADED = """HloModule step, is_scheduled=true
+
+ENTRY %main {
+  %x = f32[4096,4096]{1,0} parameter(0)
+  %out = (f32[4096,4096]{1,0:S(5)}, f32[4096,4096]{1,0}, u32[]) copy-start(%x)
+  %y = f32[4096,4096]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %there = f32[4096,4096]{1,0:S(5)} copy-done(%out)
+  %in = (f32[4096,4096]{1,0}, f32[4096,4096]{1,0:S(5)}, u32[]) copy-start(%there)
+  %z = f32[4096,4096]{1,0} dot(%y, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %here = f32[4096,4096]{1,0} copy-done(%in)
+  ROOT %r = f32[4096,4096]{1,0} add(%z, %here)
+}
+"""
+
+
+def test_copies_to_host_memory_go_on_beside_products(tmp_path: Path) -> None:
+    """As XLA prints them behind its host offloading: by their memory spaces, over the link, until their dones."""
+    assert opcodes(OFFLOADED)[:6] == ["copy", "dot", "copy-done", "copy", "dot", "copy-done"]
+    found = write(tmp_path, OFFLOADED).simulate("h100-dgx:1")
+    nbytes = 4 * 4096 * 4096
+    assert found.link_bytes == {"pcie to host": nbytes, "pcie from host": nbytes}
+    assert found.host_bytes >= nbytes
+    assert found.overlapped_seconds > 0
+    assert not any("copied where they start" in note for note in found.notes)
