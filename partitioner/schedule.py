@@ -1,20 +1,20 @@
 """The latency-hiding schedule: starts early, dones late, and between them what computes.
 
 One processor runs the instructions in order; transfers go on beside it, one after the other on each channel (a level
-of links). `timeline` says how long an order then takes. `list_schedules` makes orders by list scheduling (Graham,
-"Bounds on Multiprocessing Timing Anomalies", 1969): whenever the processor is free it begins a transfer that may begin,
-else the best instruction that waits for nothing, and only where there is none it waits for the transfer that ends
-first. Best is what came first, or what is on the longest way to the end (Hu, 1961), or what lets a transfer begin
-soonest; whoever asks takes the best of these orders. Overlap by decomposed collectives (Wang et al., "Overlap
-Communication with Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the parts of a ring
-are permutes like any others.
+of links) in the order in which they were begun. `timeline` says how long an order then takes. `list_schedules` makes
+orders by list scheduling (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969): whenever the processor is free
+it begins a transfer that may begin, else the best instruction that waits for nothing, and only where there is none it
+waits for the transfer that ends first. Best is what came first, or what is on the longest way to the end (Hu, 1961), or
+what lets a transfer begin soonest; whoever asks takes the best of these orders. Overlap by decomposed collectives (Wang
+et al., "Overlap Communication with Dependent Computation via Decomposition", ASPLOS 2023) needs no more than that: the
+parts of a ring are permutes like any others.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,9 +23,12 @@ from shardc.hlo.ir.asynchronous import is_done, is_start
 from shardc.hlo.ir.ir import Computation, Instruction, has_side_effect
 from shardc.partitioner.pace_moves import pace_moves
 
-__all__ = ["ScheduleCosts", "ScheduledOrder", "Timeline", "list_schedules", "timeline"]
+__all__ = ["Inside", "ScheduleCosts", "ScheduledOrder", "Timeline", "list_schedules", "timeline"]
 
 Order = tuple[Instruction, ...]
+
+#: What is no delay of an iteration.
+_ROUNDING = 1e-9
 
 #: Starts before others, rank, number: the smallest comes first.
 _Key = tuple[int, float, int]
@@ -42,11 +45,25 @@ class ScheduleCosts(Protocol):
         """For starts and for collectives that nobody splits: what travels. None for everything else."""
         ...
 
+    def inside(self, i: Instruction) -> Inside | None:
+        """What a loop or a conditional runs; None for everything else, and where nothing travels inside."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What ``i`` runs: ``times`` iterations of all ``parts`` one after the other, or (``one``) one of them."""
+
+    parts: Sequence[tuple[Sequence[Instruction], ScheduleCosts]]
+    times: int
+    one: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """How an order runs: ``seconds`` in all, and by start the seconds of its transfer that the processor waited for
-    (``exposed``) and that it did other things in (``hidden``). ``exposed`` has collectives without a pair too."""
+    """How an order runs: ``seconds`` in all, and by start the seconds from it to the end of its transfer that the
+    processor waited for (``exposed``) and that it did other things in (``hidden``), those in a queue included.
+    ``exposed`` has collectives without a pair too."""
 
     seconds: float
     exposed: Mapping[Instruction, float]
@@ -61,46 +78,91 @@ class ScheduledOrder:
     timeline: Timeline
 
 
-def timeline(order: Sequence[Instruction], costs: ScheduleCosts) -> Timeline:
-    """The modelled run of ``order``, in which every start comes before its done."""
-    clock = _Clock(costs)
+def timeline(order: Sequence[Instruction], costs: ScheduleCosts, joined: Set[Instruction] = frozenset()) -> Timeline:
+    """The modelled run of ``order``, in which every start comes before its done; ``joined`` starts as if they and their
+    dones were one operation, where they start."""
+    clock = _Clock(costs, joined=joined)
     for i in order:
         clock.run(i)
     return Timeline(clock.now, clock.exposed, clock.hidden)
 
 
 class _Clock:
-    """The processor and its channels while instructions run."""
+    """The processor and its channels while instructions run. Transfers queue on their links: each begins when all that
+    were begun before it on any of them have ended."""
 
-    def __init__(self, costs: ScheduleCosts) -> None:
+    def __init__(
+        self,
+        costs: ScheduleCosts,
+        now: float = 0.0,
+        free: Mapping[str, float] | None = None,
+        joined: Set[Instruction] = frozenset(),
+    ) -> None:
         self._costs = costs
-        self._free: dict[str, float] = {}
-        self.now = 0.0
+        self._joined = joined
+        #: By links, when the last transfer that was begun on them ends.
+        self._free: dict[str, float] = dict(free or {})
+        self.now = now
         self.end: dict[Instruction, float] = {}
         self.exposed: dict[Instruction, float] = {}
         self.hidden: dict[Instruction, float] = {}
-        self._seconds: dict[Instruction, float] = {}
+        self._begun: dict[Instruction, float] = {}
 
     def run(self, i: Instruction) -> None:
         transfer = self._costs.transfer(i)
         if is_done(i):
+            if i.operands[0] in self._joined:
+                return
             self._wait(i.operands[0])
-        self.now += self._costs.seconds(i)
         if transfer is None:
+            self._compute(i)
             return
+        alone = i in self._joined or not is_start(i)
+        self.now += 0.0 if i in self._joined else self._costs.seconds(i)
         links = transfer.links or (transfer.channel,)
+        self._begun[i] = self.now
         self.end[i] = max(self.now, *(self._free.get(x, 0.0) for x in links)) + transfer.seconds
         self._free.update(dict.fromkeys(links, self.end[i]))
-        self._seconds[i] = transfer.seconds
-        if not is_start(i):
+        if alone:
             self._wait(i)
+
+    def _compute(self, i: Instruction) -> None:
+        inside = self._costs.inside(i) if max(self._free.values(), default=0.0) > self.now else None
+        if inside is None:
+            self.now += self._costs.seconds(i)
+        elif inside.one:
+            self._take(max((self._after(part) for part in inside.parts), key=lambda c: c.now))
+        else:
+            self._repeat(inside, self._costs.seconds(i) / max(1, inside.times))
+
+    def _repeat(self, loop: Inside, alone: float) -> None:
+        """Transfers of a loop queue behind those that were begun before it: iterations run until they take no longer
+        than ``alone``, and so do all others."""
+        for left in range(loop.times, 0, -1):
+            begin = self.now
+            for part in loop.parts:
+                self._take(self._after(part))
+            if self.now - begin <= alone * (1 + _ROUNDING):
+                self.now += (left - 1) * alone
+                return
+
+    def _after(self, part: tuple[Sequence[Instruction], ScheduleCosts]) -> _Clock:
+        """The clock when what is called ``part`` has run, beginning now."""
+        order, costs = part
+        clock = _Clock(costs, self.now, self._free)
+        for i in order:
+            clock.run(i)
+        return clock
+
+    def _take(self, inner: _Clock) -> None:
+        self.now, self._free = inner.now, inner._free
 
     def _wait(self, i: Instruction) -> None:
         waited = max(0.0, self.end[i] - self.now)
         self.now += waited
         self.exposed[i] = waited
         if is_start(i):
-            self.hidden[i] = max(0.0, self._seconds[i] - waited)
+            self.hidden[i] = max(0.0, self.end[i] - self._begun[i] - waited)
 
 
 def list_schedules(computation: Computation, costs: ScheduleCosts, limits: Sequence[int]) -> Iterator[ScheduledOrder]:

@@ -1,4 +1,4 @@
-"""The simulator's clock: one processor does a program in order, transfers go on beside it.
+"""The simulator's clock: one processor does a program in order, transfers go on beside it or wait in a queue.
 
 Devices of a program do the same, so one is simulated. A loop is walked until an iteration leaves under way exactly what
 was under way when it began: the ones behind it take the same time, however many they are, until one of those
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from shardc.analysis.simulate.links import BusyLinks, Flight
+from shardc.analysis.simulate.links import BusyLinks, Flight, SavedFlight
 from shardc.analysis.simulate.simulated_step import PathStep, SimulatedEvent, Skipped
 from shardc.analysis.simulate.timed import Timed, TimedBranches, TimedDone, TimedLoop, TimedStart, TimedWork
 
@@ -133,7 +133,21 @@ class StepClock:
             exposed = self.tally.exposed_by
             exposed[flight.work] = exposed.get(flight.work, 0.0) + waited
             self._event("compute", "wait", flight.work, begin, waited, self.loops)
-            done.acts.append((self._part("transfer", flight.work, self.now - flight.begin), flight))
+            done.acts.append(self._queue(flight, done))
+
+    def _queue(self, flight: Flight, done: _TimedBlock) -> tuple[_Path, Flight]:
+        """What ``flight``, which lands now, waited for in its queue, and the first of these, which waited for nothing
+        that began in the same block."""
+        parts: list[_Path] = []
+        end = self.now
+        while flight.behind in done.begun:
+            begin = flight.begin + flight.queued
+            parts.append(self._part("transfer", flight.work, end - begin))
+            flight, end = flight.behind, begin
+        path = self._part("transfer", flight.work, end - flight.begin)
+        for part in reversed(parts):
+            _add(path, part, 1)
+        return path, flight
 
     def _overhead(self, work: int, seconds: float, done: _TimedBlock) -> None:
         if seconds:
@@ -181,6 +195,7 @@ class StepClock:
                 )
                 for f in self.links.flying:
                     f.left -= same * (before[f] - f.left)
+                    f.queued += 0.0 if f.rate else same * seconds
                 self.now += same * seconds
                 left, iteration = left - same, iteration + same
             outer_tally.add(self.tally, 1 + same)
@@ -215,21 +230,30 @@ class StepClock:
         return seconds - left
 
     def _fly(self, seconds: float, waited: Flight | None = None) -> None:
-        """Let time pass, at most until something lands; all that flies but ``waited`` is hidden meanwhile."""
+        """Let time pass, at most until something lands; all that flies is hidden meanwhile but for ``waited`` and what
+        that waits for."""
         hidden = self.tally.hidden_by
         for f in self.links.flying:
-            if f is not waited:
+            if f.rate and f is not waited and (waited is None or not self.links.holds_up(f, waited)):
                 hidden[f.work] = hidden.get(f.work, 0.0) + seconds
         self.now += seconds
         for f in self.links.fly(seconds):
             self.landed.add(f)
             for resource in f.uses or ("links",):
-                self._event(resource, "transfer", f.work, f.begin, self.now - f.begin, f.loops)
+                begin = f.begin + f.queued
+                self._event(resource, "transfer", f.work, begin, self.now - begin, f.loops, f.queued)
 
     def _event(
-        self, engine: str, kind: str, work: int, begin: float, seconds: float, loops: tuple[tuple[str, int], ...]
+        self,
+        engine: str,
+        kind: str,
+        work: int,
+        begin: float,
+        seconds: float,
+        loops: tuple[tuple[str, int], ...],
+        queued: float = 0.0,
     ) -> None:
-        self.events.append(SimulatedEvent(engine, kind, work, begin, seconds, loops))
+        self.events.append(SimulatedEvent(engine, kind, work, begin, seconds, loops, queued))
 
     def _part(self, kind: str, work: int, seconds: float) -> _Path:
         return {(kind, work, tuple(name for name, _ in self.loops)): (seconds, 1)}
@@ -243,7 +267,7 @@ class _Moment:
     """The state of a clock, to try something and come back; ``lengths`` are those of its lists."""
 
     now: float
-    flying: tuple[tuple[Flight, float, float], ...]
+    flying: tuple[SavedFlight, ...]
     #: By work, the transfer that began last; those that have landed and nobody has waited for yet.
     newest: dict[int, Flight]
     landed: set[Flight]
@@ -267,12 +291,13 @@ class _Moment:
         del clock.events[events:], clock.skipped[skipped:], clock.marks[marks:]
 
 
-def run_clock(steps: Sequence[Timed]) -> StepClock:
-    """Run a program from its beginning until the processor has nothing more to do.
+def run_clock(steps: Sequence[Timed], transfers: int = 0) -> StepClock:
+    """Run a program from its beginning until the processor has nothing more to do; ``transfers`` at a time on each kind
+    of links, and further ones wait in the order in which they began (0: all at once).
 
     Example: ``run_clock([Start(0, 2.0, {"nvlink": 2.0}), Task(1, 1.5), Done(0)]).now`` is 2.0.
     """
-    clock = StepClock()
+    clock = StepClock(links=BusyLinks(transfers))
     path = clock.block(steps)
     clock.critical_path = tuple(
         PathStep(work, kind, seconds, count, loops) for (kind, work, loops), (seconds, count) in path.items()

@@ -1,4 +1,8 @@
-"""Transfers on links that they share: each gets its fair part while others are under way.
+"""Transfers on links that they share: so many at a time, each with its fair part, and the others wait in a queue.
+
+A kind of links carries a limited number of transfers at a time. Those beyond it wait, first in, first out: a transfer
+flies once fewer than that many unfinished ones began before it on each kind of links that it uses. Devices of a program
+begin transfers in one order, so whatever began first can always fly, and no two wait for each other.
 
 A transfer alone takes its own time and uses a kind of links for a part of it. Beside others it is slowed until no links
 are asked for more than they have: rates rise together, measured by what each transfer uses of the links that it needs
@@ -12,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["BusyLinks", "Flight", "fair_rates"]
+__all__ = ["BusyLinks", "Flight", "SavedFlight", "fair_rates"]
 
 #: Of a transfer's time, what counts as rounding.
 _NOTHING = 1e-12
@@ -21,7 +25,8 @@ _NOTHING = 1e-12
 @dataclass(slots=True, eq=False)
 class Flight:
     """A transfer under way: ``left`` seconds at full speed. ``uses`` are parts of each kind of links at full speed,
-    ``loops`` the iterations in which it began."""
+    ``loops`` the iterations in which it began. It was ``queued`` so many seconds until ``behind`` landed; ``rate`` is 0
+    while it is."""
 
     work: int
     seconds: float
@@ -30,12 +35,20 @@ class Flight:
     left: float
     loops: tuple[tuple[str, int], ...] = ()
     rate: float = 1.0
+    queued: float = 0.0
+    behind: Flight | None = None
+
+
+#: What `BusyLinks.restore` needs of a transfer: what is left, its rate, how long it was queued and behind what.
+SavedFlight = tuple[Flight, float, float, float, Flight | None]
 
 
 @dataclass(slots=True)
 class BusyLinks:
-    """What is under way, in the order in which it began."""
+    """What is under way, in the order in which it began; ``limit`` transfers at a time on each kind of links (0: any
+    number)."""
 
+    limit: int = 0
     flying: list[Flight] = field(default_factory=list)
 
     def start(self, flight: Flight) -> None:
@@ -44,32 +57,51 @@ class BusyLinks:
 
     def next_landing(self) -> float:
         """Seconds until the first one lands, if nothing else begins; infinite when nothing is under way."""
-        return max(0.0, min((f.left / f.rate for f in self.flying), default=math.inf))
+        return max(0.0, min((f.left / f.rate for f in self.flying if f.rate), default=math.inf))
 
     def fly(self, seconds: float) -> list[Flight]:
         """Let time pass, at most until `next_landing`; returns what has landed."""
         landed = []
         for f in self.flying:
+            if not f.rate:
+                f.queued += seconds
+                continue
             f.left -= f.rate * seconds
             if f.left <= _NOTHING * f.seconds:
                 landed.append(f)
         if landed:
             self.flying = [f for f in self.flying if f not in landed]
+            waiting = [f for f in self.flying if not f.rate]
             self._divide()
+            for f in waiting:
+                if f.rate:
+                    f.behind = next(x for x in landed if x.uses.keys() & f.uses.keys())
         return landed
 
-    def saved(self) -> tuple[tuple[Flight, float, float], ...]:
-        """For `restore`: transfers under way, what is left of each, and how fast it is."""
-        return tuple((f, f.left, f.rate) for f in self.flying)
+    def holds_up(self, flight: Flight, other: Flight) -> bool:
+        """Does ``other`` wait until ``flight`` has landed?"""
+        return not other.rate and bool(flight.rate) and bool(flight.uses.keys() & other.uses.keys())
 
-    def restore(self, saved: Iterable[tuple[Flight, float, float]]) -> None:
+    def saved(self) -> tuple[SavedFlight, ...]:
+        """For `restore`: transfers under way, and all of each that changes."""
+        return tuple((f, f.left, f.rate, f.queued, f.behind) for f in self.flying)
+
+    def restore(self, saved: Iterable[SavedFlight]) -> None:
         self.flying = []
-        for f, left, rate in saved:
-            f.left, f.rate = left, rate
+        for f, left, rate, queued, behind in saved:
+            f.left, f.rate, f.queued, f.behind = left, rate, queued, behind
             self.flying.append(f)
 
     def _divide(self) -> None:
-        for f, rate in zip(self.flying, fair_rates([f.uses for f in self.flying]), strict=True):
+        ahead: dict[str, int] = {}
+        fly: list[Flight] = []
+        for f in self.flying:
+            f.rate = 0.0
+            if not self.limit or all(ahead.get(r, 0) < self.limit for r in f.uses):
+                fly.append(f)
+            for r in f.uses:
+                ahead[r] = ahead.get(r, 0) + 1
+        for f, rate in zip(fly, fair_rates([f.uses for f in fly]), strict=True):
             f.rate = rate
 
 

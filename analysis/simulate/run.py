@@ -44,13 +44,14 @@ def simulate(
     device executes are). ``start_seconds`` is what a start and a done cost a device, ``measured`` are seconds by kernel
     or collective that count instead of the model's.
 
-    Needs neither hardware nor tensors; what it costs depends on the program's length alone. A program that is larger
-    than memory is simulated like any other: see `Simulation.fits` and `need_memory`.
+    As many transfers go on at a time over one kind of links as the device's ``transfers`` says; the others wait in the
+    order in which they began. Needs neither hardware nor tensors; what it costs depends on the program's length alone.
+    A program that is larger than memory is simulated like any other: see `Simulation.fits` and `need_memory`.
     """
     module, machine, mesh = lowered.module, placement.machine, placement.mesh
     positions = live_ranges(lowered.steps, lowered.results).positions
     priced = price(lowered, placement, positions, start_seconds=start_seconds, measured=measured)
-    clock = run_clock(priced.steps)
+    clock = run_clock(priced.steps, machine.device.transfers)
     work = _executed(priced, clock.tally)
     memory, held = memory_timeline(lowered), memory_analysis(lowered)
     dtype, product_flops, model_flops = _products(priced, clock.tally)

@@ -23,7 +23,8 @@ class SimulatedEvent:
     """What one ``engine`` did from ``begin`` for ``seconds``: ``compute``, or a kind of links such as ``nvlink``.
 
     ``kind`` is ``kernel``, ``copy``, ``transfer`` (links carry a collective) or ``wait`` (compute waits for it);
-    ``work`` indexes `SimulatedStep.work`; ``loops`` are the loops around it with their iterations, outermost first.
+    ``work`` indexes `SimulatedStep.work`; ``loops`` are the loops around it with their iterations, outermost first. A
+    transfer was ``queued`` for so many seconds before it began.
     """
 
     engine: str
@@ -32,6 +33,7 @@ class SimulatedEvent:
     begin: float
     seconds: float
     loops: tuple[tuple[str, int], ...] = ()
+    queued: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

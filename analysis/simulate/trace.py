@@ -114,6 +114,8 @@ def _fill(track: _Track, events: Sequence[SimulatedEvent], skips: Sequence[Skipp
         work = simulation.work[event.work]
         name = f"wait for {work.name}" if event.kind == "wait" else work.name
         facts = {**_facts(work), **{f"iteration of {loop}": n for loop, n in event.loops}}
+        if event.queued:
+            facts["queued_us"] = _ns(event.queued) / 1e3
         track.slices.append(_slice(name, f"{event.kind} {work.opcode}", begin, end, facts))
     for skip in skips:
         name = f"{skip.loop}: iterations {skip.first} to {skip.last}, like the one before"
@@ -188,10 +190,11 @@ def _flows(simulation: SimulatedStep, tracks: Sequence[_Track]) -> Iterator[dict
             number += 1
             name = simulation.work[event.work].name
             common = {"pid": _PROCESS, "cat": "transfer", "name": name, "id": number}
-            before = bisect_right(begins, begin) - 1
+            started = _ns(event.begin - event.queued)
+            before = bisect_right(begins, started) - 1
             if before >= 0:
                 low, high = ran[before][0]
-                issued = {"ph": "s", "tid": _COMPUTE, "ts": max(low, min(begin, high - 1)) / 1e3}
+                issued = {"ph": "s", "tid": _COMPUTE, "ts": max(low, min(started, high - 1)) / 1e3}
                 yield {**common, **issued, "bp": "e"}
             yield {**common, "ph": "t" if before >= 0 else "s", "tid": track.number, "ts": begin / 1e3, "bp": "e"}
             done = next((w for w in waits.get(event.work, ()) if w[1] >= end and w[0] >= begin), None)

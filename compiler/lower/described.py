@@ -113,4 +113,5 @@ def overlap_on(machine: Machine | Placement, config: Config) -> Overlap | None:
         memory=config.overlap_memory if transfers else 1.0,
         memory_bytes=described.device.memory_bytes,
         placement=placement,
+        queued=described.device.queued,
     )

@@ -57,7 +57,8 @@ class Device:
     """Bytes of memory, bytes per second from it, operations per second of products by element type, and more.
 
     ``transfers`` is how many collectives may be under way on one kind of links while the device computes; 0 where
-    whoever computes does the transfers too. ``memory_share`` of the bandwidth is what long streams reach, and each
+    whoever computes does the transfers too. ``queued`` is how many may have begun, those that wait for their turn
+    included (0: as many as ``transfers``). ``memory_share`` of the bandwidth is what long streams reach, and each
     kernel waits ``memory_latency`` seconds for its first bytes. ``launch_seconds`` pass from one kernel to the next.
     ``vector_flops`` are simple operations per second on f32 elements (0: as products of f32), ``special_flops`` square
     roots, quotients, exponentials and the like (0: as simple ones). ``on_chip_bytes`` hold parts of operands that are
@@ -72,6 +73,7 @@ class Device:
     memory_bandwidth: float
     flops: Mapping[str, float] = field(hash=False)
     transfers: int = 0
+    queued: int = 0
     kind: str = "accelerator"
     memory_share: float = 1.0
     memory_latency: float = 0.0
@@ -112,9 +114,13 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 def device_of(given: Mapping[str, Any], where: str) -> Device:
     """The device of a ``[device]`` table; `InputError` for what is missing or makes no sense."""
-    transfers = given.get("transfers", 0)
-    if not isinstance(transfers, int) or isinstance(transfers, bool) or transfers < 0:
-        raise InputError(f"transfers is {transfers!r}", where=where, fix="give a number of collectives, or 0")
+    transfers, queued = _count(given, "transfers", where), _count(given, "queued", where)
+    if queued and queued < transfers:
+        raise InputError(
+            f"queued is {queued}, less than the {transfers} transfers that go on at a time",
+            where=where,
+            fix="give at least as many, or leave it out",
+        )
     kind = given.get("kind", "accelerator")
     if kind not in _KINDS:
         raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
@@ -125,6 +131,7 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         memory_bandwidth=require_positive(given, "memory_bandwidth", where),
         flops=MappingProxyType(flops),
         transfers=transfers,
+        queued=queued,
         kind=kind,
         memory_share=_share(given, "memory_share", where),
         memory_latency=_optional(given, "memory_latency", where),
@@ -136,6 +143,13 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         fused_attention=bool(given.get("fused_attention", False)),
         matrix=_matrix(given.get("matrix", {}), f"{where}, matrix"),
     )
+
+
+def _count(given: Mapping[str, Any], key: str, where: str) -> int:
+    value = given.get(key, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{key} is {value!r}", where=where, fix="give a number of collectives, or 0")
+    return value
 
 
 def require_positive(given: Mapping[str, Any], key: str, where: str) -> float:

@@ -29,7 +29,8 @@ def test_every_number_has_its_source(name: str) -> None:
     for level in given["levels"]:
         stated = {k for k in level if k in ("efficiency", "start", "oversubscription", "slices")}
         assert {f"{k}_source" for k in stated} <= set(level)
-    assert "transfers" not in given["device"] or given["device"]["transfers_source"]
+    for key in ("transfers", "queued"):
+        assert key not in given["device"] or given["device"][f"{key}_source"]
 
 
 def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
@@ -50,6 +51,9 @@ def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
         ("size = 0", "block = 4", "some slices as well"),
         ("size = 0", "wrap = true", "wrap"),
         ("size = 0", "start = -1", "start"),
+        ("[device]", "[device]\ntransfers = true", "transfers is True"),
+        ("[device]", "[device]\nqueued = -1", "queued is -1"),
+        ("[device]", "[device]\ntransfers = 4\nqueued = 2", "less than the 4"),
         ("[device]", "[device", "cannot be read"),
     ):
         path = tmp_path / "bad.toml"

@@ -12,7 +12,7 @@ from shardc.costs.network.transfer import Transfer
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, split
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import array_shape
-from shardc.partitioner.schedule import list_schedules, timeline
+from shardc.partitioner.schedule import Inside, list_schedules, timeline
 
 SHAPE = array_shape("f32", (4,))
 SUM = Computation("sum", (), Instruction("add", array_shape("f32")))
@@ -32,6 +32,9 @@ class FixedCosts:
             return None
         name = i.name.removesuffix(".start")
         return Transfer(self._seconds[name], name[-1])
+
+    def inside(self, i: Instruction) -> Inside | None:
+        return None
 
 
 def kernel(name: str, *operands: Instruction) -> Instruction:
@@ -142,6 +145,44 @@ def test_every_schedule_is_legal_and_the_best_no_slower_than_none(
     assert min(p.timeline.seconds for p in plans) <= alone
     again = list(list_schedules(c, costs, (limit,)))
     assert [p.order for p in again] == [p.order for p in plans]
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_with_a_queue_the_best_is_no_slower(graph: tuple[Computation, dict[str, float]]) -> None:
+    c, seconds = graph
+    costs = FixedCosts(seconds)
+    one = min(p.timeline.seconds for p in list_schedules(c, costs, (1,)))
+    assert min(p.timeline.seconds for p in list_schedules(c, costs, (4, 2, 1))) <= one
+
+
+def test_a_transfer_that_waits_in_a_queue_needs_nobody_when_its_turn_comes() -> None:
+    """One kernel is longer than both transfers: with one begun at a time, the second begins behind it."""
+    x = parameter()
+    (s0, d0), (s1, d1) = pair("0a", x), pair("1a", x)
+    long, last = kernel("long", x), kernel("last", d0, d1)
+    costs = FixedCosts({"0a": 3.0, "1a": 3.0, "long": 8.0, "last": 1.0})
+    c = computation([x, s0, d0, s1, d1, long, last])
+    assert min(p.timeline.seconds for p in list_schedules(c, costs, (1,))) == 12.0
+    best = min(list_schedules(c, costs, (2,)), key=lambda p: p.timeline.seconds)
+    assert best.timeline.seconds == 9.0
+    assert (best.timeline.hidden[s0], best.timeline.hidden[s1]) == (3.0, 6.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.integers(1, 4), st.data())
+def test_joined_pairs_are_timed_as_one_operation(
+    graph: tuple[Computation, dict[str, float]], limit: int, data: st.DataObject
+) -> None:
+    c, seconds = graph
+    costs = FixedCosts(seconds)
+    for plan in list_schedules(c, costs, (limit,)):
+        starts = [i for i in plan.order if is_start(i)]
+        joined = {s for s in starts if data.draw(st.booleans())}
+        done = {i.operands[0]: i for i in plan.order if is_done(i)}
+        moved = [i for i in plan.order if not (is_done(i) and i.operands[0] in joined)]
+        order = [x for i in moved for x in ((i, done[i]) if i in joined else (i,))]
+        assert timeline(plan.order, costs, joined).seconds == pytest.approx(timeline(order, costs).seconds)
 
 
 @pytest.mark.parametrize("opcode", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"])

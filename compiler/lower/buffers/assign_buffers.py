@@ -68,10 +68,12 @@ def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] =
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Most bytes of the device in use at a time, and the outermost step that then runs (None: no step needs memory)."""
+    """Most bytes of the device in use at a time, and the outermost step that then runs (None: no step needs memory);
+    ``copied`` are the bytes of each copy that does not vanish, and of each array that is not updated in place."""
 
     nbytes: int
     step: Step | None
+    copied: tuple[int, ...] = ()
 
 
 def peak_of(linear: LinearSteps) -> Peak:
@@ -96,7 +98,10 @@ def peak_of(linear: LinearSteps) -> Peak:
         if first_position(other, liveness) > where:
             break
         step = other
-    return Peak(most, step)
+    apart = {
+        w.bit: w.result for w in groups.pairs if w.priority[0] < 2 and groups.of[w.result] is not groups.of[w.operand]
+    }
+    return Peak(most, step, tuple(b.nbytes for b in apart.values()))
 
 
 def _joined(linear: LinearSteps, liveness: Liveness, separate: Container[Buffer]) -> _Groups:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from shardc.compiler.lower.buffers.assign_buffers import assign_buffers, peak_of
+from shardc.compiler.lower.buffers.assign_buffers import Peak, assign_buffers, peak_of
 from shardc.compiler.lower.buffers.linearise import linearise, linearise_part
-from shardc.compiler.lower.schedule.kernel_costs import KernelCosts
+from shardc.compiler.lower.schedule.kernel_costs import CalledComputation, KernelCosts
 from shardc.compiler.lower.schedule.order_for_memory import loop_bodies
 from shardc.compiler.lower.schedule.overlap import Overlap
+from shardc.costs.kernels.kernel_model import KernelWork, kernel_seconds
 from shardc.hlo.ir.asynchronous import is_done, is_start, join_pair, was_asynchronous
 from shardc.hlo.ir.host_memory.host_moves import host_move_bytes, is_host_move, moves_to_host
 from shardc.hlo.ir.ir import Computation, Instruction, Module
@@ -22,11 +23,13 @@ __all__ = ["model_timeline", "order_transfers"]
 
 #: What is hidden by rounding.
 _NOTHING = 1e-9
+#: Seconds that are equal but for rounding: of those orders the one with fewest transfers begun is taken.
+_DIGITS = 12
 #: Of the memory that computations may take more: all, then less and less of it where that is more than there is.
 _LESS_MEMORY = (1.0, 0.25, 0.05, 0.0)
-#: Then so many transfers on one kind of links may have begun: one that waits behind another may take less memory than
+#: Then fewer transfers on one kind of links may have begun: one that waits behind another may take less memory than
 #: what is computed before the links are free.
-_SCARCE = (2, 1)
+_SCARCE = (1, 2)
 
 
 def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
@@ -42,9 +45,10 @@ def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: boo
     if limits:
         room = min(limits) - _kept_bytes(plain)
         most = max(before, min(most, room)) if before <= room else most
-    many = max(1, overlap.transfers)
+    many = max(1, overlap.transfers, overlap.queued)
     less = [1 + (overlap.memory - 1) * share for share in _LESS_MEMORY]
-    for widths, memory in ((_halves(many), overlap.memory), *((_SCARCE, x) for x in dict.fromkeys(less))):
+    tries = [(widths, overlap.memory) for widths in (_halves(many), _SCARCE, (1,))] + [(_SCARCE, x) for x in less]
+    for widths, memory in dict.fromkeys(tries):
         made = _Scheduling(overlap, widths, memory, limit).of(module)
         if _written_bytes(made, packed) <= most:
             return made
@@ -55,12 +59,13 @@ def model_timeline(module: Module, overlap: Overlap) -> Timeline:
     """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
     steps = step_computations(module)
     placement = overlap.place_devices(module)
-    seconds: dict[Computation, float] = {}
+    called: dict[Computation, CalledComputation] = {}
     found = Timeline(0.0, {}, {})
     for c in module.computations:
         if c in steps:
-            found = timeline(c.instructions, KernelCosts(linearise_part(c), overlap, seconds, placement))
-            seconds[c] = found.seconds
+            costs = KernelCosts(linearise_part(c), overlap, called, placement)
+            found = timeline(c.instructions, costs)
+            called[c] = CalledComputation.of(c, costs)
     return found
 
 
@@ -79,7 +84,7 @@ def _halves(limit: int) -> tuple[int, ...]:
     out = [limit]
     while out[-1] > 1:
         out.append(out[-1] // 2)
-    return tuple(out)
+    return tuple(reversed(out))
 
 
 def _written_bytes(module: Module, packed: bool) -> int:
@@ -109,40 +114,52 @@ class _Scheduling:
     def of(self, module: Module) -> Module:
         bodies = loop_bodies(module)
         placement = self.overlap.place_devices(module)
-        seconds: dict[Computation, float] = {}
+        called: dict[Computation, CalledComputation] = {}
 
         def schedule(c: Computation) -> Computation:
             part = linearise_part(c, carried=c.name in bodies)
-            costs = KernelCosts(part, self.overlap, seconds, placement)
+            costs = KernelCosts(part, self.overlap, called, placement)
             if len(c.instructions) <= self.limit and any(is_start(i) for i in c):
-                c = self._best(c, costs, lambda order: peak_of(part.reorder(order).linear).nbytes)
-                costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, seconds, placement)
-            seconds[c] = timeline(c.instructions, costs).seconds
+                c = self._best(c, costs, lambda order: peak_of(part.reorder(order).linear))
+                costs = KernelCosts(linearise_part(c, carried=c.name in bodies), self.overlap, called, placement)
+            called[c] = CalledComputation.of(c, costs)
             return c
 
         return map_computations(module, schedule, only=step_computations(module))
 
-    def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], int]) -> Computation:
-        """The fastest order that memory has room for; the one that is given, if need be."""
-        given, *others = list_schedules(c, costs, self.limits)
-        best, most = given, 0.0
-        for plan in sorted(others, key=lambda p: p.timeline.seconds):
-            if plan.timeline.seconds >= given.timeline.seconds:
+    def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], Peak]) -> Computation:
+        """The fastest order that memory has room for; the one that is given, if need be. What hides nothing is one
+        operation again, and orders are compared as they then are, with the copies that they need; but what goes on
+        beside anything if it can is no better off as one."""
+        plans = [(plan, self._idle(plan)) for plan in list_schedules(c, costs, self.limits)]
+        paid = [{i for i in idle if self._least_seconds(i)} for _, idle in plans]
+        seconds = [timeline(plan.order, costs, p).seconds for (plan, _), p in zip(plans, paid, strict=True)]
+        given = peak(plans[0][0].order)
+        most = given.nbytes * max(self.memory, 1.0) + _buffers(c)
+        best, least = 0, seconds[0] + self._copying(given)
+        for n in sorted(range(1, len(plans)), key=lambda n: round(seconds[n], _DIGITS)):
+            if seconds[n] >= least:
                 break
-            most = most or peak(given.order) * max(self.memory, 1.0) + _buffers(c)
-            if peak(plan.order) <= most:
-                best = plan
-                break
-        return _joined(Computation(c.name, best.order, c.root), self._idle(best))
+            found = peak(plans[n][0].order)
+            total = seconds[n] + self._copying(found)
+            if found.nbytes <= most and total < least:
+                best, least = n, total
+        plan, idle = plans[best]
+        return _joined(Computation(c.name, plan.order, c.root), idle)
+
+    def _copying(self, peak: Peak) -> float:
+        """Seconds of the copies that an order needs."""
+        device = self.overlap.machine.device
+        return sum(kernel_seconds(device, KernelWork(read=n, written=n)).seconds for n in peak.copied)
 
     def _idle(self, plan: ScheduledOrder) -> set[Instruction]:
-        """Starts of transfers that too little goes on beside; beside those that came as pairs anything will do."""
-
-        def least(start: Instruction) -> float:
-            return 0.0 if self.overlap.everything or was_asynchronous(join_pair(start)) else self.overlap.least_seconds
-
+        """Starts of transfers that too little goes on beside."""
         hidden = plan.timeline.hidden
-        return {i for i in plan.order if is_start(i) and hidden[i] < max(least(i), _NOTHING)}
+        return {i for i in plan.order if is_start(i) and hidden[i] < max(self._least_seconds(i), _NOTHING)}
+
+    def _least_seconds(self, start: Instruction) -> float:
+        """What a pair has to hide to stay one; beside those that came as pairs anything will do."""
+        return 0.0 if self.overlap.everything or was_asynchronous(join_pair(start)) else self.overlap.least_seconds
 
 
 def _without_pairs(module: Module, chosen: Callable[[Computation], Set[Instruction]]) -> Module:

@@ -21,7 +21,7 @@ __all__ = ["Overlap", "overlap_of"]
 class Overlap:
     """``transfers`` collectives may be under way on one kind of links while the device computes (0: none; then only
     pairs that the program came with stay asynchronous, where that costs no memory, and collectives that were measured
-    to wait for other devices become so).
+    to wait for other devices become so). ``queued`` may have begun, where that is more: the others wait for their turn.
 
     ``start_seconds`` is what a start and a done cost the device; a pair has to hide ``least_seconds`` to stay one.
     ``everything``: whatever may go on beside something does, however little it brings. The bytes of the arena and the
@@ -40,6 +40,7 @@ class Overlap:
     least_seconds: float = 5e-6
     measured: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     placement: Placement | None = None
+    queued: int = 0
 
     def place_devices(self, module: Module) -> Placement:
         """Where the devices of ``module`` lie: as it was given, else by default. Raises `InputError` for a misfit."""
@@ -65,4 +66,5 @@ def overlap_of(config: Config, program: str = "") -> Overlap | None:
         memory=config.overlap_memory if transfers or measured else 1.0,
         memory_bytes=machine.device.memory_bytes if config.machine else None,
         measured=MappingProxyType(dict(measured)),
+        queued=machine.device.queued,
     )

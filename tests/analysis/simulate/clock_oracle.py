@@ -1,4 +1,5 @@
-"""The simulator's clock, written again in the plainest way: every iteration, fair shares by bisection."""
+"""The simulator's clock, written again in the plainest way: every iteration, fair shares by bisection, and a queue that
+is walked anew whenever something happens."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ _CLOSE = 1e-12
 
 @dataclass
 class Run:
-    """What a run comes to; ``flying`` are [work, seconds left, uses]."""
+    """What a run comes to; ``flying`` are [work, seconds left, uses], ``limit`` of which share each kind of links."""
 
+    limit: int = 0
     now: float = 0.0
     compute: float = 0.0
     exposed: float = 0.0
@@ -52,8 +54,8 @@ def shares(uses: Sequence[Mapping[str, float]]) -> list[float]:
     return speeds(1.0)
 
 
-def run_plainly(steps: Sequence[Timed]) -> Run:
-    run = Run()
+def run_plainly(steps: Sequence[Timed], limit: int = 0) -> Run:
+    run = Run(limit)
     _steps(run, steps)
     return run
 
@@ -92,8 +94,7 @@ def _let(run: Run, seconds: float) -> float:
     """Let seconds pass; how many of them something flew in."""
     busy = 0.0
     while seconds > 0:
-        rates = shares([uses for _, left, uses in run.flying if left[0] > 0])
-        flying = [left for _, left, _ in run.flying if left[0] > 0]
+        flying, rates = _served(run)
         step = min([seconds, *(left[0] / r for left, r in zip(flying, rates, strict=True))])
         for left, r in zip(flying, rates, strict=True):
             left[0] -= step * r
@@ -104,13 +105,23 @@ def _let(run: Run, seconds: float) -> float:
     return busy
 
 
+def _served(run: Run) -> tuple[list[list[float]], list[float]]:
+    """What flies, and how fast: of unfinished transfers those with fewer than the limit before them on all links."""
+    open_ = [(left, uses) for _, left, uses in run.flying if left[0] > 0]
+    served = [
+        (left, uses)
+        for n, (left, uses) in enumerate(open_)
+        if not run.limit or all(sum(x in other for _, other in open_[:n]) < run.limit for x in uses)
+    ]
+    return [left for left, _ in served], shares([uses for _, uses in served])
+
+
 def _wait(run: Run, work: int) -> None:
     mine = next(left for w, left, _ in reversed(run.flying) if w == work)
     begin = run.now
     while mine[0] > 0:
-        flying = [(left, uses) for _, left, uses in run.flying if left[0] > 0]
-        rates = shares([uses for _, uses in flying])
-        _let(run, min(left[0] / r for (left, _), r in zip(flying, rates, strict=True)))
+        flying, rates = _served(run)
+        _let(run, min(left[0] / r for left, r in zip(flying, rates, strict=True)))
     run.exposed += run.now - begin
     run.waited[work] = run.waited.get(work, 0.0) + run.now - begin
     run.flying = [f for f in run.flying if f[1] is not mine]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -64,10 +65,14 @@ def _close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6)
 
 
-@given(_programs())
-@settings(max_examples=120, deadline=None)
-def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...]) -> None:
-    clock, plain = run_clock(program), run_plainly(program)
+_limits = st.sampled_from([0, 1, 2])
+
+
+@given(_programs(), _limits)
+@settings(max_examples=240, deadline=None)
+def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...], limit: int) -> None:
+    """Also where iterations are skipped and branches are tried and taken back: the plain one does every step."""
+    clock, plain = run_clock(program, limit), run_plainly(program, limit)
     tally = clock.tally
     assert _close(clock.now, plain.now)
     assert _close(tally.compute, plain.compute)
@@ -79,10 +84,10 @@ def test_clock_agrees_with_the_plain_one(program: tuple[Timed, ...]) -> None:
         assert _close(tally.exposed_by.get(work, 0.0), plain.waited.get(work, 0.0))
 
 
-@given(_programs())
-@settings(max_examples=80, deadline=None)
-def test_parts_add_up(program: tuple[Timed, ...]) -> None:
-    clock = run_clock(program)
+@given(_programs(), _limits)
+@settings(max_examples=120, deadline=None)
+def test_parts_add_up(program: tuple[Timed, ...], limit: int) -> None:
+    clock = run_clock(program, limit)
     tally = clock.tally
     assert _close(tally.compute + tally.exposed + tally.idle, clock.now)
     assert tally.overlapped <= tally.compute + 1e-9
@@ -91,6 +96,40 @@ def test_parts_add_up(program: tuple[Timed, ...]) -> None:
     busy = sorted((e.begin, e.begin + e.seconds) for e in clock.events if e.engine == "compute")
     assert all(end <= begin + 1e-9 for (_, end), (begin, _) in itertools.pairwise(busy))
     assert all(e.begin + e.seconds <= clock.now + 1e-9 for e in clock.events)
+
+
+@given(_programs(), st.sampled_from([1, 2]))
+@settings(max_examples=120, deadline=None)
+def test_transfers_on_the_same_links_begin_in_the_order_of_their_starts(program: tuple[Timed, ...], limit: int) -> None:
+    clock = run_clock(program, limit)
+    for link in _LINKS:
+        events = [e for e in clock.events if e.engine == link]
+        for a, b in itertools.combinations(events, 2):
+            started_a, started_b = a.begin - a.queued, b.begin - b.queued
+            assert started_a >= started_b - 1e-6 or a.begin <= b.begin + 1e-6
+            assert started_b >= started_a - 1e-6 or b.begin <= a.begin + 1e-6
+        ends = sorted([(e.begin + 1e-6, 1) for e in events] + [(e.begin + e.seconds - 1e-6, -1) for e in events])
+        flying = list(itertools.accumulate(change for _, change in ends))
+        assert max(flying, default=0) <= limit
+
+
+@given(_programs(), st.sampled_from([1, 2]))
+@settings(max_examples=80, deadline=None)
+def test_a_queue_costs_no_more_than_all_transfers_one_after_the_other(program: tuple[Timed, ...], limit: int) -> None:
+    """Whatever is queued flies in the end, at full speed where it flies alone."""
+    clock = run_clock(program, limit)
+    transfers = sum(seconds * clock.tally.count.get(work, 0) for work, seconds in _transfers(program))
+    assert clock.now <= clock.tally.compute + clock.tally.idle + transfers + 1e-6
+
+
+def _transfers(steps: Iterable[Timed]) -> Iterator[tuple[int, float]]:
+    for step in steps:
+        if isinstance(step, TimedStart):
+            yield step.work, step.seconds
+        elif isinstance(step, TimedLoop):
+            yield from _transfers((*step.condition, *step.body))
+        elif isinstance(step, TimedBranches):
+            yield from _transfers(s for branch in step.branches for s in branch)
 
 
 @given(st.lists(_uses, max_size=6))
@@ -121,6 +160,46 @@ def test_a_loop_costs_as_much_as_its_first_iterations() -> None:
     assert (("outer", 0),) in listed
     jump = max(clock.skipped, key=lambda s: s.seconds)
     assert (jump.loop, jump.last, jump.loops) == ("outer", 999, ())
+
+
+def test_the_second_transfer_waits_for_the_first_and_is_traced_so() -> None:
+    both = {"nvlink": 2.0}
+    clock = run_clock(
+        (
+            TimedStart(0, 2.0, both),
+            TimedWork(1, 1.0),
+            TimedStart(2, 2.0, both),
+            TimedStart(3, 1.0, {"infiniband": 1.0}),
+            TimedDone(2),
+            TimedDone(0),
+            TimedDone(3),
+            TimedWork(4, 1.0),
+        ),
+        transfers=1,
+    )
+    assert clock.now == 5.0
+    flown = {e.work: (e.begin, e.seconds, e.queued) for e in clock.events if e.kind == "transfer"}
+    assert flown == {0: (0.0, 2.0, 0.0), 2: (2.0, 2.0, 1.0), 3: (1.0, 1.0, 0.0)}
+    assert clock.tally.exposed_by == {2: 3.0}
+    assert clock.tally.hidden_by == {0: 1.0, 3: 1.0}
+    path = [(p.kind, p.work, p.seconds) for p in clock.critical_path]
+    assert path == [("transfer", 0, 2.0), ("transfer", 2, 2.0), ("kernel", 4, 1.0)]
+
+
+def test_a_loop_goes_on_behind_the_queue_that_it_finds() -> None:
+    """Its transfers wait until those before it have landed; only then do its iterations repeat."""
+    both = {"nvlink": 50.0}
+    body = (TimedStart(2, 1.0, {"nvlink": 1.0}), TimedWork(3, 0.5), TimedDone(2))
+    outer = (TimedStart(0, 50.0, both), TimedStart(1, 50.0, both))
+    clock = run_clock((*outer, TimedLoop("loop", 1000, (), body), TimedDone(0), TimedDone(1)), transfers=1)
+    assert clock.now == pytest.approx(100 + 1000)
+    assert clock.tally.exposed == pytest.approx(100 + 1000 - 500)
+    assert len(clock.events) < 20
+    other = (TimedStart(2, 1.0, {"infiniband": 1.0}), TimedWork(3, 0.5), TimedDone(2))
+    clock = run_clock((*outer, TimedLoop("loop", 1000, (), other), TimedDone(0), TimedDone(1)), transfers=1)
+    assert clock.now == pytest.approx(1000)
+    assert [e.queued for e in clock.events if e.work == 1] == pytest.approx([50.0])
+    assert clock.tally.hidden_by[1] == pytest.approx(50.0)
 
 
 def test_the_critical_path_goes_through_what_was_waited_for() -> None:
