@@ -255,7 +255,8 @@ class PropagatedProgram:
         They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
         ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
-        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
+        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine. For
+        each loop the ``judge`` decides; with it, unchanging collectives stay in loops that hide them.
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
         With ``decomposed_rings`` no permute leads in a circle. With ``plan="propagated"`` layouts inside of the program
         are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with ``plan="auto"``

@@ -212,7 +212,8 @@ class Propagated(PropagatedProgram):
         - ``memory``: bytes per device that the plan may take; default: what propagated layouts take.
         - ``windowed_einsum``: products compute with parts of an operand while others travel. ``pipelined_loops``: loops
           gather for the next iteration and reduce for the last. Both are ``"never"``, ``"always"`` where possible, or
-          ``"auto"``: where they take less modelled time on the machine.
+          ``"auto"``: where they take less modelled time on the machine. For each loop the ``judge`` decides: no step is
+          slower than with ``"never"``.
         - ``decomposed_rings``: no collective permute sends in a circle.
         - ``judge`` compares plans; default: simulation for a machine, otherwise bytes sent and buffers.
         - ``interface`` holds arguments and results whose layouts the plan may choose; default: results without a
