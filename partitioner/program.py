@@ -389,21 +389,15 @@ class PartitionedProgram:
         return print_module(self.module)
 
     @cached_property
-    def _report(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """The report of what is known before the program is lowered: its memory is an estimate.
+
+        >>> partitioned.facts["peak_bytes_estimated"]
+        True
+        """
         from shardc.partitioner.report import build_report
 
         return build_report(self.module, seconds=dict(self.seconds), plan=self.plan)
-
-    def report(self) -> dict[str, Any]:
-        """Devices, mesh, parameters, results, collectives, bytes sent, operations: plain data for JSON.
-
-        The page about the report lists its fields and units.
-
-        >>> report = partitioned.report()
-        >>> report["devices"], report["wire_bytes"]
-        (4, 5242884)
-        """
-        return dict(self._report)
 
 
 def seconds_since(name: str, start: float) -> dict[str, float]:

@@ -31,8 +31,8 @@ def build_report(
     In ``collectives``, ``payload_bytes`` are the bytes of one execution's local result and ``wire_bytes`` what one
     device sends in all ``count`` executions, so that they add up to the report's ``wire_bytes``. A collective under
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
-    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``). ``plan`` is what
-    `PlanReasons.to_dict` says, None without a plan.
+    when given, else an estimate from liveness before fusion (``peak_bytes_estimated``); its parts, ``memory``, are for
+    who lowers the program to say. ``plan`` is what `PlanReasons.to_dict` says, None without a plan.
     """
     runs, devices = count_executions(module), module.num_partitions
     names = {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
@@ -51,6 +51,7 @@ def build_report(
         "flops": flops,
         "peak_bytes": estimate_peak(module) if peak_bytes is None else peak_bytes,
         "peak_bytes_estimated": peak_bytes is None,
+        "memory": None,
         "plan": None if plan is None else plan.to_dict(),
         "seconds": dict(seconds or {}),
     }

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.device_memory import with_memory
 from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
@@ -260,6 +262,10 @@ class Partitioned(PartitionedProgram, Reported):
     @property
     def program(self) -> Program:
         return self.propagated.program
+
+    @cached_property
+    def _report(self) -> dict[str, Any]:
+        return with_memory(self.facts, self)
 
     def explanation(
         self,
