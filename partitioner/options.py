@@ -29,7 +29,8 @@ class PartitionOptions:
     ``windowed_einsum``: an all-gather that feeds matrix products, or a product that feeds a reduce-scatter, becomes
     a ring that computes with one part while the next one travels.
     ``pipelined_loops``: a loop gathers what the next iteration needs during this one, and reduces what the last one
-    made, which takes the memory of one more buffer for each.
+    made, which takes the memory of one more buffer for each. With ``auto`` and a judge, so do only those loops with
+    which the judged step is faster; and unchanging collectives stay in loops that hide them (`finish_loops`).
     ``decomposed_rings``: permutes that lead in circles become two that do not.
     ``partial_interface``: arguments and results that are said to be unreduced are passed as partial values of the
     devices, otherwise as whole ones.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from shardc.hlo.passes import Pass, PassTimes, pause_collector, run_pipeline
 from shardc.hlo.transforms.host_values import HostValues
 from shardc.hlo.transforms.memory_limit import with_memory_limit
 from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.finish_loops import finish_loops
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
 from shardc.partitioner.optimise.deduplicate_collectives import DeduplicateCollectives
 from shardc.partitioner.optimise.drop_equal import DropEqual
@@ -97,13 +98,24 @@ def partition(
     options, config = options or PartitionOptions(), config or Config()
     if options.memory is not None:
         module = with_memory_limit(module, options.memory)
-    if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
-        return run_pipeline(module, pipeline(machine, options), config, times=times)
+
+    def run(given: Module, passes: Sequence[Pass], *, dumped: bool = True) -> Module:
+        return run_pipeline(given, passes, config if dumped else replace(config, dump_to=None), times=times)
 
     def finish(laid_out: Module, chosen: ChosenSplits | None = None, memory: float | None = None) -> Module:
-        return run_pipeline(laid_out, pipeline(machine, options, chosen, memory)[len(OPENING) :], config, times=times)
+        steps = pipeline(machine, options, chosen, memory)[len(OPENING) :]
+        if machine is None or judge is None or options.pipelined_loops != "auto" or not _has_loops(laid_out):
+            return run(laid_out, steps)
+        room = min(n for n in (machine.device.memory_bytes, options.memory, memory) if n is not None)
+        made, steps = finish_loops(laid_out, steps, partial(run, dumped=False), judge=judge, room=room)
+        return made if config.dump_to is None else run(laid_out, steps)
 
-    opened = run_pipeline(module, OPENING, config, times=times)
+    if options.plan == "propagated" or module.mesh is None or module.mesh.size == 1:
+        if machine is None or judge is None or not _has_loops(module):
+            return run(module, pipeline(machine, options))
+        return finish(run(module, OPENING))
+
+    opened = run(module, OPENING)
     if options.plan == "auto" and options.memory is None:
         with pause_collector():
             return choose_auto_plan(opened, machine, finish, judge=judge, interface=options.interface, tell=tell)
@@ -118,6 +130,10 @@ def partition(
         interface=options.interface,
         tell=tell,
     )
+
+
+def _has_loops(module: Module) -> bool:
+    return any(i.opcode == "while" for i in module.instructions())
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,8 @@ class PropagatedProgram:
         They are chosen for the fewest bytes, or for the least modelled time on a ``machine``: a name such as
         ``"h100-dgx"`` or the path of a description. ``windowed_einsum`` (products compute with parts of an operand
         while others travel) and ``pipelined_loops`` (loops gather for the next iteration, reduce for the last) are
-        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine.
+        ``"never"``, ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine. For
+        each loop the ``judge`` decides; with it, unchanging collectives stay in loops that hide them.
         The machine counts for the schedule of collectives too (`SourceProgram.scheduled`).
         With ``decomposed_rings`` no permute leads in a circle. With ``plan="propagated"`` layouts inside of the program
         are as they propagate, with ``plan="global"`` they are chosen for all of it at once, with ``plan="auto"``
@@ -388,21 +389,15 @@ class PartitionedProgram:
         return print_module(self.module)
 
     @cached_property
-    def _report(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """The report of what is known before the program is lowered: its memory is an estimate.
+
+        >>> partitioned.facts["peak_bytes_estimated"]
+        True
+        """
         from shardc.partitioner.report import build_report
 
         return build_report(self.module, seconds=dict(self.seconds), plan=self.plan)
-
-    def report(self) -> dict[str, Any]:
-        """Devices, mesh, parameters, results, collectives, bytes sent, operations: plain data for JSON.
-
-        The page about the report lists its fields and units.
-
-        >>> report = partitioned.report()
-        >>> report["devices"], report["wire_bytes"]
-        (4, 5242884)
-        """
-        return dict(self._report)
 
 
 def seconds_since(name: str, start: float) -> dict[str, float]:

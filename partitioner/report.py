@@ -34,9 +34,9 @@ def build_report(
     device sends in all ``count`` executions, so that they add up to the report's ``wire_bytes``. A collective under
     a loop of unknown length is counted once and has ``unknown_trip_count``. ``peak_bytes`` is the compiler's figure
     when given, else an estimate from liveness before fusion (``peak_bytes_estimated``); it is of the device's
-    memory. ``host_bytes`` is an estimate of what a device keeps in pinned memory of its host, ``host_moves`` are
-    the bytes that cross the host's link in each direction. ``plan`` is what `PlanReasons.to_dict` says, None
-    without a plan.
+    memory. Its parts, ``memory``, are for who lowers the program to say. ``host_bytes`` is an estimate of what a
+    device keeps in pinned memory of its host, ``host_moves`` are the bytes that cross the host's link in each
+    direction. ``plan`` is what `PlanReasons.to_dict` says, None without a plan.
     """
     runs, devices = count_executions(module), module.num_partitions
     names = {p.name: name for p, name in zip(module.parameters, module.arg_names, strict=False) if name}
@@ -55,6 +55,7 @@ def build_report(
         "flops": flops,
         "peak_bytes": estimate_peak(module) if peak_bytes is None else peak_bytes,
         "peak_bytes_estimated": peak_bytes is None,
+        "memory": None,
         "host_bytes": estimate_host_bytes(module),
         "host_moves": _host_moves(module, runs),
         "plan": None if plan is None else plan.to_dict(),

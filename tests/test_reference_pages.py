@@ -43,6 +43,7 @@ def test_the_fields_are_those_of_the_data() -> None:
     propagated = program.propagate()
     report = propagated.partition().report()
     assert sorted(fields("report")) == sorted(report)
+    assert sorted(fields("memory")) == sorted(report["memory"])
     for array in report["parameters"] + report["results"]:
         assert sorted(fields("array")) == sorted(array)
     for collective in report["collectives"]:

@@ -177,7 +177,7 @@ class FoundPlan:
             "memory_bytes": self.memory,
             "step_seconds": found.step_seconds,
             "peak_bytes": found.peak_bytes,
-            "wire_bytes": self.partitioned.report()["wire_bytes"],
+            "wire_bytes": self.partitioned.facts["wire_bytes"],
             "given": {"step_seconds": self.given.step_seconds, "peak_bytes": self.given.peak_bytes},
             "specs": [
                 {

@@ -48,7 +48,7 @@ def collect_collectives(partitioned: PartitionedProgram, price: Price | None = N
     runs = count_executions(module).count
     executed = [i for c in module.computations if c in runs for i in c if i.opcode in COLLECTIVES]
     alike: dict[object, list[tuple[Mapping[str, Any], Instruction, tuple[Cause, ...]]]] = {}
-    for row, instruction in zip(partitioned.report()["collectives"], executed, strict=True):
+    for row, instruction in zip(partitioned.facts["collectives"], executed, strict=True):
         causes = sorted(causes_of(instruction.origin), key=lambda c: -local_bytes(c))
         alike.setdefault(_signature(row, causes), []).append((row, instruction, tuple(causes)))
     groups = []

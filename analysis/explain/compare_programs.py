@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.analysis.device_memory import with_memory
 from shardc.analysis.explain.collect import Price
 from shardc.analysis.explain.explanation import ProgramTotals
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
@@ -50,13 +51,14 @@ class ProgramComparer:
         known = self._totals.get(id(partitioned))
         if known is not None:
             return known[1]
-        report = partitioned.report()
-        seconds = None
+        report = partitioned.facts
         if self.machine is not None:
             step = simulate_partitioned(partitioned, self.machine, ignore_memory=True)
-            seconds, self.peak_flops = step.step_seconds, step.peak_flops
+            seconds, peak, self.peak_flops = step.step_seconds, step.peak_bytes, step.peak_flops
+        else:
+            seconds, peak = None, with_memory(report, partitioned)["peak_bytes"]
         executed = sum(c["count"] for c in report["collectives"])
-        made = ProgramTotals(float(report["wire_bytes"]), report["flops"], report["peak_bytes"], executed, seconds)
+        made = ProgramTotals(float(report["wire_bytes"]), report["flops"], peak, executed, seconds)
         self._totals[id(partitioned)] = (partitioned, made)
         return made
 

@@ -53,7 +53,7 @@ class _Explainer:
 
     def explanation(self) -> Explanation:
         partitioned = self.partitioned
-        report = partitioned.report()
+        report = partitioned.facts
         groups = collect_collectives(partitioned, self.comparer.price())
         reasons = tuple(self._reason(group, n) for n, group in enumerate(groups))
         return Explanation(

@@ -39,7 +39,7 @@ def report_data(
 
     Numbers of time are seconds, of the timeline whole nanoseconds; everything is of one device and one step.
     """
-    facts, mesh = partitioned.report(), partitioned.module.mesh
+    facts, mesh = partitioned.facts, partitioned.module.mesh
     strings = _Strings()
     timeline = simulation.memory if simulation is not None else memory
     tensors, drawings, left_out = tensor_rows(partitioned.propagated.module)

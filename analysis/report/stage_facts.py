@@ -53,14 +53,18 @@ class Reported(ABC):
         return told or ["no collectives: no data moves between devices"]
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes that one device needs, by use; the program is compiled for this.
+        """Bytes that one device needs, by use: ``memory`` of the report, of the program as it is lowered.
 
-        ``peak_bytes`` is the sum of the others less ``aliased_bytes``, which results share with donated arguments.
+        That is what `compile` makes for this computer, or for a program partitioned for a described machine what
+        `simulate` walks there. ``peak_bytes`` is the sum of the others less ``aliased_bytes``, which results share with
+        donated arguments, and without ``constant_bytes``, which lie in the code. Scratch memory of kernels is not
+        counted. Raises `UnsupportedError` for a program that cannot be compiled.
 
         >>> partitioned.memory_analysis()["argument_bytes"]
         6291456
         """
-        return self.compile().memory_analysis()
+        told: dict[str, int] | None = self._report["memory"]
+        return self.compile().memory_analysis() if told is None else dict(told)
 
     def memory_timeline(self) -> MemoryTimeline:
         """Which values are in memory during each step of the program, and how many bytes; the program is compiled for

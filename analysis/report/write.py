@@ -94,10 +94,10 @@ def report_target(path: str | Path) -> Path:
 
 def _memory(partitioned: PartitionedProgram) -> MemoryTimeline | None:
     """The buffers of the step as it is lowered for this computer; None where something in it cannot be."""
+    from shardc.analysis.device_memory import lower_partitioned
     from shardc.compiler.lower.buffers.memory_timeline import memory_timeline
-    from shardc.compiler.lower.pipeline import lower
 
     try:
-        return memory_timeline(lower(partitioned.compiled_module, partitioned.program.config))
+        return memory_timeline(lower_partitioned(partitioned))
     except UnsupportedError:
         return None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from shardc.compiler.elements.affine import Expr, Mask
 from shardc.compiler.elements.elements import Element, Elements, Index
-from shardc.compiler.lower.fuse.row_space import long_dims, roots_of
+from shardc.compiler.lower.fuse.fusion_rules import long_dims
+from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Computation, Instruction
 
 __all__ = ["elements_of", "with_dims"]

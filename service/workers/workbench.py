@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shardc.analysis.device_memory import with_memory
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
@@ -173,7 +174,7 @@ class Workbench:
             )
             return {
                 # What was measured is among the facts beside the files: equal orders make equal files.
-                "report.json": self.json({**partitioned.report(), "seconds": {}}),
+                "report.json": self.json({**with_memory(partitioned.facts, partitioned), "seconds": {}}),
                 "partitioned.hlo": partitioned.as_text().encode(),
                 "stages.json": plain.to_json(stages).encode(),
             }

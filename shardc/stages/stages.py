@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.analysis.device_memory import with_memory
 from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
@@ -212,7 +214,8 @@ class Propagated(PropagatedProgram):
         - ``memory``: bytes per device that the plan may take; default: what propagated layouts take.
         - ``windowed_einsum``: products compute with parts of an operand while others travel. ``pipelined_loops``: loops
           gather for the next iteration and reduce for the last. Both are ``"never"``, ``"always"`` where possible, or
-          ``"auto"``: where they take less modelled time on the machine.
+          ``"auto"``: where they take less modelled time on the machine. For each loop the ``judge`` decides: no step is
+          slower than with ``"never"``.
         - ``decomposed_rings``: no collective permute sends in a circle.
         - ``judge`` compares plans; default: simulation for a machine, otherwise bytes sent and buffers.
         - ``interface`` holds arguments and results whose layouts the plan may choose; default: results without a
@@ -259,6 +262,10 @@ class Partitioned(PartitionedProgram, Reported):
     @property
     def program(self) -> Program:
         return self.propagated.program
+
+    @cached_property
+    def _report(self) -> dict[str, Any]:
+        return with_memory(self.facts, self)
 
     def explanation(
         self,

@@ -122,7 +122,7 @@ class Survey:
     @property
     def arguments(self) -> list[dict[str, Any]]:
         """The report's rows of parameters."""
-        return list(self.partitioned.report()["parameters"])
+        return list(self.partitioned.facts["parameters"])
 
     def best(
         self,

@@ -22,7 +22,7 @@ from shardc.compiler.elements.results import elements_of, with_dims
 from shardc.compiler.elements.rules import RULES
 from shardc.compiler.gpu.function import GpuEmitter
 from shardc.compiler.gpu.reductions.accumulate import Reducer
-from shardc.compiler.lower.fuse.row_space import long_dims
+from shardc.compiler.lower.fuse.fusion_rules import long_dims
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.types import Shape
 from shardc.native.math.vector import I32, I64, constant

@@ -20,11 +20,13 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     is_duplicable,
     is_elementwise,
     is_fusable,
+    is_index_part,
     is_movement,
     is_positional,
     is_sample,
     is_stack,
     is_uniform,
+    long_dims,
     moved_operands,
     needs_no_memory,
     new_part,
@@ -32,7 +34,6 @@ from shardc.compiler.lower.fuse.fusion_rules import (
     repetition,
 )
 from shardc.compiler.lower.fuse.merged import source_of
-from shardc.compiler.lower.fuse.row_space import long_dims
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect, users_of
 from shardc.hlo.ir.make import keep_reachable, step_computations
 
@@ -97,8 +98,11 @@ class _FusionGroup:
             return reader
         if is_alias(reader) and long_dims(reader.shape.dims) == long_dims(producer.shape.dims):
             return self.space[reader]
-        # Each operand of a concatenation is read at indices of its own.
-        return producer if reader.opcode == "concatenate" else reader
+        if reader.opcode != "concatenate":
+            return reader
+        # Each operand of a concatenation is read at indices of its own, but for the parts of a lookup's index.
+        read_by = self.space[reader]
+        return self.space[read_by] if read_by is not None and is_index_part(producer, reader, read_by) else producer
 
 
 def _fused(computation: Computation, called: Mapping[Computation, Computation], options: Fuse) -> Computation:

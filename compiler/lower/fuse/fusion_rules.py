@@ -16,6 +16,7 @@ __all__ = [
     "is_duplicable",
     "is_elementwise",
     "is_fusable",
+    "is_index_part",
     "is_lookup",
     "is_movement",
     "is_pointwise",
@@ -23,6 +24,7 @@ __all__ = [
     "is_sample",
     "is_stack",
     "is_uniform",
+    "long_dims",
     "moved_operands",
     "needs_no_memory",
     "new_part",
@@ -108,11 +110,22 @@ def is_lookup(i: Instruction) -> bool:
     return i.opcode == "gather" and not i.attrs["offset_dims"] and gather_by_rows(i) is None
 
 
+def long_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Without dimensions of one element."""
+    return tuple(n for n in dims if n != 1)
+
+
 def reads_in_place(i: Instruction, operand: Instruction) -> bool:
-    """Does each element of the result read its own element of an operand, of the same dimensions?"""
+    """Does each element of the result read its own element of an operand, of the same dimensions, ones left out?"""
     if is_elementwise(i):
         return True
-    return is_lookup(i) and operand is i.operands[1] and operand.shape.dims == i.shape.dims
+    return is_lookup(i) and operand is i.operands[1] and long_dims(operand.shape.dims) == long_dims(i.shape.dims)
+
+
+def is_index_part(part: Instruction, index: Instruction, i: Instruction) -> bool:
+    """Does each element of ``i``, a lookup by the joined ``index``, read its own element of this part of it?"""
+    last = index.attrs["dimensions"] == (i.attrs["index_vector_dim"],) if is_lookup(i) else False
+    return last and index is i.operands[1] and long_dims(part.shape.dims) == long_dims(i.shape.dims)
 
 
 def _is_placed(i: Instruction) -> bool:

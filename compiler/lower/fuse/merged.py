@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardc.compiler.lower.expand.expand_one_per_row import gather_by_rows
-from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_fusable
-from shardc.compiler.lower.fuse.row_space import long_dims
+from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_fusable, long_dims
 from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.types import tuple_shape
 from shardc.hlo.transforms.structure import Structure

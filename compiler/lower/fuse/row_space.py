@@ -12,11 +12,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise, is_lookup, reads_in_place
+from shardc.compiler.lower.fuse.fusion_rules import is_alias, is_elementwise, is_lookup, long_dims, reads_in_place
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.reducers import identity_of
 
-__all__ = ["RowFrame", "Spot", "frame_of", "is_row_reduction", "long_dims", "roots_of", "spot_in", "spots_in"]
+__all__ = ["RowFrame", "Spot", "frame_of", "is_row_reduction", "roots_of", "spot_in", "spots_in"]
 
 #: For each dimension of more than one element the frame dimension that it runs along.
 Spot = tuple[int, ...]
@@ -50,11 +50,6 @@ class RowFrame:
     def walks_rows(self) -> bool:
         """Do the reductions run over the last dimensions?"""
         return self.reduced != () and self.reduced == self.full[-len(self.reduced) :]
-
-
-def long_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Without dimensions of one element."""
-    return tuple(n for n in dims if n != 1)
 
 
 def roots_of(computation: Computation) -> tuple[Instruction, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from shardc.costs.kernels.trips import trip_count
@@ -71,12 +71,16 @@ def retype(
 
 
 def change_loops(
-    module: Module, change: Callable[[Carry, Computation], Sequence[Instruction] | None], *, least: int = 2
+    module: Module,
+    change: Callable[[Carry, Computation], Sequence[Instruction] | None],
+    *,
+    least: int = 2,
+    kept: Set[str] = frozenset(),
 ) -> Module:
     """Every loop, inner ones first, as ``change(carry, around)`` gives it: one value per element of its state.
 
     ``around`` is the computation that holds the loop; None keeps a loop. Loops known to run less than ``least`` times
-    are kept.
+    are kept, and so are those whose names are in ``kept``.
     """
     if not any(i.opcode == "while" for i in module.instructions()):
         return module
@@ -93,7 +97,7 @@ def change_loops(
             if old.opcode == "get-tuple-element" and operands[0] in made:
                 value: Instruction = operands[0].operands[old.attrs["index"]]
                 return value.replace(sharding=old.sharding) if old is around.root else value
-            if old.opcode != "while":
+            if old.opcode != "while" or old.name in kept:
                 return None
             trips = trip_count(old)
             carry = open_loop(old, operands[0], called) if trips is None or trips >= least else None

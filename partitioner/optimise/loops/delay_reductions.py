@@ -25,12 +25,13 @@ class DelayReductions:
 
     The first iteration, up to there, is done before the loop, the last one's collective after it. What it reads is
     held for an iteration more. ``auto`` does so where the modelled time on the ``machine`` is less and its memory,
-    or ``memory``, suffices.
+    or ``memory``, suffices. Loops whose names are in ``kept`` stay as they are.
     """
 
     choice: Choice = "auto"
     machine: Machine | None = None
     memory: float | None = None
+    kept: frozenset[str] | None = None
     name: str = "delay-reductions"
     why: str = "gradients of one layer are reduced while those of the next are made"
 
@@ -38,7 +39,7 @@ class DelayReductions:
         worth = Worth.of(module, self.choice, self.machine, self.memory)
         if worth is None:
             return module
-        return change_loops(module, lambda carry, around: _delay(carry, worth))
+        return change_loops(module, lambda carry, around: _delay(carry, worth), kept=self.kept or frozenset())
 
 
 @dataclass(frozen=True, slots=True)

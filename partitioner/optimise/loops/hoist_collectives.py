@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.costs.kernels.peak_memory import estimate_peak
+from shardc.costs.kernels.trips import trip_count
 from shardc.costs.machines.machine import Machine
-from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.opset import COLLECTIVES
 from shardc.partitioner.optimise.loops.carry import Carry, change_loops
 from shardc.partitioner.optimise.loops.hoist import hoist, invariant, needs
+from shardc.partitioner.optimise.loops.stages import Worth
 
 __all__ = ["HoistCollectives"]
 
@@ -21,12 +23,13 @@ class HoistCollectives:
 
     It then takes memory as long as the loop runs: on a ``machine`` no more than its devices have beside the program's
     estimated peak, else no more than ``growth`` times that peak; with ``memory`` no more than that has beside the peak.
-    What does not fit stays in the loop.
+    What does not fit stays in the loop. Loops whose names are in ``kept`` stay as they are.
     """
 
     machine: Machine | None = None
     growth: float = 1.0
     memory: float | None = None
+    kept: frozenset[str] | None = None
     name: str = "hoist-collectives"
     why: str = "weights that a loop does not change are gathered once"
 
@@ -36,7 +39,13 @@ class HoistCollectives:
         peak = estimate_peak(module)
         left = round(self.growth * peak) if self.machine is None else self.machine.device.memory_bytes - peak
         room = _MemoryLeft(left if self.memory is None else min(left, self.memory - peak))
-        return change_loops(module, lambda carry, _: _hoist(carry, room))
+        return change_loops(module, lambda carry, _: _hoist(carry, room), kept=self.kept or frozenset())
+
+    def may_be_hidden(self, module: Module, loop: str) -> bool:
+        """Would the iterations of a loop of this name hide what is hoisted out of it, and save time with that?"""
+        worth = Worth.of(module, "auto", self.machine)
+        loops = [i for i in module.instructions() if i.opcode == "while" and i.name == loop]
+        return worth is not None and any(_hidden(i, worth) for i in loops)
 
 
 @dataclass(slots=True)
@@ -53,10 +62,19 @@ class _MemoryLeft:
         return True
 
 
+def _hidden(loop: Instruction, worth: Worth) -> bool:
+    body, trips = loop.attrs["body"], trip_count(loop)
+    return trips is not None and worth.hides(body, _invariant_collectives(body), trips)
+
+
+def _invariant_collectives(body: Computation) -> list[Instruction]:
+    still = invariant(body)
+    return [i for i in body if i in still and i.opcode in COLLECTIVES and not i.shape.is_tuple]
+
+
 def _hoist(carry: Carry, room: _MemoryLeft) -> Sequence[Instruction] | None:
-    still = invariant(carry.body)
-    moved = [i for i in carry.body if i in still and i.opcode in COLLECTIVES and not i.shape.is_tuple]
-    return hoist(carry, _fitting(moved, still, room))
+    moved = _invariant_collectives(carry.body)
+    return hoist(carry, _fitting(moved, invariant(carry.body), room))
 
 
 def _fitting(moved: Sequence[Instruction], still: set[Instruction], room: _MemoryLeft) -> list[Instruction]:

@@ -26,13 +26,13 @@ class PrefetchGathers:
 
     The first is done before the loop; the last iteration, which has nothing to fetch, follows the loop. So nothing
     travels that did not before. Each result is held for an iteration more. ``auto`` does so where the modelled time on
-    the ``machine`` is less and its memory, or
-    ``memory``, suffices.
+    the ``machine`` is less and its memory, or ``memory``, suffices. Loops whose names are in ``kept`` stay as they are.
     """
 
     choice: Choice = "auto"
     machine: Machine | None = None
     memory: float | None = None
+    kept: frozenset[str] | None = None
     name: str = "prefetch-gathers"
     why: str = "the next layer's weights are gathered while this one computes"
 
@@ -40,7 +40,7 @@ class PrefetchGathers:
         worth = Worth.of(module, self.choice, self.machine, self.memory)
         if worth is None:
             return module
-        return change_loops(module, lambda carry, around: _prefetch(carry, worth))
+        return change_loops(module, lambda carry, around: _prefetch(carry, worth), kept=self.kept or frozenset())
 
 
 def _prefetch(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:

@@ -90,14 +90,31 @@ class Worth:
         """Overlapping the collectives ``moved`` of a body, for ``nbytes`` of buffers more?"""
         if self.choice == "always":
             return True
-        if self.machine is None or self.table is None or not self._fits(body.root.shape.nbytes, nbytes):
+        if not self._fits(body.root.shape.nbytes, nbytes):
             return False
-        computing = compute_seconds(self.machine.device, body)
+        times = self._times(body, moved)
+        if times is None:
+            return False
+        computing, travel, moving = times
+        return min(moving, computing) > max(_LEAST_SECONDS, _LEAST * (computing + travel))
+
+    def hides(self, body: Computation, moved: Sequence[Instruction], trips: int) -> bool:
+        """May every iteration hide the collectives ``moved``, and would that be seen in the time of all ``trips``?"""
+        times = self._times(body, moved)
+        if times is None:
+            return False
+        computing, travel, moving = times
+        return max(_LEAST_SECONDS, _LEAST * trips * (computing + travel)) < moving <= computing
+
+    def _times(self, body: Computation, moved: Sequence[Instruction]) -> tuple[float, float, float] | None:
+        """Seconds of what an iteration computes, of all its collectives and of those ``moved``; None if not known."""
+        if self.machine is None or self.table is None:
+            return None
         travel = {i: self._seconds(i) for i in body if i.opcode in COLLECTIVES}
         if any(travel[i] is None for i in moved):
-            return False
-        hidden = min(sum(travel[i] or 0.0 for i in moved), computing)
-        return hidden > max(_LEAST_SECONDS, _LEAST * (computing + sum(t or 0.0 for t in travel.values())))
+            return None
+        computing = compute_seconds(self.machine.device, body)
+        return computing, sum(t or 0.0 for t in travel.values()), sum(travel[i] or 0.0 for i in moved)
 
     def _fits(self, state: int, nbytes: int) -> bool:
         """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""

@@ -78,8 +78,9 @@ def partition(
             decomposed_rings=decompose_rings,
             **planned,
         )
-        facts = partitioned.report()
         text = partitioned.as_text() if output is not None or not (json or report) else ""
+        told = json or output is not None or report is not None
+        facts = partitioned.report() if told else {}
     if output is not None:
         write_text(output, text)
         view.log(f"wrote {output}")

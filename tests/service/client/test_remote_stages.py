@@ -22,7 +22,7 @@ from shardc.stages.stages import Partitioned, Program, Propagated
 from tests.service.client.remote_service import FakeService
 
 #: What a stage here is made of, which is no business of whoever asks for it.
-INSIDE = {"jax", "original", "content", "seconds", "provenance", "outcome", "strict_interface", "write_back"}
+INSIDE = {"jax", "original", "content", "seconds", "provenance", "outcome", "strict_interface", "write_back", "facts"}
 MESH = Mesh({"data": 2, "model": 2})
 
 
