@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.dlpack import CPU, from_dlpack, to_dlpack
-from shardc.launcher.arrays.gather import gather
+from shardc.launcher.arrays.gather import gather, in_one_piece
 
 __all__ = ["ExportedArray", "as_numpy", "as_tensor", "numpy_type"]
 
@@ -44,9 +44,13 @@ def as_numpy(tensor: Any, where: str) -> NDArray[Any]:
 
 
 def as_tensor(torch: Any, array: Array) -> Any:
-    """A result as a tensor: over the memory of the shard that holds it all, else put together from all shards."""
+    """A result as a tensor: over the memory of the shard that holds it all, or of shards that lie one after another;
+    else put together from all shards."""
     whole = len(array._layout.holders) == 1 and array._held(next(iter(array._layout.holders.values()))) is not None
-    return torch.from_dlpack(array if whole else ExportedArray(gather(array)))
+    if whole:
+        return torch.from_dlpack(array)
+    lying = in_one_piece(array)
+    return torch.from_dlpack(ExportedArray(gather(array) if lying is None else lying))
 
 
 class ExportedArray:

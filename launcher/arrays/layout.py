@@ -94,6 +94,16 @@ class ArrayLayout:
         return self.local_dims == self.dims and len(set(self.positions)) == 1
 
     @cached_property
+    def rows(self) -> tuple[int, ...]:
+        """The first devices that hold the shards, in order, where these are equal parts of the first dimension; else
+        empty. Such shards, one after another, are the whole array."""
+        cut = len(self.dims) > 0 and self.local_dims[1:] == self.dims[1:]
+        partial = self.sharding is not None and bool(self.sharding.unreduced)
+        if not cut or partial or self.local_dims[0] * len(self.holders) != self.dims[0]:
+            return ()
+        return tuple(device for _, device in sorted(self.holders.items()))
+
+    @cached_property
     def maximal(self) -> bool:
         """Does one device alone hold the array?"""
         return self.sharding is not None and self.sharding.mesh.is_maximal

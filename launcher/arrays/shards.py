@@ -124,6 +124,17 @@ class Shards:
             return {d: made[b] for d, b in zip(self.devices, begins, strict=True)}
         return self._blocks
 
+    def one_after_another(self, devices: Sequence[int]) -> Block | None:
+        """The memory of the shards of ``devices``, where they lie in it in this order and without gaps."""
+        if not isinstance(self._lease, Lease) or self._blocks is not None:
+            return None
+        place = dict(zip(self.devices, self.addresses.tolist(), strict=True))
+        begins = [place[d] - self._lease.address for d in devices]
+        size = self._shard_bytes
+        if begins != [begins[0] + k * size for k in range(len(begins))]:
+            return None
+        return self._lease.array()[begins[0] : begins[0] + len(begins) * size]
+
     def _read(self, context: DeviceContext) -> dict[int, Block]:
         """Copies of the distinct shards in the host's memory."""
         places = [int(a) for a in self.addresses]

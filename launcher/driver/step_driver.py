@@ -140,9 +140,10 @@ class StepDriver(ABC):
         if self._neighbours is not None:
             self._neighbours.compare(self.begun, *sums)
 
-    def put(self, number: int, value: Any) -> ShardedArray:
-        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
-        return self._tables.put(number, value)
+    def put(self, number: int, value: Any, *, share: bool = False) -> ShardedArray:
+        """Argument ``number`` on its devices, to be passed to several steps; a copy, unless it may ``share`` the memory
+        of ``value``, and every shard lies there in one piece."""
+        return self._tables.put(number, value, share=share)
 
     @property
     def collectives_done(self) -> int:

@@ -260,16 +260,19 @@ class StepTables:
                 np.copyto(column, shards.addresses, where=result.told)
         return shards
 
-    def put(self, number: int, value: Any) -> ShardedArray:
-        """Argument ``number`` on its devices, to be passed to several steps; always a copy."""
+    def put(self, number: int, value: Any, *, share: bool = False) -> ShardedArray:
+        """Argument ``number`` on its devices, to be passed to several steps; a copy, unless it may ``share`` the memory
+        of ``value``, and every shard lies there in one piece."""
         layout = self.layouts[number]
         blocks, copied = place(value, layout, self._devices, self.pool, self.titles[number])
-        if not copied:
+        if not copied and not share:
             copies = {id(b): self.pool.take(b.size) for b in blocks}
             for b in blocks:
                 copies[id(b)][:] = b
             blocks = [copies[id(b)] for b in blocks]
-        return self._array_type(layout, dict(zip(self._devices, blocks, strict=True)), self._transport)
+        out = self._array_type(layout, dict(zip(self._devices, blocks, strict=True)), self._transport)
+        out._shared = not copied and share
+        return out
 
     def _title(self, number: int) -> str:
         name = self.layouts[number].name

@@ -32,7 +32,7 @@ class GpuTables(StepTables):
         super().__init__(executable, devices, transport, array_type)
         self._arrangements = [Arrangement.of(layout, devices) for layout in self.layouts]
 
-    def put(self, number: int, value: Any) -> ShardedArray:
+    def put(self, number: int, value: Any, *, share: bool = False) -> ShardedArray:
         return self._array_type(self.layouts[number], self._copied(number, value), self._transport)
 
     def _place_value(self, k: int, value: Any) -> tuple[Shards, bool]:

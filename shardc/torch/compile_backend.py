@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from shardc.frontends.torch.dynamo.graphs import SAVED, DynamoGraph, GraphResult, lower_graph, refuse_break
@@ -88,9 +88,9 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
     inputs = graph_inputs(graph_module)
     pair = _ForwardBackward(torch, options, inputs)
     compile_graph = aot_autograd(
-        fw_compiler=functools.partial(pair.compile, "forward"),
-        bw_compiler=functools.partial(pair.compile, "backward"),
-        inference_compiler=functools.partial(pair.compile, "forward"),
+        fw_compiler=partial(pair.compile, "forward"),
+        bw_compiler=partial(pair.compile, "backward"),
+        inference_compiler=partial(pair.compile, "forward"),
         decompositions=decompositions(torch),
     )
     with without_fused_attention(torch):
@@ -121,7 +121,7 @@ class _ForwardBackward:
 
         with unset_fake_temporarily():
             graph = lower_graph(self._torch, graph_module, self._inputs, f"torch_{kind}")
-        runner = _Runner(self._torch, graph, self._values, functools.partial(self._annotated, kind, graph))
+        runner = _Runner(self._torch, graph, self._values, partial(self._annotated, kind, graph))
         if kind == "forward":
             self._forward = runner
             runner.annotated = self._annotated(kind, graph)
@@ -175,10 +175,7 @@ class _Runner:
         graph = self.graph
         compiled, layouts = self._compiled()
         self.values.forget_freed()
-        needed = {r.given for r in graph.results if r.saved}
-        results = compiled.run(
-            [self._array(k, tensors[k], layout, k in needed) for k, layout in zip(graph.kept, layouts, strict=True)]
-        )
+        results = compiled.run([self._array(n, tensors[graph.kept[n]], layout) for n, layout in enumerate(layouts)])
         out = []
         for r in graph.results:
             if r.number is not None:
@@ -189,13 +186,18 @@ class _Runner:
                 out.append(r.value)
         return out
 
-    def _array(self, k: int, tensor: Any, layout: ArrayLayout, needed: bool) -> Any:
-        """The value of input ``k``; ``needed`` says that the backward takes it too."""
-        name = self.graph.names[k]
-        if self.graph.state[k]:
-            return self.values.lay_out(tensor, layout, name)
-        if needed:
-            return self.values.lay_out(tensor, layout, name, again=True)
+    @cached_property
+    def _needed(self) -> frozenset[int | None]:
+        """The inputs that the backward takes too."""
+        return frozenset(r.given for r in self.graph.results if r.saved)
+
+    def _array(self, number: int, tensor: Any, layout: ArrayLayout) -> Any:
+        """The value of argument ``number`` of the program."""
+        k = self.graph.kept[number]
+        name, state = self.graph.names[k], self.graph.state[k]
+        if state or k in self._needed:
+            put = partial(self._compiled()[0].driver.put, number, share=True)
+            return self.values.lay_out(tensor, layout, name, put, again=not state)
         found = self.values.find(tensor, layout)
         if found is None and name.startswith(SAVED):
             raise InputError(

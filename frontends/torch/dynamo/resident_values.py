@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shardc.frontends.torch.element_types import as_numpy
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout
-from shardc.launcher.arrays.make_arrays import array_of
-from shardc.launcher.arrays.pieces import Whole
 
 __all__ = ["KeptValues"]
 
@@ -19,13 +22,13 @@ class _ResidentValue:
     """A value, the tensor's storage (a weak reference, which no other storage can have) and its version."""
 
     storage: Any
-    view: tuple[Any, ...]
     version: int
     array: Array
 
 
-def _view(tensor: Any) -> tuple[Any, ...]:
-    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Which elements of which memory a tensor has."""
+    return tensor.untyped_storage()._cdata, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +42,47 @@ class KeptValues:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         storage = StorageWeakRef(tensor.untyped_storage())
-        view = _view(tensor)
-        self.entries[storage.cdata, view] = _ResidentValue(storage, view, tensor._version, array)
+        self.entries[_place(tensor)] = _ResidentValue(storage, tensor._version, array)
 
     def find(self, tensor: Any, layout: ArrayLayout) -> Array | None:
-        """The value of ``tensor`` where it lies as ``layout`` says, and was not written to since."""
+        """The value of ``tensor`` where it lies as ``layout`` says, and was not written to since.
+
+        An entry's reference keeps its storage's address from being another's: an equal address is the same storage.
+        """
         if tensor.is_inference():
             return None
-        entry = self.entries.get((tensor.untyped_storage()._cdata, _view(tensor)))
-        if entry is None or entry.storage.expired() or entry.version != tensor._version:
+        entry = self.entries.get(_place(tensor))
+        if entry is None or entry.version != tensor._version:
             return None
         return entry.array if entry.array._layout.same_data(layout) else None
 
-    def lay_out(self, tensor: Any, layout: ArrayLayout, name: str, again: bool = False) -> Array:
-        """The kept value of ``tensor``, or the tensor's own, which is kept then. ``again`` reads it in any case.
+    def lay_out(
+        self, tensor: Any, layout: ArrayLayout, name: str, put: Callable[[NDArray[Any]], Array], again: bool = False
+    ) -> Array:
+        """The kept value of ``tensor``, or the tensor's own, which ``put`` lays out, and which is kept then.
 
-        PyTorch counts no writes to tensors of its inference mode, so their values are not kept.
+        ``again`` reads it in any case. PyTorch counts no writes to tensors of its inference mode, so their values are
+        not kept.
         """
-        counted = not tensor.is_inference()
-        found = self.find(tensor, layout) if counted and not again else None
+        if tensor.is_inference():
+            return put(as_numpy(tensor, name))
+        found = None if again else self.find(tensor, layout)
         if found is None:
-            found = array_of(layout, Whole(as_numpy(tensor, name)))
-            if counted:
-                self.keep(tensor, found)
+            found = put(_borrowed(tensor, as_numpy(tensor, name)))
+            self.keep(tensor, found)
         return found
 
     def forget_freed(self) -> None:
         """Leave what belongs to tensors that are no more."""
         for key in [k for k, entry in self.entries.items() if entry.storage.expired()]:
             del self.entries[key]
+
+
+def _borrowed(tensor: Any, array: NDArray[Any]) -> NDArray[Any]:
+    """``array``, which is the memory of ``tensor``, without keeping that alive: a value that is kept must not keep its
+    tensor, and whoever finds it has the tensor."""
+    begin = array.ctypes.data
+    if not array.nbytes or not array.flags.c_contiguous or begin != tensor.data_ptr():
+        return array
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(begin)
+    return np.frombuffer(memoryview(memory), np.uint8).view(array.dtype).reshape(array.shape)

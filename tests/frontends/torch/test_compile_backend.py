@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+import gc
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from models import Counting, Transformer, seeded, worst  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import shardc.torch  # noqa: E402
 from shardc import P  # noqa: E402
+from shardc.frontends.torch.element_types import as_tensor  # noqa: E402
 from shardc.hlo.errors import InputError  # noqa: E402
 from shardc.torch.compile_backend import registered_backend  # noqa: E402
 
@@ -123,6 +127,33 @@ def test_the_backward_takes_what_the_forward_kept(laid_out: list[str]) -> None:
     model(x).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert worst(first[name], parameter.grad) < 1e-6
+
+
+@pytest.mark.parametrize("mesh", [None, {"x": 2}])
+def test_what_is_kept_keeps_no_batch_and_no_old_parameter_alive(mesh: Any) -> None:
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    compiled = torch.compile(module, backend=shardc.torch.backend(mesh))
+    storages = []
+    for _ in range(3):
+        x = torch.randn(6, 4)
+        storages.append(StorageWeakRef(x.untyped_storage()))
+        compiled(x).sum().backward()
+        storages.append(StorageWeakRef(module[0].weight.untyped_storage()))
+        module[0].weight.data = module[0].weight.data * 2
+    del x
+    gc.collect()
+    assert all(storage.expired() for storage in storages)
+    x = torch.randn(6, 4)
+    assert worst(compiled(x), module(x)) < 1e-6
+
+
+def test_gradients_of_split_rows_are_the_memory_of_their_shards() -> None:
+    mesh = shardc.Mesh({"x": 2})
+    rows = shardc.array(np.arange(64.0, dtype=np.float32).reshape(16, 4), (mesh, P("x"))) + 1
+    columns = rows.reshard(P(None, "x"))
+    tensor = as_tensor(torch, rows)
+    assert tensor.data_ptr() == rows.addressable_shards[0].data.ctypes.data
+    assert torch.equal(tensor, as_tensor(torch, columns)) and tensor[15, 3] == 64
 
 
 def test_another_batch_makes_another_graph() -> None:
