@@ -264,14 +264,16 @@ class Jitted:
 
         options = self._options
         fixed = options.fixed_names(kwargs)
-        args, named = jax.tree.map(lambda x: _abstract(x, options), (args, options.dynamic_names(kwargs)))
+        mesh = _mesh_around() if options.mesh is None else options.mesh
+        layouts = None if options.in_shardings is not None or mesh is None else mesh
+        args, named = jax.tree.map(lambda x: _abstract(x, layouts), (args, options.dynamic_names(kwargs)))
         static = tuple(sorted(options.static_positions(args)))
         return make(
             # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
             functools.partial(self._function, **fixed) if fixed or static else self._function,
             args,
             named,
-            mesh=options.mesh,
+            mesh=mesh,
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=options.donate or None,
@@ -373,21 +375,29 @@ def _leaf_signature(x: Any, layouts: bool) -> Any:
     return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), getattr(x, "weak_type", False), layout
 
 
-def _abstract(x: Any, options: JitOptions) -> Any:
-    """Our arrays as JAX's abstract ones, with their layout where none is given and it is one over the mesh."""
+def _mesh_around() -> Any:
+    """The mesh of the caller's `jax.set_mesh`, if there is one."""
+    import jax
+
+    mesh = jax.sharding.get_abstract_mesh()
+    return None if mesh.empty else mesh
+
+
+def _abstract(x: Any, mesh: Any) -> Any:
+    """Our arrays as JAX's abstract ones, with their layout where it counts and is one over ``mesh``."""
     if not isinstance(x, Array):
         return x
     import jax
 
-    sharding = x.sharding if options.in_shardings is None and options.mesh is not None else None
-    if sharding is None or sharding.mesh != as_mesh(options.mesh) or sharding.unreduced:
+    sharding = None if mesh is None else x.sharding
+    if sharding is None or sharding.mesh != as_mesh(mesh) or sharding.unreduced:
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
     if not _named(sharding, x.shape):
         return LaidOut(x.shape, x.dtype, sharding)
     from shardc.frontends.jax.frontend import abstract_mesh
 
     spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
-    over = jax.sharding.NamedSharding(abstract_mesh(options.mesh), spec)
+    over = jax.sharding.NamedSharding(abstract_mesh(mesh), spec)
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
 
 

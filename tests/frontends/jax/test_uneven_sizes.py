@@ -261,6 +261,17 @@ def test_jax_shardings_bring_their_mesh() -> None:
     assert lengths(found)[:2] == [3, 3]
 
 
+def test_the_mesh_around_the_caller_counts() -> None:
+    over = shardc.jit(jnp.cumsum, in_shardings=P("d"), out_shardings=P("d"))
+    x = np.arange(11, dtype=np.int32)
+    for size in (8, 4):
+        with jax.sharding.use_abstract_mesh(Mesh({"d": size}).to_jax()):
+            first = over.compiled(x)
+            (found,) = first.run([x])
+            check(found, jnp.cumsum(x))
+            assert found.sharding.num_shards() == (size,)
+
+
 def test_stages_of_jax_tell_shapes() -> None:
     step = shardc.jit(lambda x: x[1:], mesh=LINE, in_shardings=P("d"), out_shardings=P("d"))
     x = np.ones(10, np.float32)
