@@ -11,13 +11,13 @@ from shardc.costs.machines.machine import Machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.build import reachable_computations
-from shardc.hlo.ir.host_memory.memory_kinds import PINNED_HOST, annotate
 from shardc.hlo.ir.ir import Alias, Computation, Instruction, Module
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.passes import Pass, PassTimes, pause_collector, run_pipeline
 from shardc.hlo.transforms.host_values import HostValues
 from shardc.hlo.transforms.memory_limit import with_memory_limit
+from shardc.hlo.transforms.results_on_host import put_results_on_host
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.finish_loops import finish_loops
 from shardc.partitioner.optimise.combine_collectives import CombineCollectives
@@ -165,8 +165,7 @@ def write_program(module: Module, context: Context, *, partial_interface: bool =
     entry = partition_computation(context, RULES, module.entry, parameters, results)
     _stamp(context, entry, parameters, results)
     entry = reorder_devices(entry, module.attrs.get(DEVICE_ORDERS, {}))
-    entry = _in_memory(entry, module)
-    return module.with_(
+    local = module.with_(
         computations=reachable_computations(entry),
         entry=entry,
         partitioned=True,
@@ -174,25 +173,7 @@ def write_program(module: Module, context: Context, *, partial_interface: bool =
         aliases=_aliases(module, entry),
         attrs=_attrs(module),
     )
-
-
-def _in_memory(entry: Computation, module: Module) -> Computation:
-    """``entry`` with results in host memory where those of the global ``module`` are, also if they were moved last."""
-    whole = HostValues(module)
-    if not any(whole.of(module.entry.root)):
-        return entry
-    local = HostValues(module.with_(computations=reachable_computations(entry), entry=entry)).of(entry.root)
-    parts = entry.root.operands if entry.root.opcode == "tuple" else (entry.root,)
-    placed = [
-        annotate(p, PINNED_HOST) if wanted and not there else p
-        for p, wanted, there in zip(parts, whole.of(module.entry.root), local, strict=True)
-    ]
-    if all(a is b for a, b in zip(parts, placed, strict=True)):
-        return entry
-    root = entry.root.replace(operands=placed) if entry.root.opcode == "tuple" else placed[0]
-    calls = [p for p, before in zip(placed, parts, strict=True) if p is not before]
-    body = [i for i in entry if i is not entry.root or root in placed]
-    return Computation(entry.name, [*body, *calls, *((root,) if root not in placed else ())], root)
+    return put_results_on_host(local, HostValues(module).of(module.entry.root))
 
 
 def _aliases(module: Module, entry: Computation) -> tuple[Alias, ...]:

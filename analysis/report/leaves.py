@@ -62,7 +62,7 @@ def leaves_of_simulation(simulation: Simulation) -> list[Leaf]:
     return [
         Leaf(
             w.kind, w.name, w.opcode, w.op_name, w.source, w.holds, w.loops, w.count,
-            w.exposed_seconds if w.kind == "collective" else w.seconds * w.count,
+            w.exposed_seconds if w.kind in ("collective", "move") else w.seconds * w.count,
             w.flops * w.count, (w.read + w.written) * w.count, float(w.wire_bytes * w.count),
             w.category, w.limit,
         )

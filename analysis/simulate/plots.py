@@ -57,6 +57,8 @@ def colour_of(kind: str, work: SimulatedWork) -> str:
     """The key in `COLOURS` of what is done for ``work`` by an event of this ``kind``."""
     if kind in ("wait", "copy"):
         return kind
+    if work.kind == "move":
+        return "copy"
     if work.kind == "collective":
         opcode = work.opcode.removeprefix("ragged-").removesuffix("-start").replace("broadcast", "permute")
         return opcode if opcode in COLOURS else "other collective"
@@ -330,7 +332,7 @@ def _by_limit(simulation: SimulatedStep) -> dict[str, float]:
     """Seconds of kernels by what limits them, in the order of `COLOURS`."""
     found: dict[str, float] = {}
     for work in simulation.work:
-        if work.kind != "collective":
+        if work.kind not in ("collective", "move"):
             key = colour_of(work.kind, work)
             found[key] = found.get(key, 0.0) + work.seconds * work.count
     total = sum(found.values())
@@ -388,6 +390,8 @@ def _longest(simulation: SimulatedStep) -> Iterator[tuple[str, float, str, str]]
             hidden = sum(w.hidden_seconds for w in works)
             facts = f"{bytes_text(sent)} over {'+'.join(first.axes) or 'all'}, {times}×"
             facts += f", {100 * min(hidden / seconds, 1):.0f}% hidden" if seconds else ""
+        elif first.kind == "move":
+            facts = f"{bytes_text(sum(w.payload_bytes * w.count for w in works))} over {first.algorithm}, {times}×"
         else:
             flops = sum(w.flops * w.count for w in works)
             facts = f"{flops_text(flops)}, {times}×" if flops else f"{times}×"

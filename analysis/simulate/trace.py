@@ -130,10 +130,12 @@ def _skips(simulation: SimulatedStep, engine: str) -> list[Skipped]:
 
 
 def _facts(work: SimulatedWork) -> dict[str, Any]:
-    """What is known of a kernel or a collective, without what does not apply."""
+    """What is known of a kernel, a collective or a move, without what does not apply."""
     names: tuple[str, ...] = ("opcode", "op_name", "source", "holds", "dtype", "count")
     if work.kind == "collective":
         names += ("axes", "group_size", "algorithm", "payload_bytes", "wire_bytes", "link_bytes", "reason", "value")
+    elif work.kind == "move":
+        names += ("algorithm", "payload_bytes", "link_bytes")
     else:
         names += ("flops", "read", "written", "limit", "efficiency")
     given = {name: getattr(work, name) for name in names}

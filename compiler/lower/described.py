@@ -15,6 +15,7 @@ from shardc.compiler.lower.fuse.fuse_attention import FuseAttention
 from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
+from shardc.compiler.lower.host_memory.fetch_ahead import FetchAhead
 from shardc.compiler.lower.lowered import Lowered
 from shardc.compiler.lower.pipeline import PASSES, lower, lower_with
 from shardc.compiler.lower.schedule.convert_async import ConvertAsync
@@ -80,6 +81,8 @@ def device_passes(
             out += [RemoveMarkers(), *attention]
         if isinstance(p, ConvertAsync):
             out += movement
+        if isinstance(p, SimplifyLoops):
+            out.append(FetchAhead(overlap))
         if isinstance(p, RemoveMarkers):
             out.append(replace(p, barriers=False))
         elif isinstance(p, Fuse):

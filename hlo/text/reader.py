@@ -13,6 +13,7 @@ from typing import Any
 
 from shardc.hlo.errors import ParseError, RunError
 from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.host_memory.memory_kinds import is_host, on_host
 from shardc.hlo.ir.ir import Computation, Module, names_of_one
 from shardc.hlo.ir.sharding import Sharding, TileSharding
 from shardc.hlo.ir.types import Shape
@@ -21,6 +22,7 @@ from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape
+from shardc.hlo.transforms.results_on_host import put_results_on_host
 
 __all__ = ["read_hlo"]
 
@@ -170,7 +172,7 @@ class _ModuleReader:
             entry.root.shape,
         ):
             attrs["entry_computation_layout"] = header.layout
-        return Module(
+        module = Module(
             name=header.name,
             computations=computations,
             entry=entry,
@@ -183,6 +185,7 @@ class _ModuleReader:
             source_file=self.scanner.file,
             attrs=attrs,
         )
+        return module if header.layout is None else _in_memories_of(module, *header.layout)
 
     def _check_aliases(self, header: Header, entry: Computation) -> None:
         for alias in header.aliases:
@@ -192,6 +195,15 @@ class _ModuleReader:
                     what = f"input_output_alias: the result of shape {entry.root.shape} has no element {alias.output}"
                     raise self.scanner.error(what, at=0)
                 shape = shape.elements[k]
+
+
+def _in_memories_of(module: Module, parameters: tuple[Shape, ...], result: Shape) -> Module:
+    """The arguments and results that the header's layout has in host memory are there."""
+    for p, shape in zip(module.parameters, parameters, strict=False):
+        if is_host(shape) and p.shape.is_array:
+            p.shape = on_host(p.shape)
+    wanted = tuple(map(is_host, result.leaves()))
+    return put_results_on_host(module, wanted) if any(wanted) else module
 
 
 def _callees_first(computations: list[Computation], entry: Computation) -> tuple[Computation, ...]:

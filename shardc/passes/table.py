@@ -30,6 +30,7 @@ from shardc.compiler.lower.fuse.fuse_movement import FuseMovement
 from shardc.compiler.lower.fuse.fuse_places import FusePlaces
 from shardc.compiler.lower.fuse.fuse_products import FuseProducts
 from shardc.compiler.lower.fuse.merge_kernels import MergeKernels
+from shardc.compiler.lower.host_memory.fetch_ahead import FetchAhead
 from shardc.compiler.lower.host_memory.join_moves import JoinMoves
 from shardc.compiler.lower.host_memory.place_values import PlaceValues
 from shardc.compiler.lower.schedule.alternate_buffers import AlternateBuffers
@@ -186,6 +187,7 @@ _LISTED: tuple[Pass, ...] = (
     CountTrips(),
     SelectScatters(),
     SelectLargeUpdates(),
+    FetchAhead(),
     PlaceValues(),
     SwapProducts(),
     RelabelConvolutions(),

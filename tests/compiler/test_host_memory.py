@@ -18,7 +18,9 @@ from shardc.costs.machines.machine import load_machine
 from shardc.frontends.load import load_program
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.host_memory.host_moves import is_host_move
+from shardc.hlo.ir.host_memory.memory_kinds import is_host
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.text.printer import print_module
 
 MIB = 1 << 20
 #: Two values of 1 MiB that wait on the host while others are computed.
@@ -89,6 +91,19 @@ def test_arguments_and_results_on_the_host_take_none_of_the_device() -> None:
     found = memory_analysis(lower(module_of(BORDER)))
     assert (found["argument_bytes"], found["result_bytes"]) == (1024, 0)
     assert found["host_bytes"] >= 2048
+
+
+def test_the_header_of_a_text_says_where_arguments_and_results_are() -> None:
+    """As XLA prints programs before their layouts are assigned."""
+    layout = "{(f32[4,64]{1,0:S(5)}, f32[4,64]{1,0})->f32[4,64]{1,0:S(5)}}"
+    text = BORDER.replace("{1,0:S(5)}", "").replace("ROOT out", "out")
+    text = text.replace("\n}", "\n  ROOT last = f32[4,64] negate(out)\n}")
+    text = text.replace("HloModule border", f"HloModule border, entry_computation_layout={layout}")
+    module = module_of(text)
+    assert is_host(module.parameters[0].shape)
+    assert f"entry_computation_layout={layout}" in print_module(module)
+    assert memory_analysis(lower(module))["argument_bytes"] == 1024
+    assert memory_analysis(lower(module))["result_bytes"] == 0
 
 
 def test_moves_go_on_beside_products() -> None:

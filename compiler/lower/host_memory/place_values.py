@@ -64,7 +64,7 @@ def _roots(module: Module, found: HostValues) -> dict[Computation, Shape]:
     return wanted
 
 
-def _room(ground: Instruction) -> Instruction:
+def _unfilled_array(ground: Instruction) -> Instruction:
     """An array on the host, in place of ``ground``, with anything in it."""
     return make("custom-call", on_host(ground.shape), (), ground, custom_call_target="AllocateBuffer")
 
@@ -124,7 +124,7 @@ class _ValuePlacer:
         if state.opcode != "tuple" or loop.attrs["body"].root.opcode != "tuple":
             return state
         parts = [
-            self._add(_room(p)) if p.opcode == "broadcast" and is_host(s) and is_written_whole(loop, n) else p
+            self._add(_unfilled_array(p)) if p.opcode == "broadcast" and is_host(s) and is_written_whole(loop, n) else p
             for n, (p, s) in enumerate(zip(state.operands, self._found.shape(loop).elements, strict=True))
         ]
         if all(a is b for a, b in zip(parts, state.operands, strict=True)):

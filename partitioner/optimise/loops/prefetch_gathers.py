@@ -15,7 +15,7 @@ from shardc.partitioner.optimise.loops.carry import Carry, change_loops, part_of
 from shardc.partitioner.optimise.loops.stages import Worth, cheap, copy_instructions, counting, splittable
 from shardc.partitioner.options import Choice
 
-__all__ = ["PrefetchGathers", "computed_from", "known_early"]
+__all__ = ["PrefetchGathers", "computed_from", "known_early", "rotate_loop"]
 
 _NOTE = "for the next iteration"
 
@@ -51,7 +51,7 @@ def _prefetch(carry: Carry, worth: Worth) -> Sequence[Instruction] | None:
     nbytes = sum(i.shape.nbytes for i in fetched)
     if not fetched or not worth.pays(carry.body, fetched, nbytes):
         return None
-    return _rotate(carry, count, fetched)
+    return rotate_loop(carry, count, fetched)
 
 
 def _known_early(carry: Carry) -> list[Instruction]:
@@ -97,7 +97,7 @@ def computed_from(body: Computation, early: set[int], *, travelling: bool) -> se
     return known
 
 
-def _rotate(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> list[Instruction]:
+def rotate_loop(carry: Carry, count: LoopCounter, fetched: list[Instruction]) -> list[Instruction]:
     """The loop, one iteration shorter, whose state has what is ``fetched``, and the last iteration behind it."""
     body = carry.body
     size = len(carry.initial)

@@ -75,6 +75,7 @@ def test_offloaded_activations_leave_the_device(scan: bool) -> None:
     assert report["peak_bytes"] < kept.report()["peak_bytes"] - 90_000_000
     assert after.link_bytes["pcie from host"] == LAYERS * ACTIVATION
     assert "host memory" in str(after)
+    assert after.overlapped_seconds > 0
 
 
 @pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scan"])
