@@ -23,7 +23,7 @@ def exchange(rows, room, sizes, arrived):
     """Rows in the order of their receivers, ``sizes`` for each; ``arrived`` come, in the order of their senders."""
     first = jnp.cumsum(arrived) - arrived
     targets = jax.lax.all_to_all(first, "x", 0, 0, tiled=True)
-    output = jnp.zeros((room, *rows.shape[1:]), rows.dtype)
+    output = jax.lax.pcast(jnp.zeros((room, *rows.shape[1:]), rows.dtype), "x", to="varying")  # for its gradient
     return jax.lax.ragged_all_to_all(rows, output, jnp.cumsum(sizes) - sizes, sizes, targets, arrived, axis_name="x")
 
 
