@@ -41,6 +41,12 @@ def test_training_loop_on_ranks(ranks: int, repository: Path) -> None:
 
 
 @pytest.mark.mpi
+def test_dropless_experts_on_ranks(repository: Path) -> None:
+    out = shardc("mpiexec", "-n", "4", sys.executable, str(repository / "examples" / "dropless_experts.py"))
+    assert out.count("largest difference") == 4
+
+
+@pytest.mark.mpi
 def test_annotated_hlo_gives_the_same_bits_on_ranks_and_virtual_devices(repository: Path) -> None:
     file = str(repository / "examples" / "hlo_annotated" / "mlp.hlo")
     here = json.loads(shardc("run", file, "--json"))

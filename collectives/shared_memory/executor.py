@@ -262,6 +262,7 @@ class _RecordBuilder:
             row.operands, row.results = (self._integer_table([0] * len(share.sources)) for _ in range(2))
             record.pieces += row.pieces if plan.direct else 0
             record.nanoseconds += made.record.bytes // (processes * _SPEED)
+        record.checks = processes if plan.direct and plan.call.ragged else 0
         record.threads = min(64, record.pieces) if record.nanoseconds * _SPEED >= _SEVERAL else 1
         record.shares, record.share_count = reference(self._keep_alive(shares)), len(wanted)
 

@@ -114,7 +114,7 @@ def _begin(state: StateRecord, call: CallRecord, now: i64, end: i64) -> i32:
         channel.sequence += 1
         slot = call.sequence & SLOTS - 1
         call.base = channel.bases[slot]
-        channel.bases[slot] += call.pieces
+        channel.bases[slot] += call.pieces + call.checks
         call.stage = REUSE
     earlier = channel.pending[call.sequence & SLOTS - 1]
     if earlier is not None:
@@ -161,7 +161,7 @@ def _complete(status: Status, state: StateRecord, call: CallRecord, now: i64, en
             _count_transfer(call, begin, monotonic_now())
         call.stage = WORKED
     if call.direct != 0 and call.channel.members > 1:
-        goal = as_i32(call.base + call.pieces)
+        goal = as_i32(call.base + call.pieces + call.checks)
         if not _meet(state, status, call, slot.done, goal, FINISHING, monotonic_now(), end):
             return _LATER
         unstage(state, call)

@@ -94,6 +94,9 @@ def work_together(state: StateRecord, call: CallRecord) -> i32:
             call.row_bytes += moved
         if call.direct == 0:
             do_work(share.work, share.operands, share.results, 0, 1)
+    if call.checks != 0:
+        # Before that nobody goes on and writes to what is still to be checked.
+        arrive(slot_of(call).done, as_i32(call.base + call.pieces + call.checks))
     if call.direct != 0 and call.threads > 1:
         state.parallel(_do_pieces, address_of(call), call.threads, call.nanoseconds)
     elif call.direct != 0:
@@ -110,7 +113,7 @@ def _do_pieces(context: address, begin: i64, end: i64) -> None:
     """
     call = CallRecord.at(context)
     members = call.channel.members
-    goal = as_i32(call.base + call.pieces)
+    goal = as_i32(call.base + call.pieces + call.checks)
     for k in range(members):
         member = (call.channel.position + k) % members
         first = call.pieces * member // members

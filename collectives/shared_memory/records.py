@@ -93,7 +93,8 @@ class CallRecord(Record):
     outside, ``mail`` where in a record an operand goes.
 
     A direct collective has ``pieces`` of work, and its slot has seen ``base`` before; ``threads`` may take part, for
-    about ``nanoseconds``.
+    about ``nanoseconds``. Of a ragged exchange each process also makes a check that nobody can make for it: all wait
+    for ``checks`` more.
 
     This process announced it at ``when``, the last one at ``latest``. ``transfers`` counts how often it was ``started``
     and completed, ``transfer_ns`` is how long that took, see
@@ -116,6 +117,7 @@ class CallRecord(Record):
     shares: Span[ShareRecord]
     share_count: i64
     pieces: i64
+    checks: i64
     base: i64
     threads: i64
     nanoseconds: i64

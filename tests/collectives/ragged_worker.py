@@ -1,7 +1,8 @@
 """Runs on every rank of a job: random programs of ragged exchanges against NumPy.
 
-Arguments: how many programs, or "wrong" (rank 1 gives tables that do not fit) or "outside" (of its data); and "shared"
-for ranks of one node, or the node of each rank, such as 0,0,1,1, or nothing: each rank is a node of its own.
+Arguments: how many programs, "wrong" (rank 1 gives tables that do not fit), "outside" (of its data), or "busy" (tables
+are overwritten as soon as a rank may); and "shared" for ranks of one node, or the node of each rank, such as 0,0,1,1,
+or nothing: each rank is a node of its own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from mpi4py import MPI
 from shardc.collectives.call.call import BufferRef
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.mpi.transport import MpiTransport
-from shardc.native.drive.drive_loop import WHOLE
+from shardc.native.drive.drive_loop import PERFORM_TYPE, WHOLE
+from shardc.native.threads.pool import Row, pool, pool_object
 from tests.collectives.mpi_worker import LIMITS, nodes_of
-from tests.collectives.oracle import perform
-from tests.collectives.ragged_cases import RaggedCase, assert_ragged, ragged_case, sent_bytes
+from tests.collectives.oracle import DeviceMemory, perform
+from tests.collectives.ragged_cases import RaggedCase, assert_ragged, ragged_case, ragged_memory, sent_bytes
 from tests.collectives.shared_worker import SMALLS, memory_of, order_of, transport_of
 
 GROUPS = (
@@ -125,6 +127,28 @@ def wrong(transport: Transport, what: str) -> None:
     perform(transport, [case.call], 4, {transport.process_index: memory}, order=[(0, WHOLE)])
 
 
+def busy(transport: Transport) -> None:
+    """Ranks that are done make their tables useless at once, many times; others may still be looking at them."""
+    case = ragged_case(5, GROUPS[0], "f32", 300)
+    me = transport.process_index
+    usual = ragged_memory(case, me)
+    memory = DeviceMemory(transport.empty(usual.arena.nbytes), (), (), usual.constants)
+    row = (Row * 1)(Row(memory.arena.ctypes.data, 0, 0, memory.constants.ctypes.data, me, 0))
+    executor = transport.connect([case.call], transport.ownership(4), row, pool(pool_object()))
+    function = PERFORM_TYPE(executor.function)
+    for _ in range(400):
+        for o, value in zip(case.call.operands, case.values[me], strict=True):
+            memory.view(o.operand, o.dtype)[...] = value
+        while (answer := function(executor.state, 0, WHOLE, 50_000_000)) == 1:
+            executor.tick()
+        if answer:
+            raise executor.failure(answer, 0)
+        for o in case.call.operands[2:]:
+            memory.view(o.operand, o.dtype)[...] = -1
+        assert_ragged(case, me, memory)
+    executor.close()
+
+
 def main() -> None:
     what, where = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     transports: list[Transport]
@@ -134,6 +158,10 @@ def main() -> None:
     else:
         nodes = nodes_of(where)
         transports = [MpiTransport(MPI.COMM_WORLD, timeout=100, limits=m, nodes=nodes) for m in LIMITS]
+    if what == "busy":
+        for transport in transports:
+            busy(transport)
+        return
     if not what.isdigit():
         wrong(transports[0], what)
         return

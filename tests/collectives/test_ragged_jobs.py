@@ -19,6 +19,12 @@ def test_random_programs(nodes: str, repository: Path) -> None:
     assert done.stdout.startswith("compared ")
 
 
+@pytest.mark.parametrize("nodes", ["0,0,1,1", "shared"])
+def test_tables_may_be_overwritten_at_once(nodes: str, repository: Path) -> None:
+    done = job(4, *WORKER, "busy", nodes, cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("nodes", ["", "shared", "0,0,1,1"])
 @pytest.mark.parametrize(
     ("what", "message"),

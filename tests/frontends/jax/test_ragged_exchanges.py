@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -126,3 +128,22 @@ def test_sizes_that_do_not_fit() -> None:
     what = r"(?s)device 2 sends 8 rows .* to device 1, but the data have 7.*test_ragged_exchanges.py"
     with pytest.raises(jax.errors.JaxRuntimeError, match=what):
         np.asarray(run(exchange({"x": 4}, "x"), {"x": 4}, "x", parts))
+
+
+def test_gradients_of_dropless_experts(repository: Path) -> None:
+    """Two exchanges and two ragged products, against all experts on one device."""
+    example = runpy.run_path(str(repository / "examples" / "dropless_experts.py"))
+    parallel, arguments = example["parallel"], [example[n] for n in ("x", "router", "up", "down")]
+    weight = np.random.default_rng(1).standard_normal(arguments[0].shape).astype(np.float32)
+
+    def dense(x: jax.Array, router: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
+        every = jnp.einsum("teh,ehd->ted", jax.nn.gelu(jnp.einsum("td,edh->teh", x, up)), down)
+        return every[jnp.arange(len(x)), jnp.argmax(x @ router, axis=1)]
+
+    def gradient(layer: Any) -> Any:
+        return jax.grad(lambda *args: (layer(*args) * weight).sum(), argnums=(0, 2, 3))
+
+    shardings = (P("x"), P(), P("x"), P("x"))
+    compiled = shardc.jit(gradient(parallel), mesh=Mesh({"x": 4}), in_shardings=shardings, out_shardings=P("x"))
+    for got, wanted in zip(compiled(*arguments), gradient(dense)(*arguments), strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
