@@ -29,6 +29,7 @@ from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.manual import enter, leave
 from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
+from shardc.partitioner.rules.matrices.lu import BLOCKED_LU
 from shardc.partitioner.rules.matrices.tall_qr import TALL
 from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
@@ -299,7 +300,7 @@ _PLAIN_CALL = Local(
     "on shards of the dimensions known to be independent",
     _in_its_layouts,
     _independent,
-    alternatives=(TALL, BLOCKED_CHOLESKY, BY_ROWS, BY_COLUMNS),
+    alternatives=(TALL, BLOCKED_CHOLESKY, BLOCKED_LU, BY_ROWS, BY_COLUMNS),
 )
 _ASYNC = "asynchronous operations appear after partitioning"
 

@@ -24,7 +24,7 @@ from shardc.sharding.rules.signature import FactorRow, Signature, replicate_rule
 
 __all__ = ["CUSTOM_CALL", "LEAST_ROWS", "RULE_ATTRIBUTE", "with_sharding_rules"]
 
-#: Rows from which square matrices are factored in parts. The factor has the layout of the matrix then, and a solution that
+#: Rows from which square matrices are factored in parts. Factors have the layout of the matrix then, and solutions that
 #: of the right-hand sides.
 LEAST_ROWS = 256
 
@@ -81,6 +81,8 @@ def _custom_call(sig: Signature) -> FactorRule:
         return rows
     if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= LEAST_ROWS:
         return _letter_rule(sig, "mn->mn,")
+    if routine_name(target) == "getrf" and sig.operands[0].dims[-1] == sig.operands[0].dims[-2] >= LEAST_ROWS:
+        return _letter_rule(sig, "mn->mn,k,")
     if text:
         return parse_rule(text, [s.dims for s in sig.operands], [s.dims for s in sig.results])
     if batch is not None:

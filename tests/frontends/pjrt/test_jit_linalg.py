@@ -83,3 +83,24 @@ def test_positive_definite_matrices(name: str) -> None:
     report = shardc.last_compiled().partitioned().report()
     gathers = [c["payload_bytes"] for c in report["collectives"] if c["op"] == "all-gather"]
     assert max(gathers, default=0) <= 8 * most
+
+
+#: Functions of a square matrix and a vector, both split by rows.
+OF_SQUARE: dict[str, Callable[[Any, Any], Any]] = {
+    "lu": lambda a, b: jsl.lu_factor(a),
+    "solve": jnp.linalg.solve,
+    "gradient of solve": jax.grad(lambda a, b: jnp.sum(jnp.linalg.solve(a, b) ** 2)),
+    "logarithm of the determinant": lambda a, b: jnp.linalg.slogdet(a)[1],
+}
+
+
+@pytest.mark.parametrize("name", OF_SQUARE)
+def test_square_matrices(name: str) -> None:
+    with jax.enable_x64(True):
+        function, n = OF_SQUARE[name], 256
+        args = (RNG.standard_normal((n, n)) + 8 * np.eye(n), RNG.standard_normal(n))
+        got = shardc.jit(function, mesh=MESH, in_shardings=P("d"))(*args)
+        assert_same(got, jax.jit(function)(*args))
+    report = shardc.last_compiled().partitioned().report()
+    gathers = [c["payload_bytes"] for c in report["collectives"] if c["op"] == "all-gather"]
+    assert max(gathers) <= 8 * n * n // 8
