@@ -1,8 +1,9 @@
 """What is read in the order of a split sort goes along with the sort.
 
 `y[argsort(x)]` sorts places and reads y at them: y would be gathered by every device. As one more operand of the sort
-its elements are sent once, to where they belong; rows of a few elements are so many operands. A sort whose places
-nobody reads any more has none. What is written at sorted places (`z[argsort(x)] = y`) is sorted by them.
+its elements are sent once, to where they belong; rows of a few elements are so many operands. Places that were sorted
+before (shuffles in rounds) are undone sort by sort. A sort whose places nobody reads any more has none. What is written
+at sorted places (`z[argsort(x)] = y`) is sorted by them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _found(c: Computation) -> Iterator[_Payloads]:
     for i in c:
         if i.opcode == "gather" and (order := _order(i)) is not None:
             sort, place = order.operands[0], order.attrs["index"]
-            if is_split(sort.operands[0]) and is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
+            splits = is_split(sort.operands[0]) or is_split(i)
+            if splits and is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
                 gathers.setdefault((sort, place), []).append(i)
     users = users_of(c) if gathers else {}
     for (sort, place), found in gathers.items():
@@ -84,10 +86,15 @@ def _order(gather: Instruction) -> Instruction | None:
     order = order.operands[0] if order.opcode == "reverse" else order
     if order.opcode != "get-tuple-element" or order.shape.dims != y.shape.dims[:1]:
         return None
-    sort, place = order.operands[0], order.attrs["index"]
-    return (
-        order if sort.opcode == "sort" and sort.operands[place].opcode == "iota" and not _is_read(sort, place) else None
-    )
+    return order if _sorts_places(order) else None
+
+
+def _sorts_places(x: Instruction) -> bool:
+    """Is it what a sort moves places to by other keys? They may have been moved so before, as by shuffles."""
+    sort, place = (x.operands[0], x.attrs["index"]) if x.opcode == "get-tuple-element" else (x, 0)
+    if sort is x or sort.opcode != "sort" or _is_read(sort, place):
+        return False
+    return sort.operands[place].opcode == "iota" or _sorts_places(sort.operands[place])
 
 
 def _is_read(sort: Instruction, place: int) -> bool:
@@ -136,13 +143,14 @@ class _PayloadJoiner:
     def __init__(self, found: _Payloads) -> None:
         self.found = found
         self.like = found.sort
-        lies = self.like.operands[0].sharding
+        lines = (self.like.operands[0], *(g.operands[0] for g in found.gathers))
+        lies = next(x.sharding for x in lines if is_split(x))
         assert isinstance(lies, Sharding)
-        self.lies = lies
+        self.lies = replace(lies, dims=lies.dims[:1])
 
     def computation(self, c: Computation) -> Computation:
         sort, gathers = self.found.sort, self.found.gathers
-        arrays = {g: self._columns(g.operands[0]) for g in gathers}
+        arrays = {g: self._columns(self._moved_before(g)) for g in gathers}
         kept = [n for n in range(len(sort.operands)) if n != self.found.place or not self.found.dropped]
         operands = [sort.operands[n] for n in kept]
         for x in (x for columns in arrays.values() for x in columns):
@@ -154,6 +162,14 @@ class _PayloadJoiner:
             if i.opcode == "get-tuple-element" and i.operands[0] is sort and i.attrs["index"] in kept:
                 new[i] = made[kept.index(i.attrs["index"])]
         return replaced(c, new)
+
+    def _moved_before(self, gather: Instruction) -> Instruction:
+        """What is read, in the order that the places had before this sort."""
+        (y, indices), places = gather.operands, self.like.operands[self.found.place]
+        if places.opcode == "iota":
+            return y
+        before = self._add("reshape", places.shape.with_dims(indices.shape.dims), places)
+        return gather.replace(operands=(y, before))
 
     def _columns(self, y: Instruction) -> list[Instruction]:
         """A line of each element of the rows of ``y``."""

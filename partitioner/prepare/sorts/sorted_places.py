@@ -14,7 +14,8 @@ __all__ = ["is_split", "replaced", "without_bounds"]
 def without_bounds(x: Instruction, n: int) -> Instruction:
     """Places from 0 to ``n`` before what changes only others: counts from the end, clamps, types that hold them all."""
     while True:
-        if x.opcode == "reshape" or (x.opcode == "convert" and _holds(x, n)):
+        same = x.opcode == "reshape" or (x.opcode == "broadcast" and x.shape.size == x.operands[0].shape.size)
+        if same or (x.opcode == "convert" and _holds(x, n)):
             x = x.operands[0]
         elif x.opcode == "clamp" and splat(x.operands[0]) == 0 and (splat(x.operands[2]) or 0) >= n - 1:
             x = x.operands[1]
