@@ -47,6 +47,24 @@ DISTRIBUTIONS = {
 }
 
 
+#: How many elements two devices exchange: none, fewer than a window has, some windows and a rest, whole shards.
+EXCHANGED = (0, 1, 40, 96, 97, 777, 1499, 1500)
+
+
+@pytest.mark.parametrize("n", [3000, 2999])
+@pytest.mark.parametrize("count", EXCHANGED)
+def test_two_devices_swap_windows(count: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several windows for each run, which may lie at other places of the shards; equal elements keep their order."""
+    monkeypatch.setattr(sample_sort, "_LEAST", 16)
+    rng = np.random.default_rng(count)
+    low, high = rng.integers(0, 50, n - n // 2), rng.integers(50, 99, n // 2)
+    most = min(count, n // 2)
+    low[:most], high[:most] = high[:most].copy(), low[:most].copy()
+    x = np.concatenate([rng.permutation(low), rng.permutation(high)]).astype(np.int32)
+    local = check(program(Mesh({"x": 2}), n, "s32", "s32"), [x, np.arange(n, dtype=np.int32)])
+    assert is_sampled(local)
+
+
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize(("devices", "n"), [(2, 3000), (3, 4001), (4, 6002), (5, 9996)])
 def test_distributions(distribution: str, devices: int, n: int) -> None:

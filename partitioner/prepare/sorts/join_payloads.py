@@ -68,7 +68,8 @@ def _found(c: Computation) -> Iterator[_Payloads]:
     for i in c:
         if i.opcode == "gather" and (order := _order(i)) is not None:
             sort, place = order.operands[0], order.attrs["index"]
-            if is_split(sort.operands[0]) and is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
+            splits = is_split(sort.operands[0]) or is_split(i)
+            if splits and is_split(i.operands[0]) and sort not in topological([i.operands[0]]):
                 gathers.setdefault((sort, place), []).append(i)
     users = users_of(c) if gathers else {}
     for (sort, place), found in gathers.items():
@@ -149,9 +150,10 @@ class _PayloadJoiner:
     def __init__(self, found: _Payloads) -> None:
         self.found = found
         self.like = found.sort
-        lies = self.like.operands[0].sharding
+        lines = (self.like.operands[0], *(g.operands[0] for g in found.gathers))
+        lies = next(x.sharding for x in lines if is_split(x))
         assert isinstance(lies, Sharding)
-        self.lies = lies
+        self.lies = replace(lies, dims=lies.dims[:1])
 
     def computation(self, c: Computation) -> Computation:
         sort, gathers = self.found.sort, self.found.gathers

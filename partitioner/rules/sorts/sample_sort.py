@@ -5,6 +5,7 @@ and the runs that arrive are merged. Runs stand in the order of their devices, s
 places travel. What a device sends another one has no bound but a shard, and programs have fixed shapes: parts are sent
 in rounds of somewhat more than a k-th of a shard. Elements that lie in no order take one round; the worst takes k, as
 many bytes as a gather, in no more memory. A round goes out in slices, whose buffers are small beside a shard.
+Two devices exchange as much one way as the other, and swap it in place.
 Leighton's columns (`columns`) send twice the shards and places, always, and take any comparator.
 """
 
@@ -134,7 +135,7 @@ def _emit(site: LocalSite) -> Values:
         before = _retyped(before, where, dtype)
     lines = _sorted(em, lines, before)
     cuts = cut_shards(em, [key_array(em, lines[k.operand], k) for k in keys], atoms, n)
-    lines = _exchanged(em, lines, cuts, atoms)
+    lines = (_swapped if cuts.devices == 2 else _exchanged)(em, lines, cuts, atoms)
     if em.table.is_uneven(atoms, n):
         inside = _inside(em, r, atoms, n)
         for i, fill in fills.items():
@@ -268,6 +269,54 @@ def _exchanged(em: Emitter, lines: Values, cuts: ShardCuts, atoms: Atoms) -> Val
     given = [starts, others_counts, runs.begins, mine, *lines]
     chunks = repeat(em, _most_parts(em, sizes, part * slices), chunks, given, round_of)
     return [em.cut(x, 0, part, part + r) for x in chunks]
+
+
+def _swapped(em: Emitter, lines: Values, cuts: ShardCuts, atoms: Atoms) -> Values:
+    """This one's chunk of two devices, in the place of its shard.
+
+    One sends what its shard ends with, the other what its shard begins with: as much, and in the order of the devices
+    each run stands where the other one was. Windows of a slice are swapped, the last one as early as it has to lie
+    within the runs; what was swapped before is kept. Only runs shorter than a window may stand elsewhere in it.
+    """
+    (r,), index, me = lines[0].shape.dims, em.index_type, em.coordinate(atoms)
+    slices = slices_of(part_size(r, 2))
+    part = -(-part_size(r, 2) // slices)
+    other = em.add("subtract", me.shape, em.index(1), me)
+    middle = em.reshape(em.cut(cuts.bounds, 1, 1, 2), (2,))
+    count = em.reshape(em.cut(middle, 0, 1, 2), ())
+    starts = em.concatenate([em.cut(middle, 0, 0, 1), em.splat(em.zero(index), (1,))], 0)
+    mine, theirs = _element(em, starts, me), _element(em, starts, other)
+
+    def step(em: Emitter, number: Instruction, lines: Values, fixed: Values) -> Values:
+        count, mine, theirs, other = fixed
+        gone = em.add("multiply", number.shape, number, em.index(part))
+        last = _binary(em, "maximum", em.plus(count, -part), em.index(0))
+        begin = _binary(em, "minimum", gone, last)
+        at, early = _window(em, _binary(em, "add", mine, begin), r - part)
+        _, their_early = _window(em, _binary(em, "add", theirs, begin), r - part)
+        turn = em.plus(_binary(em, "subtract", their_early, early), part)
+        places = em.add("iota", array_shape(index, part), iota_dimension=0)
+        of_run = _binary(em, "add", places, em.splat(_binary(em, "subtract", begin, early), (part,)))
+        left = _is(em, of_run, em.splat(gone, (part,)), "GE")
+        inside = _binary(em, "and", left, _is(em, of_run, em.splat(count, (part,)), "LT"))
+        out = []
+        for x in lines:
+            own = em.dynamic_slice(x, 0, at, part)
+            row = em.reshape(own, (1, part))
+            arrived = em.all_to_all(em.concatenate([row, row], 0), 0, atoms)
+            from_other = em.reshape(em.dynamic_slice(arrived, 0, other, 1), (part,))
+            turned = em.dynamic_slice(em.concatenate([from_other] * 3, 0), 0, turn, part)
+            out.append(em.add("dynamic-update-slice", x.shape, x, em.select(inside, turned, own), at))
+        return out
+
+    rounds = em.add("divide", count.shape, em.plus(count, part - 1), em.index(part))
+    return repeat(em, rounds, lines, [count, mine, theirs, other], step)
+
+
+def _window(em: Emitter, wanted: Instruction, last: int) -> tuple[Instruction, Instruction]:
+    """Where a window lies that would begin at ``wanted``, and by how much that is earlier."""
+    at = _binary(em, "minimum", wanted, em.index(last))
+    return at, _binary(em, "subtract", wanted, at)
 
 
 def _binary(em: Emitter, opcode: str, x: Instruction, y: Instruction) -> Instruction:
