@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
 
-__all__ = ["describe_error", "number_names"]
+__all__ = ["describe_error", "is_torch", "number_names", "raised_at"]
 
 
 def describe_error(error: Exception) -> str:
@@ -27,3 +31,17 @@ def number_names(names: Sequence[str], mark: str) -> tuple[str, ...]:
         out.append(f"{name}{mark}{seen[name]}" if seen[name] else name)
         seen[name] += 1
     return tuple(out)
+
+
+def is_torch(value: Any) -> bool:
+    """Whether ``value`` is a module or an exported program of PyTorch's, which is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.export.ExportedProgram))
+
+
+def raised_at(error: Exception, own: Sequence[str]) -> str:
+    """The innermost line that ``error`` passed, as ``file:line``, outside of folders ``own`` and of this package's;
+    empty where there is none."""
+    folders = (*own, str(Path(__file__).parents[1]), "<")
+    frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(folders)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

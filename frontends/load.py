@@ -21,7 +21,7 @@ from shardc.partitioner.program import SourceProgram, seconds_since
 
 __all__ = ["content_kind", "load_program", "read_file", "read_program"]
 
-_BYTECODE = b"ML\xefR"
+_BYTECODE, _ZIP = b"ML\xefR", b"PK\x03\x04"
 _MLIR_START = re.compile(r"(module\b|\"?builtin\.module|func\.func|#\w+\s*=|!\w+\s*=|sdy\.mesh|\{-#|\"func\.func)")
 
 
@@ -58,6 +58,12 @@ def content_kind(data: bytes, file: str = "") -> str:
     """``hlo`` (text), ``mlir`` (text), ``bytecode``, or ``exported`` (a serialized ``jax.export.Exported``)."""
     if data.startswith(_BYTECODE):
         return "bytecode"
+    if data.startswith(_ZIP):
+        raise ParseError(
+            "the file is a zip archive, as torch.save and torch.export.save write, and not a program",
+            where=file or None,
+            fix="shardc.from_torch(torch.export.load(path)) makes a program of an exported one",
+        )
     if b"\0" in data[:4096] or _BYTECODE in data:
         if _BYTECODE in data:
             return "exported"

@@ -35,6 +35,7 @@ __all__ = [
     "PartitionedProgram",
     "PropagatedProgram",
     "SourceProgram",
+    "not_a_program",
     "schedule_config",
     "seconds_since",
 ]
@@ -205,7 +206,8 @@ class SourceProgram:
         original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
         if not original:
             raise UnsupportedError(
-                "only a program that came from MLIR or JAX can be written as MLIR", fix="write it as HLO text"
+                "only a program that came from MLIR or JAX can be written as MLIR",
+                fix="write it as HLO text, in a file that is named *.hlo",
             )
         from shardc.hlo.stablehlo.writer import write_stablehlo
 
@@ -403,3 +405,10 @@ class PartitionedProgram:
 def seconds_since(name: str, start: float) -> dict[str, float]:
     """Seconds of a stage that began at ``start`` of `time.perf_counter`."""
     return {name: time.perf_counter() - start}
+
+
+def not_a_program(given: Any) -> InputError:
+    """The error for ``given`` where a `SourceProgram` is asked for."""
+    has_one = isinstance(getattr(given, "program", None), SourceProgram)
+    fix = "pass what it has as .program" if has_one else "shardc.load, from_jax, from_torch or trace make one"
+    return InputError(f"a {type(given).__name__} is not a program", fix=fix)

@@ -21,7 +21,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import detail
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.partitioner.program import SourceProgram
+from shardc.partitioner.program import SourceProgram, not_a_program
 from shardc.sharding.notations.resize_mesh import manual_border
 
 __all__ = ["auto"]
@@ -188,7 +188,7 @@ def _source(program: Any) -> SourceProgram:
     if isinstance(program, str | Path):
         program = load_program(read_file(program), str(program))
     if not isinstance(program, SourceProgram):
-        raise InputError(f"a {type(program).__name__} is not a program", fix="shardc.load, from_jax or trace make one")
+        raise not_a_program(program)
     return over_a_mesh(program, None)
 
 

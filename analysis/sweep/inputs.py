@@ -9,9 +9,9 @@ from typing import Any
 from shardc.analysis.sweep.plan import SweepFacts
 from shardc.analysis.sweep.workers import ProgramSource, over_a_mesh
 from shardc.frontends.load import read_file
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.partitioner.program import SourceProgram
+from shardc.partitioner.program import SourceProgram, not_a_program
 from shardc.sharding.notations.resize_mesh import manual_border
 
 __all__ = ["SweepProgram"]
@@ -31,8 +31,7 @@ class SweepProgram:
             source = ProgramSource(read_file(given), str(given), () if mesh is None else tuple(mesh.axes))
             return SweepProgram(source.read(), source)
         if not isinstance(given, SourceProgram):
-            fix = "shardc.load, from_jax or trace make one"
-            raise InputError(f"a {type(given).__name__} is not a program", fix=fix)
+            raise not_a_program(given)
         program = over_a_mesh(given, mesh)
         if program.config.custom_calls:
             return SweepProgram(program, None)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.frontends.foreign import is_torch
 from shardc.frontends.jax.callbacks import with_callbacks
 from shardc.frontends.jax.effects import lowering_refused
 from shardc.frontends.jax.layouts import Layouts, is_uneven, layouts_of, layouts_of_arrays
@@ -103,6 +104,10 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     Raises EnvironmentProblem without JAX, InputError for other objects, UnsupportedError as the reader does.
     """
     jax = require_jax()
+    if is_torch(obj):
+        raise InputError(
+            f"{type(obj).__name__} is PyTorch's, and not a function of JAX", fix="shardc.from_torch(module, (x,))"
+        )
     if _is_exported(jax, obj):
         return _from_exported(jax, obj, args, kwargs)
     if isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):

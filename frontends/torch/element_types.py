@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.ir.types import dtype_of
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.dlpack import CPU, from_dlpack, to_dlpack
 from shardc.launcher.arrays.gather import gather, in_one_piece
@@ -17,13 +18,15 @@ __all__ = ["ExportedArray", "as_numpy", "as_tensor", "numpy_type"]
 
 
 def numpy_type(torch: Any, dtype: Any) -> np.dtype[Any]:
-    """NumPy's type for one of PyTorch's; UnsupportedError for quantised ones and others without one."""
+    """NumPy's type for one of PyTorch's; UnsupportedError for quantised ones and others that HLO lacks."""
     name = str(dtype).removeprefix("torch.")
     try:
-        return np.dtype(getattr(ml_dtypes, name, name))
-    except TypeError:
+        found = np.dtype(getattr(ml_dtypes, name, name))
+        dtype_of(found)
+        return found
+    except (TypeError, KeyError):
         raise UnsupportedError(
-            f"tensors of {dtype}", fix="convert them to a type that NumPy or ml_dtypes has"
+            f"tensors of {dtype}", fix="convert them to a type that NumPy and HLO have, such as float32 or complex64"
         ) from None
 
 

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from shardc.frontends.foreign import describe_error
+from shardc.frontends.foreign import describe_error, raised_at
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.places import place_of
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 
-__all__ = ["TensorGraph", "core_aten", "decomposed", "distinct", "export", "graph_of", "without_fused_attention"]
+__all__ = [
+    "TensorGraph", "check_devices", "core_aten", "decomposed", "distinct", "export", "graph_of",
+    "without_fused_attention",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,14 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
     except ShardcError:
         raise
     except Exception as e:
+        line = raised_at(e, [str(torch.__path__[0])])
+        values = type(e).__name__ == "GuardOnDataDependentSymNode"
         raise UnsupportedError(
             f"torch.export cannot follow the module: {describe_error(e)}",
-            where=type(module).__name__,
-            fix="let torch.export.export(module, args, kwargs) succeed first: its message has more",
+            where=", ".join(part for part in (line, type(module).__name__) if part),
+            fix="values decide there what is computed: use torch.where, or keep this part outside of the program"
+            if values
+            else "let torch.export.export(module, args, kwargs) succeed first: its message has more",
         ) from e
 
 
@@ -67,6 +74,21 @@ def distinct(torch: Any, module: Any, tree: Any) -> Any:
     return torch.utils._pytree.tree_map_only(torch.Tensor, own, tree)
 
 
+def check_devices(torch: Any, module: Any, tree: Any) -> None:
+    """InputError where tensors of the module and those of ``tree``, its arguments, lie on several kinds of devices."""
+    leaves = torch.utils._pytree.tree_leaves(tree)
+    given = [("an argument", t) for t in leaves if isinstance(t, torch.Tensor)]
+    own = [*module.named_parameters(), *module.named_buffers()]
+    found = {str(t.device): what for what, t in (*own, *given) if t.dim()}
+    if len(found) > 1:
+        told = ", ".join(f"{what} on {device}" for device, what in sorted(found.items()))
+        raise InputError(
+            f"tensors on several devices: {told}",
+            where=type(module).__name__,
+            fix="move the module and its arguments to one device, the CPU for a program that is to run",
+        )
+
+
 def without_fused_attention(torch: Any) -> Any:
     """A context in which attention becomes products and a softmax, which are partitioned like all others."""
     return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
@@ -81,12 +103,20 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
             )
         exported = source
     elif isinstance(source, torch.nn.Module):
+        if isinstance(args, torch.Tensor):
+            raise InputError(
+                "the arguments are one tensor",
+                where=type(source).__name__,
+                fix="pass a tuple: from_torch(module, (x,))",
+            )
+        check_devices(torch, source, (args, kwargs))
         given, named = distinct(torch, source, (tuple(args), dict(kwargs or {})))
         exported = export(torch, source, given, named)
     else:
         raise InputError(
             f"cannot make a program from a {type(source).__name__}",
-            fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram",
+            fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram, "
+            "such as torch.export.load reads from a file",
         )
     if exported.range_constraints:
         raise _dynamic(torch, exported)

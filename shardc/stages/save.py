@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.frontends.foreign import is_torch
 from shardc.hlo.errors import InputError
 from shardc.launcher.run.output_files import atomic_output, check_writable
 
@@ -21,9 +22,10 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     """Write a program to a file that `shardc.load` reads, with source lines and shardings.
 
     ``program`` is a function or jitted function of JAX with example arguments, which may be abstract. It may also be a
-    ``Traced``, ``Lowered`` or ``jax.export.Exported`` of JAX, or a `Program` or `Propagated`. The suffix of ``path``
-    chooses the format. ``.hlo`` and ``.txt`` are HLO text, ``.mlirbc`` and ``.bc`` MLIR bytecode. All others are MLIR
-    text, which JAX's own tools read. An interrupted call leaves no half-written file.
+    ``Traced``, ``Lowered`` or ``jax.export.Exported`` of JAX, a module of PyTorch with example arguments, or a
+    `Program`, `Propagated` or training step. The suffix of ``path`` chooses the format. ``.hlo`` and ``.txt`` are HLO
+    text, ``.mlirbc`` and ``.bc`` MLIR bytecode. All others are MLIR text, which JAX's own tools read. HLO text keeps
+    names and shardings, but not what the axes of the mesh are called. An interrupted call leaves no half-written file.
 
     Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX. Raises `InputError` for
     arguments of a program that has its own, or a file that cannot be written.
@@ -32,18 +34,24 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     >>> shardc.load("step.hlo").num_devices
     4
     """
-    from shardc.stages.programs import from_jax
-    from shardc.stages.stages import Program, Propagated
-
     path = Path(path)
     check_writable(path)
-    if not isinstance(program, (Program, Propagated)):
-        program = from_jax(program, *args, **kwargs)
-    elif args or kwargs:
-        raise InputError(f"arguments given together with a {type(program).__name__}", fix="pass it alone")
-    data = _contents(program, path.suffix)
+    data = _contents(_program_of(program, args, kwargs), path.suffix)
     with atomic_output(path) as file:
         file.write(data)
+
+
+def _program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | Propagated:
+    """The program that ``source`` is, has, or is made into with arguments."""
+    from shardc.stages.programs import from_jax, from_torch
+    from shardc.stages.stages import Program, Propagated
+
+    found = source if isinstance(source, (Program, Propagated)) else getattr(source, "program", None)
+    if isinstance(found, (Program, Propagated)):
+        if args or kwargs:
+            raise InputError(f"arguments given together with a {type(source).__name__}", fix="pass it alone")
+        return found
+    return from_torch(source, args, kwargs) if is_torch(source) else from_jax(source, *args, **kwargs)
 
 
 def _contents(program: Program | Propagated, suffix: str) -> bytes:

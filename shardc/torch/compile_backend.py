@@ -17,6 +17,7 @@ from shardc.frontends.torch.packages import require_torch
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.driver.compiled import Compiled, job_config
+from shardc.sharding.notations.names import match_names
 from shardc.stages.stages import Program
 
 __all__ = ["backend", "registered_backend"]
@@ -134,14 +135,8 @@ class _ForwardBackward:
         known = {n: s for n, s in known.items() if n in program.arg_names and s is not None}
         given = {} if kind == "backward" else self._options.annotations
         if self._options.graph_breaks:
-            given = {name: spec for name, spec in given.items() if _matches(program, name, spec)}
+            given = {name: spec for name, spec in given.items() if match_names(name, program.arg_names)}
         return program.annotate({**given, **known}, self._options.mesh)
-
-
-def _matches(program: Program, name: str, spec: Any) -> bool:
-    from fnmatch import fnmatchcase
-
-    return any(n == name or fnmatchcase(n, name) for n in program.arg_names)
 
 
 @dataclass

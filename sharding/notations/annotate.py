@@ -95,7 +95,7 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     if target is None:
         raise AnnotationError(
             "annotations need a mesh",
-            fix="give one: --mesh data=2,model=4, or mesh=Mesh({'data': 2, 'model': 4}) in Python",
+            fix='give one: mesh={"data": 2, "model": 4} in Python, --mesh data=2,model=4 on the command line',
         )
     tables = nameable(module)
     wanted: dict[tuple[Instruction, int], Sharding] = {}
@@ -310,7 +310,10 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
     if source is not None:
         everything = [n for table in tables for v in table if v.kind == "value" and (n := source_name(v.instruction))]
         listed = everything
-    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=near_names(name, everything, listed))
+    fix = near_names(name, everything, listed)
+    if "[" in name and any(c in name for c in "*?"):
+        fix = f"brackets stand for themselves, so give a pattern for each of their characters; {fix}"
+    raise AnnotationError(f"no argument, result or value is named {name!r}", fix=fix)
 
 
 def _made_at(source: SourceName, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:

@@ -77,6 +77,23 @@ def _zeta(s: float, x: Any) -> Any:
     return lax.fori_loop(0, jnp.max(ahead, initial=0).astype(jnp.int32), step, total)
 
 
+def _log_ndtr(x: Any) -> Any:
+    x = _wide(x)
+    return jax.scipy.special.log_ndtr(x.astype(jnp.float64)).astype(x.dtype)
+
+
+def _erfcx(x: Any) -> Any:
+    """exp(x^2) erfc(x): by the logarithm of erfc, and by the asymptotic series where that would cancel."""
+    x = _wide(x)
+    wide = x.astype(jnp.float64)
+    near = jnp.minimum(wide, 50.0)
+    made = 2 * jnp.exp(near * near + jax.scipy.special.log_ndtr(-np.sqrt(2.0) * near))
+    far = jnp.maximum(wide, 50.0)
+    square = far * far
+    series = (1 - (1 - (1.5 - 3.75 / square) / square) / (2 * square)) / (far * np.sqrt(np.pi))
+    return jnp.where(wide > 50.0, series, made).astype(x.dtype)
+
+
 def _frexp(x: Any) -> tuple[Any, Any]:
     fraction, exponent = jnp.frexp(x)
     return fraction, exponent.astype(jnp.int32)
@@ -102,12 +119,15 @@ _TABLE: dict[str, Row] = {
     "special_legendre_polynomial_p": _polynomial(
         lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)
     ),
+    "special_erfcx": _erfcx,
+    "special_log_ndtr": _log_ndtr,
     "special_modified_bessel_i0": lambda x: jax.scipy.special.i0(_wide(x)),
     "special_modified_bessel_i1": lambda x: jax.scipy.special.i1(_wide(x)),
 }
 
 #: The rows of this family.
 ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()} | {
+    "prims.erfcx": _erfcx,
     "prims.frexp": _frexp,
     "prims.spherical_bessel_j0": lambda x: jnp.sinc(_wide(x) / np.pi),
 }

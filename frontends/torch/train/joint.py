@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.frontends.torch.exported import distinct, export, without_fused_attention
+from shardc.frontends.torch.exported import check_devices, distinct, export, without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -52,6 +52,7 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
     PyTorch cannot export or differentiate.
     """
     pytree = torch.utils._pytree
+    check_devices(torch, module, args)
     seen: list[Any] = []
     wrapper = _wrapper(torch, module, loss, seen)
     named = _named(wrapper)
