@@ -4,24 +4,26 @@ optimal parallel and sequential QR and LU factorizations", SIAM J. Sci. Comput. 
 Each device factors its own rows. Then, mesh axis by mesh axis, the smallest first, neighbours gather their R and factor
 these. What a device has of all these Q multiplies to its rows of Q. A device sends a few n by n matrices.
 
-LAPACK's ``geqrf`` gives reflections and no Q. They are rebuilt from Q (Ballard, Demmel, Grigori, Jacquelin, Nguyen,
-Solomonik, "Reconstructing Householder vectors from tall-skinny QR", IPDPS 2014). Elimination of Q - S without pivots
-gives the reflections as its L. The signs S are chosen such that no pivot is less than 1, and these are the signs that
-LAPACK's R has. ``orgqr`` multiplies reflections of split rows: Q = I - V T V^H, with T from V^H V.
+LAPACK's ``geqrf`` gives reflections and no Q. A reflection depends on the first n rows and on norms of what is below.
+Those rows have the norms of their R, so all devices factor the first n rows and the R of the others alike. That gives R
+with LAPACK's signs, the scales, and the first rows of V. Below, V is Q times the reflections' rows that belong to R.
+Rows that do not count are zero and stand last wherever something is factored: then their rows of Q are exactly zero.
+
+``orgqr`` multiplies reflections of split rows: Q = I - V T V^H, with T from V^H V (Joffrain, Low, Quintana-Orti, van de
+Geijn, Van Zee, "Accumulating Householder transformations, revisited", ACM Trans. Math. Softw. 32, 2006).
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import LAPACK, attributes_of, routine_name
-from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
-from shardc.partitioner.emit.repeat import Values, repeat
-from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter, real_type
+from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
 from shardc.partitioner.rules.matrices.split_rows import pass_or_permute, sent_by_sum, split_rows, told
 from shardc.partitioner.strategy.choose import Sends, SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite
@@ -82,10 +84,13 @@ def _tree_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, .
 
 
 def _factor_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
-    """The tree, and the first n rows of Q."""
+    """The tree, and the first n rows."""
     (atoms, size), n = split_rows(table, problem, factors), problem.operands[0].dims[-1]
     if not atoms:
         return (0.0, 0)
+    m = problem.operands[0].dims[-2]
+    if table.is_uneven(atoms, m) and m < 2 * n * table.extent(atoms):
+        return (math.inf, 0)  # zero rows would stand both first and last
     sent, count = _tree_sends(table, problem, factors)
     return sent + sent_by_sum(table, atoms) * size * n * n, count + 1
 
@@ -113,17 +118,21 @@ def _rows_of(site: LocalSite) -> Atoms:
     return site.operand_atoms(0, site.operands[0].shape.rank - 2)
 
 
-def _tree(site: LocalSite) -> _TallFactors:
-    """Rows behind the end count as zero: what they add to R is nothing, and their rows of Q are not read."""
+def _tree(site: LocalSite, x: Instruction, *, backwards: bool = False) -> _TallFactors:
+    """Of own rows ``x``, those of the last device first if ``backwards``."""
     em, w = site.em, MatrixWriter(site.em)
-    x = site.operands[0]
     row = x.shape.rank - 2
-    own, r = w.qr(site.masked(0, (row,), em.zero(x.shape.dtype)))
+    own, r = w.qr(x)
     below: Instruction | None = None
     for atom in reversed(_rows_of(site)):
         height = r.shape.dims[row]
-        q, r = w.qr(em.all_gather(r, row, (atom,)))
-        part = w.block(q, -2, em.scale(em.coordinate((atom,)), height), height)
+        place, p, stacked = em.coordinate((atom,)), em.table.extents[atom], em.all_gather(r, row, (atom,))
+        if backwards:
+            place = em.add("subtract", place.shape, em.index(p - 1), place)
+            parts = [w.rows(stacked, i * height, (i + 1) * height) for i in reversed(range(p))]
+            stacked = em.concatenate(parts, row)
+        q, r = w.qr(stacked)
+        part = w.block(q, -2, em.scale(place, height), height)
         below = part if below is None else w.product(below, part)
     return _TallFactors(own if below is None else w.product(own, below), r)
 
@@ -163,43 +172,28 @@ def _global_rows(site: LocalSite, x: Instruction) -> Instruction:
 
 def _factor(site: LocalSite) -> list[Instruction]:
     """``geqrf``: rows above the diagonal are R's, those below are V's."""
-    em, w = site.em, MatrixWriter(site.em)
-    q, r = _tree(site)
-    n = r.shape.dims[-1]
-    first = em.all_reduce(_first_rows(site, q, n), _rows_of(site), "bits")
-    packed, signs = _eliminate(em, first)
-    scales = w.binary("multiply", w.number(-1, signs), w.binary("multiply", signs, w.diagonal(packed)))
-    column = em.reshape(signs, w.shape(signs, n, 1).dims)
-    top = w.triangle(packed, "GT", w.binary("multiply", column, r))
-    below = w.solve(packed, q, left=False, lower=False)
-    scale = em.reshape(scales, site.local_shape(1).dims)
-    return [_from_first_rows(site, top, below), scale]
+    em, w, x = site.em, MatrixWriter(site.em), site.operands[0]
+    n = x.shape.dims[-1]
+    x = site.masked(0, (x.shape.rank - 2,), em.zero(x.shape.dtype))
+    first = em.all_reduce(_first_rows(site, x, n), _rows_of(site), "bits")
+    row, chunk = x.shape.rank - 2, x.shape.dims[-2]
+    start = em.scale(em.coordinate(_rows_of(site)), chunk)
+    gone = em.add("subtract", start.shape, em.index(n), em.add("minimum", start.shape, start, em.index(n)))
+    gone = em.add("minimum", start.shape, gone, em.index(chunk))
+    kept = em.add("subtract", start.shape, em.index(chunk), gone)
+    even = not em.table.is_uneven(_rows_of(site), site.operand_dims(0)[-2])
+    rest = _turned(site, w.select(_is_below(site, x, n), x), gone)
+    q, r = _tree(site, rest, backwards=even)
+    q = _turned(site, q, kept)
+    packed, scale = w.factor(em.concatenate([first, r], row))
+    below = w.product(q, w.rows(packed, n, 2 * n))
+    return [_from_first_rows(site, w.rows(packed, 0, n), below), scale]
 
 
-def _eliminate(em: Emitter, x: Instruction) -> tuple[Instruction, Instruction]:
-    """L below and U on and above the diagonal of x - S, and S, which is chosen on the way, as one row."""
-    w, n = MatrixWriter(em), x.shape.dims[-1]
-    signs = em.splat(em.scalar(1, real_type(x.shape.dtype)), w.shape(x, 1, n).dims)
-
-    def step(em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
-        w, (x, signs) = MatrixWriter(em), carried
-        column, row = w.block(x, -1, number, 1), w.block(x, -2, number, 1)
-        corner = w.block(column, -2, number, 1)
-        real = w.real(corner)
-        sign = em.select(w.compare(real, w.number(0, real), "LT"), w.number(1, real), w.number(-1, real))
-        pivot = w.binary("subtract", corner, w.as_complex(sign, x.shape.dtype))
-        here = em.splat(number, column.shape.dims)
-        factors = w.select(w.compare(w.index(column, -2), here, "GT"), w.binary("divide", column, pivot))
-        across = em.splat(number, row.shape.dims)
-        right = w.select(w.compare(w.index(row, -1), across, "GT"), row)
-        x = w.binary("subtract", x, w.binary("multiply", factors, right))
-        above = w.compare(w.index(column, -2), here, "LT")
-        on = w.compare(w.index(column, -2), here, "EQ")
-        column = em.select(on, w.spread(pivot, column.shape.dims), em.select(above, column, factors))
-        return [w.with_block(x, column, -1, number), w.with_block(signs, sign, -1, number)]
-
-    made, chosen = repeat(em, n, [x, signs], [], step, name="signs")
-    return made, w.as_complex(chosen, x.shape.dtype)
+def _turned(site: LocalSite, x: Instruction, by: Instruction) -> Instruction:
+    """Row ``by`` first, and the rows before it behind all others."""
+    both = site.em.concatenate([x, x], x.shape.rank - 2)
+    return MatrixWriter(site.em).block(both, -2, by, x.shape.dims[-2])
 
 
 def _reflect(site: LocalSite) -> list[Instruction]:
@@ -228,7 +222,8 @@ def _reflect(site: LocalSite) -> list[Instruction]:
 
 def _singular(site: LocalSite) -> list[Instruction]:
     """``gesdd``: the singular values of R are those of the matrix, and Q times its left vectors are the left ones."""
-    w, (q, r) = MatrixWriter(site.em), _tree(site)
+    w, x = MatrixWriter(site.em), site.operands[0]
+    q, r = _tree(site, site.masked(0, (x.shape.rank - 2,), site.em.zero(x.shape.dtype)))
     n = r.shape.dims[-1]
     shapes = [r.shape, *(site.local_shape(k).plain for k in range(1, 5))]
     with_vectors = chr(attributes_of(site.op)["mode"]) == "S"
@@ -238,7 +233,7 @@ def _singular(site: LocalSite) -> list[Instruction]:
     _, values, left, right, info = w.call("gesdd", [r], shapes, site.op.attrs["backend_config"])
     wide = site.local_shape(2).dims[-1]
     own = w.product(q, left) if with_vectors else w.zeros(q, q.shape.dims[-2], wide)
-    return [site.operands[0], values, own, right, info]
+    return [x, values, own, right, info]
 
 
 _EMITS = MappingProxyType({"geqrf": _factor, "orgqr": _reflect, "gesdd": _singular})
@@ -247,7 +242,7 @@ _EMITS = MappingProxyType({"geqrf": _factor, "orgqr": _reflect, "gesdd": _singul
 #: What crosses between devices.
 _TOLD = MappingProxyType(
     {
-        "geqrf": "neighbours exchange R, and all get the first rows of Q",
+        "geqrf": "neighbours exchange R, and all get the first rows",
         "orgqr": "devices add up the products of their reflections",
         "gesdd": "neighbours exchange R",
     }
