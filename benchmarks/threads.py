@@ -15,10 +15,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent, shorten
 
 import jaxlib
 import numpy as np
@@ -48,6 +48,11 @@ class Side:
     collectives: str = ""
     error: str = ""
     result: np.ndarray | None = None
+
+    @property
+    def sent(self) -> str:
+        """The bytes, and by which collectives."""
+        return f"{self.wire_bytes:,.0f} B" + (f", {self.collectives}" if self.wire_bytes else "")
 
 
 def measure(names: Sequence[str]) -> dict[str, dict[str, Side]]:
@@ -88,7 +93,8 @@ def rows(found: dict[str, dict[str, Side]]) -> list[tuple[str, ...]]:
     for thread in THREADS:
         if thread.name in found:
             xla, ours = (found[thread.name][s] for s in SIDES)
-            cells = [s.error or f"{s.wire_bytes:,.0f} B {s.collectives}".strip() for s in (xla, ours)]
+            cells = [f"refused: {shorten(s.error, 90)}" if s.error else s.sent for s in (xla, ours)]
+            cells[1] += f" ({thread.note})" if thread.note else ""
             peaks = ["" if s.error else f"{s.peak_bytes:,} B" for s in (xla, ours)]
             out.append((f"[`{thread.name}`](#{thread.name.replace('_', '-')})", thread.asked, *cells, *peaks))
     return out
@@ -98,7 +104,7 @@ def program_text(thread: Thread) -> str:
     """A section of the page: the threads, the program, and the command that shows it."""
     where = ", ".join(f"[{t}](https://github.com/{t.replace('#', '/issues/')})" for t in thread.threads)
     mesh = ", ".join(f"{axis}={size}" for axis, size in thread.mesh.items())
-    code = textwrap.dedent(inspect.getsource(thread.make)).strip()
+    code = dedent(inspect.getsource(thread.make)).strip()
     asked = f"Asked in {where}. " if where else ""
     return (
         f"### {thread.name.replace('_', ' ')}\n\n{asked}The mesh is `{mesh}`.\n\n```python\n{code}\n```\n\n"

@@ -23,9 +23,13 @@ Made = tuple[Any, tuple[Any, ...]]
 
 
 class Places:
-    """Shorthands for a mesh: ``at("x")`` is a sharding, ``at.array(shape, "x")`` a seeded float32 array."""
+    """Shorthands for a mesh: ``at("x")`` is a sharding, ``at.array(shape, "x")`` a seeded float32 array.
 
-    def __init__(self, axes: Mapping[str, int]) -> None:
+    ``at.jit`` is `jax.jit`, or `shardc.jit` where the devices are shardc's.
+    """
+
+    def __init__(self, axes: Mapping[str, int], jit: Callable[..., Any] = jax.jit) -> None:
+        self.jit = jit
         devices = np.array(jax.devices()[: int(np.prod(list(axes.values())))])
         self.mesh = Mesh(devices.reshape(tuple(axes.values())), tuple(axes))
 
@@ -39,13 +43,17 @@ class Places:
 
 @dataclass(frozen=True)
 class Thread:
-    """A question: its threads as ``owner/name#number``, what is asked, the mesh, and the program that shows it."""
+    """A question: its threads as ``owner/name#number``, what is asked, the mesh, and the program that shows it.
+
+    ``note`` says what the count of bytes sent does not know.
+    """
 
     name: str
     threads: tuple[str, ...]
     asked: str
     mesh: Mapping[str, int]
     make: Callable[[Places], Made]
+    note: str = ""
 
 
 def reshard(at: Places) -> Made:
@@ -81,6 +89,21 @@ def set_rows(at: Places) -> Made:
 def running_sum(at: Places) -> Made:
     step = jax.jit(lambda mask: jnp.cumsum(mask, axis=-1), out_shardings=at("x", "y"))
     return step, (at.array((8, 65536), "x", "y"),)
+
+
+def uneven_running_sum(at: Places) -> Made:
+    step = at.jit(jnp.cumsum, in_shardings=at("x"), out_shardings=at("x"))
+    return step, (np.arange(65537, dtype=np.float32),)
+
+
+def ragged_exchange(at: Places) -> Made:
+    def send(rows: Any, out: Any) -> Any:
+        me, ones = lax.axis_index("x"), jnp.ones(8, jnp.int32)
+        starts = jnp.arange(8, dtype=jnp.int32)
+        return lax.ragged_all_to_all(rows, out, starts, ones, me * ones, ones, axis_name="x")
+
+    step = jax.shard_map(send, mesh=at.mesh, in_specs=(P("x"), P("x")), out_specs=P("x"), check_vma=False)
+    return jax.jit(step), (at.array((8 * 4096, 64), "x"), at.array((8 * 4096, 64), "x"))
 
 
 def sorted_by_itself(at: Places) -> Made:
@@ -135,6 +158,16 @@ def tall_qr(at: Places) -> Made:
     return step, (at.array((4096, 32), "x"),)
 
 
+def tall_svd(at: Places) -> Made:
+    step = jax.jit(lambda a: jnp.linalg.svd(a, full_matrices=False)[1], out_shardings=at())
+    return step, (at.array((65536, 64), "x"),)
+
+
+def split_solve(at: Places) -> Made:
+    step = jax.jit(lambda a, b: jnp.linalg.solve(a + 64 * jnp.eye(512), b), out_shardings=at("x"))
+    return step, (at.array((512, 512), "x"), at.array((512, 8), "x"))
+
+
 def split_cholesky(at: Places) -> Made:
     def step(a: Any) -> Any:
         return jnp.linalg.cholesky(a @ a.T + 512 * jnp.eye(512))
@@ -179,6 +212,21 @@ THREADS = (
     Thread(
         "shuffled_rows", ("jax-ml/jax#20381",), "shuffle each part of a split batch for itself", LINE, shuffled_rows
     ),
+    Thread(
+        "uneven_running_sum",
+        ("jax-ml/jax#26946", "jax-ml/jax#27808", "jax-ml/jax#15788"),
+        "keep an array of 65,537 elements split over 8 devices",
+        LINE,
+        uneven_running_sum,
+    ),
+    Thread(
+        "ragged_exchange",
+        ("jax-ml/jax#34755", "AI-Hypercomputer/maxtext#1712"),
+        "send the rows that sizes ask for, and no more",
+        LINE,
+        ragged_exchange,
+        "at most: sizes are values. In this call, 7 rows of 256 B",
+    ),
     Thread("gradient_of_roll", (), "the gradient of rolls and concatenations", LINE, gradient_of_roll),
     Thread("gradient_of_scatter", (), "the gradient of a scatter", LINE, gradient_of_scatter),
     Thread(
@@ -203,6 +251,8 @@ THREADS = (
         random_numbers,
     ),
     Thread("tall_qr", ("jax-ml/jax#13087",), "the QR factorisation of a tall matrix", LINE, tall_qr),
+    Thread("tall_svd", ("jax-ml/jax#13087",), "the singular values of a tall matrix", LINE, tall_svd),
+    Thread("split_solve", ("jax-ml/jax#24309",), "solve a system whose matrix is split", LINE, split_solve),
     Thread(
         "split_cholesky",
         ("jax-ml/jax#16597", "jax-ml/jax#24309"),

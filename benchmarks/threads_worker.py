@@ -7,34 +7,44 @@ Usage: ``threads_worker.py FOLDER NAME ...``: writes ``NAME.json`` (peak bytes o
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from threads_programs import THREADS, Places
 
+import shardc
 
-def peak_bytes(compiled: Any) -> int:
-    """Memory that a device needs for a call, by the compiler's own figures."""
+
+def compiled_text(function: Any, arguments: tuple[Any, ...]) -> tuple[str, int]:
+    """The text of one device's program, and the memory that it needs for a call by its compiler's own figures."""
+    if hasattr(function, "partitioned"):  # of shardc.jit
+        stage = function.partitioned(*arguments)
+        return stage.as_text(), stage.memory_analysis()["peak_bytes"]
+    compiled = function.lower(*arguments).compile()
     m = compiled.memory_analysis()
-    return int(m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes)
+    peak = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
+    return compiled.as_text(), int(peak)
 
 
 def main(folder: Path, names: list[str]) -> None:
+    jit = shardc.jit if os.environ["JAX_PLATFORMS"] == "shardc" else jax.jit
     for thread in THREADS:
         if thread.name not in names:
             continue
         try:
-            function, arguments = thread.make(Places(thread.mesh))
-            compiled = function.lower(*arguments).compile()
-            result = np.asarray(compiled(*arguments))
+            function, arguments = thread.make(Places(thread.mesh, jit))
+            text, peak = compiled_text(function, arguments)
+            result = np.asarray(function(*arguments))
         except Exception as error:
-            answer: dict[str, Any] = {"error": str(error).splitlines()[0]}
+            answer: dict[str, Any] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         else:
-            (folder / f"{thread.name}.hlo").write_text(compiled.as_text())
+            (folder / f"{thread.name}.hlo").write_text(text)
             np.save(folder / f"{thread.name}.npy", result)
-            answer = {"peak_bytes": peak_bytes(compiled)}
+            answer = {"peak_bytes": peak}
         (folder / f"{thread.name}.json").write_text(json.dumps(answer))
 
 
