@@ -53,7 +53,7 @@ class Row:
         count = str(self.chips) if self.slices == 1 else f"{self.slices}x{self.chips // self.slices}"
         if self.model.flash:
             return f"{self.machine}:{count}"
-        described = Path(shardc.__path__[0], "collectives", "machines", f"{self.machine}.toml").read_text("utf-8")
+        described = Path(shardc.__path__[0], "costs", "machines", f"{self.machine}.toml").read_text("utf-8")
         path = folder / f"{self.machine}-without-flash.toml"
         path.write_text(described.replace("fused_attention = true", "fused_attention = false"), encoding="utf-8")
         return f"{path}:{count}"
