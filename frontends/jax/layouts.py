@@ -17,7 +17,6 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
-from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
 __all__ = [
@@ -101,6 +100,8 @@ class Layouts:
             if self.results
             else ()
         )
+        from shardc.sharding.notations.annotate import with_shardings
+
         return with_shardings(module, arguments, results)
 
 

@@ -14,7 +14,6 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
-from shardc.launcher.arrays.make_arrays import array
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
 
@@ -200,6 +199,8 @@ def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
 def _global(leaf: Any) -> Any:
     """An array of JAX's: whole, or by parts where no process has all of them."""
     import jax
+
+    from shardc.launcher.arrays.make_arrays import array
 
     parts = not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable
     return array(leaf, leaf.sharding) if parts else np.asarray(leaf)

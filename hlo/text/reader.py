@@ -22,6 +22,7 @@ from shardc.hlo.text.header import Header, read_header
 from shardc.hlo.text.metadata import MetadataReader, StackFrames, read_stack_frames
 from shardc.hlo.text.scanner import STRING, Scanner, strip_comments, unquote
 from shardc.hlo.text.shapes import read_shape
+from shardc.hlo.transforms.host_values import HostValues
 from shardc.hlo.transforms.results_on_host import put_results_on_host
 
 __all__ = ["read_hlo"]
@@ -185,7 +186,7 @@ class _ModuleReader:
             source_file=self.scanner.file,
             attrs=attrs,
         )
-        return module if header.layout is None else _in_memories_of(module, *header.layout)
+        return module if header.layout is None else _with_layout(module, header.layout)
 
     def _check_aliases(self, header: Header, entry: Computation) -> None:
         for alias in header.aliases:
@@ -195,6 +196,16 @@ class _ModuleReader:
                     what = f"input_output_alias: the result of shape {entry.root.shape} has no element {alias.output}"
                     raise self.scanner.error(what, at=0)
                 shape = shape.elements[k]
+
+
+def _with_layout(module: Module, layout: tuple[tuple[Shape, ...], Shape]) -> Module:
+    """The module with arguments and results where ``layout`` has them, which is kept only if that does not say it."""
+    made = _in_memories_of(module, *layout)
+    if "entry_computation_layout" not in made.attrs:
+        return made
+    own = tuple(p.shape for p in made.entry.parameters), HostValues(made).shape(made.entry.root)
+    kept = {k: v for k, v in made.attrs.items() if k != "entry_computation_layout" or layout != own}
+    return made.with_(attrs=kept)
 
 
 def _in_memories_of(module: Module, parameters: tuple[Shape, ...], result: Shape) -> Module:

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardc.analysis.device_memory import with_memory
 from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
@@ -265,6 +264,8 @@ class Partitioned(PartitionedProgram, Reported):
 
     @cached_property
     def _report(self) -> dict[str, Any]:
+        from shardc.analysis.device_memory import with_memory
+
         return with_memory(self.facts, self)
 
     def explanation(

@@ -159,10 +159,10 @@ def test_cancelling_ends_the_pieces_where_they_run(tmp_path: Path) -> None:
 
 
 def test_time_runs_out_for_the_order_and_not_for_each_piece(tmp_path: Path) -> None:
-    with a_service(tmp_path, TaskLimits(seconds=10), workers=2) as (scheduler, _, watched):
+    with a_service(tmp_path, TaskLimits(seconds=4), workers=2) as (scheduler, _, watched):
         job = over(scheduler, scheduler.submit(LONG))
         assert job.problem is not None
-        assert job.problem["what"] == "'order' took longer than its limit of 10 s, and was stopped"
+        assert job.problem["what"] == "'order' took longer than its limit of 4 s, and was stopped"
         assert job.finished - job.started < 60
         assert watched.parts, "pieces that end in time are counted"
         until(lambda: watched.going == 0)
