@@ -262,6 +262,8 @@ class Partitioned(PartitionedProgram, Reported):
     def program(self) -> Program:
         return self.propagated.program
 
+    report = Reported.report  # in front of what a program of the partitioner says of itself
+
     @cached_property
     def _report(self) -> dict[str, Any]:
         from shardc.analysis.device_memory import with_memory

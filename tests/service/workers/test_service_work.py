@@ -368,7 +368,7 @@ def test_mlir_is_read_as_the_local_stages_read_it() -> None:
     common: dict[str, Any] = {"mesh": {"data": 2}, "annotations": {"arg0": "data"}, "name": "m.mlir"}
     order = PartitionOrder(program=hashlib.sha256(data).hexdigest(), **common)
     files, _ = _made(order, data)
-    local = load_program(data, "m.mlir").annotate({"arg0": "data"}, mesh=Mesh({"data": 2})).partition()
+    local = as_stage(load_program(data, "m.mlir")).annotate({"arg0": "data"}, mesh=Mesh({"data": 2})).partition()
     _same_partition(files, local)
     broken = text.replace("return %0", "return %7").encode()
     with pytest.raises(ParseError) as told:
