@@ -12,7 +12,7 @@ import shardc
 
 DEVICES, EXPERTS, TOKENS, WIDTH = 4, 8, 64, 32
 HERE = EXPERTS // DEVICES
-mesh = jax.sharding.AbstractMesh((DEVICES,), ("x",))
+mesh = jax.sharding.AbstractMesh((DEVICES,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 
 
 def products(rows, up, down, sizes):

@@ -21,7 +21,9 @@ DATA, OUTPUT, ROW = 7, 9, (2, 3)
 
 def exchange(axes: dict[str, int], over: Any, groups: Any = None, manual: Any = None) -> Any:
     """The function over arrays of all devices; rows lie one device's after the other's along ``over``."""
-    mesh = jax.sharding.AbstractMesh(tuple(axes.values()), tuple(axes))
+    mesh = jax.sharding.AbstractMesh(
+        tuple(axes.values()), tuple(axes), axis_types=(jax.sharding.AxisType.Auto,) * len(axes)
+    )
     spec = PartitionSpec(over)
 
     def local(*operands: jax.Array) -> jax.Array:
