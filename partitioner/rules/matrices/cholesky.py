@@ -37,8 +37,10 @@ def _is_lower(op: Instruction) -> bool:
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factor."""
+    if not _is_lower(op):
+        return None
     dims = op.operands[0].shape.dims
-    if dims[-1] < LEAST_ROWS or not _is_lower(op):
+    if dims[-1] < LEAST_ROWS:
         return None
     return _equation(dims, len(tuple(op.shape.leaves())))
 

@@ -66,9 +66,10 @@ class _Panels:
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factors."""
-    shapes = tuple(op.shape.leaves())
-    dims = op.operands[0].shape.dims
-    if routine_name(op.attrs["custom_call_target"]) != "getrf" or len(dims) != 2:
+    if routine_name(op.attrs["custom_call_target"]) != "getrf":
+        return None
+    shapes, dims = tuple(op.shape.leaves()), op.operands[0].shape.dims
+    if len(dims) != 2:
         return None
     return _equation(dims, tuple(s.dims for s in shapes)) if dims[0] == dims[1] >= LEAST_ROWS else None
 
