@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
@@ -30,7 +29,7 @@ def lower_partitioned(partitioned: PartitionedProgram) -> Lowered:
     if not program.config.machine:
         return lower(module, program.config)
     placement = place(load_machine(program.config.machine), mesh_of(module))
-    return lower_for(module, placement, replace(program.config, machine=program.config.machine))
+    return lower_for(module, placement, program.config)
 
 
 def device_memory(partitioned: PartitionedProgram) -> dict[str, int] | None:

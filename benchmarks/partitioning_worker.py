@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 from partitioning_programs import Places
 from partitioning_set import ALL
+from worker import peak_bytes
 
 
 def main(folder: Path, numbers: list[int]) -> None:
@@ -23,8 +24,7 @@ def main(folder: Path, numbers: list[int]) -> None:
         function, arguments = program.make(Places(mesh))
         compiled = function.lower(*arguments).compile()
         (folder / f"{number}.hlo").write_text(compiled.as_text())
-        m = compiled.memory_analysis()
-        peak = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
+        peak = peak_bytes(compiled)
         (folder / f"{number}.json").write_text(json.dumps({"peak_bytes": peak}))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from threads_programs import THREADS, Places
+from worker import peak_bytes
 
 import shardc
 
@@ -25,9 +26,7 @@ def compiled_text(function: Any, arguments: tuple[Any, ...]) -> tuple[str, int]:
         stage = function.partitioned(*arguments)
         return stage.as_text(), stage.memory_analysis()["peak_bytes"]
     compiled = function.lower(*arguments).compile()
-    m = compiled.memory_analysis()
-    peak = m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes
-    return compiled.as_text(), int(peak)
+    return compiled.as_text(), peak_bytes(compiled)
 
 
 def main(folder: Path, names: list[str]) -> None:

@@ -9,7 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "peak_bytes"]
+
+
+def peak_bytes(compiled: Any) -> int:
+    """Memory that a device needs for a call of what JAX compiled, by the compiler's own figures."""
+    m = compiled.memory_analysis()
+    return int(m.argument_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes + m.temp_size_in_bytes)
 
 
 class Worker:

@@ -102,6 +102,11 @@ class _LoopTrials:
     _made: dict[tuple[int, Kept], Module] = field(default_factory=dict)
 
     @property
+    def _places(self) -> list[int]:
+        """Where the passes about loops stand among all."""
+        return [n for n, p in enumerate(self.passes) if isinstance(p, LoopPass)]
+
+    @property
     def none_kept(self) -> Kept:
         """Everything is done that the passes propose."""
         return tuple(frozenset[str]() for p in self.passes if isinstance(p, LoopPass))
@@ -121,8 +126,7 @@ class _LoopTrials:
 
     def _loop_passes(self, module: Module) -> Iterator[tuple[int, LoopPass, Module]]:
         """The passes about loops, by number, with the module in front of each."""
-        places = [n for n, p in enumerate(self.passes) if isinstance(p, LoopPass)]
-        for number, place in enumerate(places):
+        for number, place in enumerate(self._places):
             step = self.passes[place]
             assert isinstance(step, LoopPass)
             yield number, step, self._until(module, number, self.none_kept)
@@ -140,7 +144,7 @@ class _LoopTrials:
         """The module in front of the loop pass of this number."""
         key = (number, kept[:number])
         if key not in self._made:
-            places = [n for n, p in enumerate(self.passes) if isinstance(p, LoopPass)]
+            places = self._places
             begin = places[number - 1] if number else 0
             end = places[number] if number < len(places) else len(self.passes)
             before = self._until(module, number - 1, kept) if number else module

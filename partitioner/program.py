@@ -407,7 +407,7 @@ class PartitionedProgram:
         >>> partitioned.report()["devices"]
         4
         """
-        return self.facts
+        return dict(self.facts)
 
 
 def seconds_since(name: str, start: float) -> dict[str, float]:

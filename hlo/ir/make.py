@@ -28,6 +28,7 @@ __all__ = [
     "constant",
     "effects",
     "inline",
+    "is_reshape",
     "keep_reachable",
     "make",
     "map_computations",
@@ -83,6 +84,14 @@ def splat_source(instruction: Instruction) -> Instruction | None:
     if instruction.opcode == "broadcast" and not instruction.operands[0].shape.dims:
         return instruction.operands[0]
     return None
+
+
+def is_reshape(i: Instruction) -> bool:
+    """Has ``i`` the elements of its operand in their order, as a reshape, or as a broadcast to sizes of 1?"""
+    if i.opcode == "broadcast":
+        dims = list(i.attrs["dimensions"])
+        return i.shape.size == i.operands[0].shape.size and dims == sorted(dims)
+    return i.opcode == "reshape"
 
 
 def scalar_value(instruction: Instruction) -> Any:

@@ -13,6 +13,7 @@ from shardc.hlo.ir.custom_calls import MARKERS
 from shardc.hlo.ir.host_memory.memory_kinds import PINNED_HOST, has_host_memory, is_host, memory_kind_of, on_host
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module
+from shardc.hlo.ir.make import is_reshape
 from shardc.hlo.ir.types import Shape, tuple_shape
 
 __all__ = ["HostValues", "is_view", "reads_host", "shape_with"]
@@ -25,11 +26,7 @@ _PASSED = frozenset({"optimization-barrier", "domain", "add-dependency", "while"
 
 def is_view(i: Instruction) -> bool:
     """Has ``i`` the elements of its operand, in the same order?"""
-    if i.opcode == "broadcast":
-        return i.shape.size == i.operands[0].shape.size and tuple(sorted(i.attrs["dimensions"])) == tuple(
-            i.attrs["dimensions"]
-        )
-    return i.opcode in ("reshape", "bitcast")
+    return i.opcode == "bitcast" or is_reshape(i)
 
 
 def reads_host(host: HostValues, i: Instruction) -> bool:

@@ -241,7 +241,7 @@ class Propagated(PropagatedProgram):
 
 
 @dataclass(frozen=True)
-class Partitioned(PartitionedProgram, Reported):
+class Partitioned(Reported, PartitionedProgram):
     """The program that every device runs, with collectives; ``module`` is the program, ``plan`` the plan of layouts.
 
     >>> partitioned.num_devices
@@ -261,8 +261,6 @@ class Partitioned(PartitionedProgram, Reported):
     @property
     def program(self) -> Program:
         return self.propagated.program
-
-    report = Reported.report  # in front of what a program of the partitioner says of itself
 
     @cached_property
     def _report(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardc.hlo.ir.ir import Computation, Instruction, topological
-from shardc.hlo.ir.make import effects, scalar_value
+from shardc.hlo.ir.make import effects, is_reshape, scalar_value
 from shardc.hlo.ir.reducers import reducer_opcode
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.simplify.rules.comparison import outcome
@@ -16,7 +16,7 @@ __all__ = ["is_split", "replaced", "without_bounds", "without_tests"]
 def without_bounds(x: Instruction, n: int) -> Instruction:
     """Places from 0 to ``n`` before what changes only others: counts from the end, clamps, types that hold them all."""
     while True:
-        if _is_reshaped(x) or (x.opcode == "convert" and _holds(x, n)):
+        if is_reshape(x) or (x.opcode == "convert" and _holds(x, n)):
             x = x.operands[0]
         elif x.opcode == "clamp" and splat(x.operands[0]) == 0 and (splat(x.operands[2]) or 0) >= n - 1:
             x = x.operands[1]
@@ -24,14 +24,6 @@ def without_bounds(x: Instruction, n: int) -> Instruction:
             x = x.operands[2]
         else:
             return x
-
-
-def _is_reshaped(x: Instruction) -> bool:
-    """Are the elements those of the operand, in their order?"""
-    if x.opcode == "broadcast":
-        dims = list(x.attrs["dimensions"])
-        return x.shape.size == x.operands[0].shape.size and dims == sorted(dims)
-    return x.opcode == "reshape"
 
 
 def _holds(x: Instruction, n: int) -> bool:
@@ -63,16 +55,14 @@ def _known(test: Instruction) -> tuple[bool, ...]:
     value = scalar_value(test)
     if value is not None:
         return (bool(value),)
-    match test.opcode:
-        case "compare":
-            found = outcome(test)
-            return () if found is None else (found,)
-        case "broadcast" | "reshape":
-            return _known(test.operands[0])
-        case "and":
-            return (True,) if all(_known(o) == (True,) for o in test.operands) else ()
-        case "reduce" if test.shape.is_array and reducer_opcode(test.attrs["to_apply"]) == "and":
-            return (True,) if all(_known(o) == (True,) for o in test.operands) else ()
+    if test.opcode == "compare":
+        found = outcome(test)
+        return () if found is None else (found,)
+    if test.opcode in ("broadcast", "reshape"):
+        return _known(test.operands[0])
+    folded = test.opcode == "reduce" and test.shape.is_array and reducer_opcode(test.attrs["to_apply"]) == "and"
+    if test.opcode == "and" or folded:
+        return (True,) if all(_known(o) == (True,) for o in test.operands) else ()
     return ()
 
 
