@@ -24,11 +24,13 @@ __all__ = ["plan_svg", "write_plan_svg"]
 
 _LEGEND = (
     "each rectangle is a whole value, cut into the parts that devices hold; filled: the part of the first device; "
-    "hatched: its partial value, still to be added up"
+    "hatched: its partial value, still to be added up",
+    "bars on the right: what another layout of this value would add; red: the layout as propagated; "
+    "black: the next best one",
 )
 _DARK, _GREY, _LINE, _MARK = "#222", "#666", "#bbb", "#c0392b"
 _PLANNED, _PROPAGATED, _PALE = "#3f6fa3", "#8a8f96", "#eef1f5"
-_MARGIN, _WIDTH, _ROW, _HEAD = 24, 1120, 78, 112
+_MARGIN, _WIDTH, _ROW, _HEAD = 24, 1120, 78, 128
 _WANTED_AT, _CHOSEN_AT, _BYTES_AT, _OTHER_AT = 300, 520, 740, 900
 _GLYPH_WIDTH, _GLYPH_HEIGHT = 76, 38
 _CURVE, _CURVE_LEFT = 150, 84
@@ -94,7 +96,8 @@ def _title(program: str, plan: PlanReasons) -> Iterator[str]:
     proven = f"by the plan's own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
     proven += f"; {plan.proof}"
     yield svg_text(_MARGIN, 70, proven, 12, _GREY)
-    yield svg_text(_MARGIN, 88, _LEGEND, 11, _GREY)
+    for number, line in enumerate(_LEGEND):
+        yield svg_text(_MARGIN, 88 + 16 * number, line, 11, _GREY)
 
 
 def _columns(plan: PlanReasons) -> Iterator[str]:
