@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import attributes_of, routine_name
+from shardc.hlo.ir.lapack import attributes_of
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
@@ -32,7 +32,7 @@ __all__ = ["BLOCKED_CHOLESKY", "filled_up"]
 def _is_lower(op: Instruction) -> bool:
     if op.opcode == "cholesky":
         return bool(op.attrs.get("lower", False))
-    return routine_name(op.attrs["custom_call_target"]) == "potrf" and attributes_of(op).get("uplo") == ord("L")
+    return attributes_of(op).get("uplo") == ord("L")
 
 
 def _rule(op: Instruction) -> FactorRule | None:

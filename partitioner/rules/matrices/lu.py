@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import routine_name
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
@@ -66,8 +65,6 @@ class _Panels:
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factors."""
-    if routine_name(op.attrs["custom_call_target"]) != "getrf":
-        return None
     shapes, dims = tuple(op.shape.leaves()), op.operands[0].shape.dims
     if len(dims) != 2:
         return None
