@@ -9,10 +9,11 @@ from types import MappingProxyType
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import routine_name
 from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
+from shardc.partitioner.rules.matrices.eigh import BLOCK_JACOBI, whole_eigen
 from shardc.partitioner.rules.matrices.lu import BLOCKED_LU
 from shardc.partitioner.rules.matrices.tall_qr import TALL
 from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
-from shardc.partitioner.strategy.rule import Local
+from shardc.partitioner.strategy.rule import ComputesOf, Local
 
 __all__ = ["CustomCallRows"]
 
@@ -21,9 +22,13 @@ _PROGRAMS: Mapping[str, tuple[Local, ...]] = MappingProxyType(
         **dict.fromkeys(("geqrf", "orgqr", "gesdd"), (TALL,)),
         "potrf": (BLOCKED_CHOLESKY,),
         "getrf": (BLOCKED_LU,),
+        "syevd": (BLOCK_JACOBI,),
         "trsm": (BY_ROWS, BY_COLUMNS),
     }
 )
+
+#: What a routine computes on whole matrices, for those whose programs compute more than that.
+_COMPUTES: Mapping[str, ComputesOf] = MappingProxyType({"syevd": whole_eigen})
 
 
 class CustomCallRows:
@@ -31,7 +36,10 @@ class CustomCallRows:
 
     def __init__(self, plain: Local) -> None:
         self.plain = plain
-        self._rows = {name: replace(plain, alternatives=programs) for name, programs in _PROGRAMS.items()}
+        self._rows = {
+            name: replace(plain, alternatives=programs, computes=_COMPUTES.get(name))
+            for name, programs in _PROGRAMS.items()
+        }
 
     def of(self, op: Instruction) -> Local:
         """The same row for all calls of a routine."""
