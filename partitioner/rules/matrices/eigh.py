@@ -8,9 +8,10 @@ each has met all others once, which is a sweep (odd-even order: Luk, Park, "On p
 Stat. Comput. 10, 1989). Where two blocks meet, the same one gets the larger eigenvalues in every sweep. Sweeps end when
 rows are orthogonal to rounding.
 
-``s`` is at most the norm of A, and more than half of it: the largest of ``|A^16 x|^(1/16)`` of four random vectors
-(Dixon, "Estimating extremal eigenvalues and condition numbers of matrices", SIAM J. Numer. Anal. 20, 1983). So G is
-positive, and its condition is small: products of rows lose no digits, and left singular vectors are eigenvectors.
+``s`` is at most the norm of A, and almost certainly more than half of it: ``|A^16 x|^(1/16)`` of four random vectors
+(Dixon, "Estimating extremal eigenvalues and condition numbers of matrices", SIAM Journal on Numerical Analysis 20,
+1983). So G is positive, and its condition is small: products of rows lose no digits, and left singular vectors are
+eigenvectors.
 
 Rows that are missing in a last block are zero. They come first among the eigenvalues of G, and are cut off.
 """
@@ -128,7 +129,7 @@ class _WholeSeconds:
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundSeconds:
+class _PairSeconds:
     """Products of two blocks, their eigenvectors, and the rotation."""
 
     dtype: DType
@@ -231,7 +232,7 @@ def _norm(em: Emitter, own: Instruction, atoms: Atoms) -> Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rounds:
+class _PairStep:
     """The rounds of a sweep: two blocks of ``rows`` rows each on each of ``devices``."""
 
     atoms: Atoms
@@ -281,7 +282,7 @@ class _Rounds:
 class _Sweeps:
     """Sweeps until no cosine between rows is more than ``tolerance``."""
 
-    rounds: _Rounds
+    rounds: _PairStep
     tolerance: float
 
     def __call__(self, em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
@@ -361,7 +362,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     own = w.binary("add", own, w.select(same, w.number(_SHIFT, own)))
     own = em.resize(own, 0, 2 * b)
     tolerance = float(np.finfo(real.numpy).eps) * (16 + math.sqrt(n) / 2)
-    sweeps = _Sweeps(_Rounds(atoms, k, b), tolerance)
+    sweeps = _Sweeps(_PairStep(atoms, k, b), tolerance)
     start = [own, em.scalar(math.inf, real)]
     with told(site, "syevd", atoms, "blocks of rows change places until each has met all others"):
         own, worst = repeat(em, _MOST_SWEEPS, start, [], sweeps, go_on=sweeps.go_on, likely=_SWEEPS, name="sweeps")
@@ -386,6 +387,6 @@ BLOCK_JACOBI = Local(
     pass_or_permute,
     rule=_rule,
     sends=always(_sends),
-    computes=lambda op, rule: _RoundSeconds(op.operands[0].shape.dtype),
+    computes=lambda op, rule: _PairSeconds(op.operands[0].shape.dtype),
 )
 """A way for LAPACK's ``syevd`` and ``heevd`` of split rows, in place of a gather."""
