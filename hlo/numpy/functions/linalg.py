@@ -111,8 +111,8 @@ def _qr(recorder: Trace, a: Any, mode: str = "reduced") -> Any:
 
 def _triangular(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
     """``x`` with ``a x = b`` of a triangular ``a``."""
-    attrs = {"left_side": True, "lower": lower, "unit_diagonal": unit, "transpose_a": "NO_TRANSPOSE"}
-    return emit("triangular-solve", a, b, **attrs)
+    turned = "NO_TRANSPOSE"
+    return emit("triangular-solve", a, b, left_side=True, lower=lower, unit_diagonal=unit, transpose_a=turned)
 
 
 def _solve(recorder: Trace, a: Any, b: Any) -> Any:
@@ -140,7 +140,7 @@ def _lu_factors(x: Tracer) -> list[Tracer]:
     return _lapack("getrf", [x], [x.aval.plain, array_shape("s32", *lead, n), array_shape("s32", *lead)])
 
 
-def _row_order(recorder: Trace, pivots: Tracer) -> Any:
+def _row_order(recorder: Trace, pivots: Any) -> Any:
     """Where each row comes from when rows 0, 1, ... change places with the pivots, one after the other."""
 
     def swap(state: Any) -> Any:
