@@ -13,6 +13,7 @@ from shardc.partitioner.rules.matrices.eigh import BLOCK_JACOBI, whole_eigen
 from shardc.partitioner.rules.matrices.lu import BLOCKED_LU
 from shardc.partitioner.rules.matrices.tall_qr import TALL
 from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
+from shardc.partitioner.rules.matrices.upper_cholesky import CHOLESKY_OF_COLUMNS
 from shardc.partitioner.strategy.rule import ComputesOf, Local
 
 __all__ = ["CustomCallRows"]
@@ -20,7 +21,7 @@ __all__ = ["CustomCallRows"]
 _PROGRAMS: Mapping[str, tuple[Local, ...]] = MappingProxyType(
     {
         **dict.fromkeys(("geqrf", "orgqr", "gesdd"), (TALL,)),
-        "potrf": (BLOCKED_CHOLESKY,),
+        "potrf": (BLOCKED_CHOLESKY, CHOLESKY_OF_COLUMNS),
         "getrf": (BLOCKED_LU,),
         "syevd": (BLOCK_JACOBI,),
         "trsm": (BY_ROWS, BY_COLUMNS),
