@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shardc.costs.kernels.trips import trip_count
+from shardc.costs.kernels.trips import likely_trips
 from shardc.costs.ops.table import products_of
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.simplify.rules.control import branches_of
@@ -70,8 +70,8 @@ class _Count:
 
     def _instruction(self, i: Instruction, manual: _Axes) -> Mapping[str, int]:
         if i.opcode == "while":
-            trips = trip_count(i)
-            return {rate: (1 if trips is None else trips) * n for rate, n in self.of(i.attrs["body"], manual).items()}
+            trips = likely_trips(i)
+            return {rate: trips * n for rate, n in self.of(i.attrs["body"], manual).items()}
         if i.opcode == "conditional":
             return max((self.of(c, manual) for c in branches_of(i)), key=lambda found: sum(found.values()))
         if i.opcode in ("call", "fusion", "async-start"):

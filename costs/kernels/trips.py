@@ -9,22 +9,26 @@ from dataclasses import dataclass, field
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.loops.loop_counter import find_counter
 
-__all__ = ["Executions", "count_executions", "trip_count"]
+__all__ = ["Executions", "count_executions", "expect_trips", "likely_trips", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
+_EXPECTED = re.compile(r'"expected_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
 
 
 @dataclass(slots=True)
 class Executions:
-    """Times that each computation runs per step; those in ``unknown`` are under a loop that was counted once."""
+    """Times that each computation runs per step; those in ``unknown`` are under a loop whose count is not certain."""
 
     count: dict[Computation, int] = field(default_factory=dict)
     unknown: set[Computation] = field(default_factory=set)
 
 
-def count_executions(module: Module) -> Executions:
-    """Counts from the entry down: loops multiply, every branch of a conditional counts. Reducers are left out."""
+def count_executions(module: Module, otherwise: int = 1) -> Executions:
+    """Counts from the entry down: loops multiply, every branch of a conditional counts. Reducers are left out.
+
+    A loop of which nothing is known runs ``otherwise`` times.
+    """
     out = Executions({module.entry: 1})
     for computation in reversed(module.computations):
         times = out.count.get(computation)
@@ -32,11 +36,12 @@ def count_executions(module: Module) -> Executions:
             continue
         unsure = computation in out.unknown
         for op in computation:
-            trips = trip_count(op) if op.opcode == "while" else 1
+            trips, known = (
+                (likely_trips(op, otherwise), trip_count(op) is not None) if op.opcode == "while" else (1, True)
+            )
             for callee, extra in _callees(op):
-                runs = times * ((1 if trips is None else trips) + extra)
-                out.count[callee] = out.count.get(callee, 0) + runs
-                if unsure or trips is None:
+                out.count[callee] = out.count.get(callee, 0) + times * (trips + extra)
+                if unsure or not known:
                     out.unknown.add(callee)
     return out
 
@@ -68,3 +73,21 @@ def trip_count(loop: Instruction) -> int | None:
         return int(told.group(1))
     count = find_counter(loop)
     return None if count is None else count.trips
+
+
+def likely_trips(loop: Instruction, otherwise: int = 1) -> int:
+    """Iterations of a while as costs count them: its trip count, else what `expect_trips` says, else ``otherwise``."""
+    trips = trip_count(loop)
+    if trips is not None:
+        return trips
+    told = _EXPECTED.search(str(loop.attrs.get("backend_config", "")))
+    return int(told.group(1)) if told else otherwise
+
+
+def expect_trips(count: int) -> str:
+    """The ``backend_config`` of a loop that ends by what it computes, usually after ``count`` iterations.
+
+    >>> expect_trips(7)
+    '{"expected_trip_count":{"n":"7"}}'
+    """
+    return f'{{"expected_trip_count":{{"n":"{count}"}}}}'

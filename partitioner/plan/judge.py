@@ -41,15 +41,13 @@ def judge_by_bytes(peak: Callable[[Module], float] = estimate_peak) -> Judge:
     """What one device sends in a step, as reports count it, then how often; ``peak`` says how much memory it needs."""
 
     def judge(module: Module) -> Judgement:
-        runs = count_executions(module)
         sent = count = computed = 0.0
-        for computation, times in runs.count.items():
-            weight = times * (SOME_TRIPS if computation in runs.unknown else 1)
+        for computation, times in count_executions(module, SOME_TRIPS).count.items():
             for i in computation:
-                computed += weight * instruction_flops(i)
+                computed += times * instruction_flops(i)
                 if i.opcode in COLLECTIVES:
-                    sent += weight * wire_bytes(i, module.num_partitions)
-                    count += weight
+                    sent += times * wire_bytes(i, module.num_partitions)
+                    count += times
         return Judgement((sent, count), float(peak(module)), computed)
 
     return judge
@@ -74,9 +72,11 @@ def judge_by_models(context: Context, machine: Machine) -> Judge:
 
 
 def is_better(found: Judgement, least: Judgement, before: Judgement | None, room: float) -> bool:
-    """Does a plan cost less than the best one so far, within the memory? What fits beats what does not."""
-    if before is not None and found.flops > before.flops * MORE_FLOPS:
-        return False
-    if least.peak > room:
-        return found.peak < least.peak
-    return found.peak <= room and found.cost < least.cost
+    """Does a plan cost less than the best one so far, within the memory? What fits beats what does not; of those that
+    fit, one that computes no more than the program ``before`` beats one that does."""
+    if least.peak > room or found.peak > room:
+        return found.peak < least.peak and least.peak > room
+    found_more, least_more = (before is not None and j.flops > before.flops * MORE_FLOPS for j in (found, least))
+    if found_more != least_more:
+        return least_more
+    return found.cost < least.cost

@@ -13,7 +13,7 @@ from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, OpStrategy, Wire
 from shardc.partitioner.rewrite.context import CalleeSignature, Context
-from shardc.partitioner.strategy.choose import SplitChoice, volume
+from shardc.partitioner.strategy.choose import SplitChoice, own_cost, volume
 from shardc.partitioner.strategy.rule import Local, PartitionRow
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, GlobalValue
 
@@ -110,9 +110,7 @@ def settle(
 ) -> NodeOption:
     """What a choice comes to when results that cannot stay partial are finished at once."""
     table, resharder, problem = context.table, context.resharder, strategy.problem
-    wire, count = (0.0, 0)
-    if problem.sends is not None:
-        wire, count = resharder.price.own(problem.sends(table, problem, choice.factors))
+    wire, count = own_cost(table, resharder, problem, choice.factors)
     results: list[AxisLayout] = []
     for layout, (dims, nbytes, _), aim in zip(choice.results, problem.results, preferred, strict=True):
         end = layout

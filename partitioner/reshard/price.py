@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from shardc.costs.machines.device import Device
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.collective_cost import CollectiveLaws, laws_of_extents
 from shardc.costs.network.mapping import place
@@ -45,6 +47,10 @@ class Bytes:
     def own(self, cost: Cost) -> Cost:
         """What an operation says that it sends: bytes and collectives."""
         return cost
+
+    def busy(self, seconds: Callable[[Device], float]) -> float:
+        """What an operation says that a device computes: no bytes."""
+        return 0.0
 
     def boundaries(self) -> tuple[Boundary, ...]:
         """What a device holds is free for it, all else costs its bytes."""
@@ -119,6 +125,10 @@ class Seconds:
         nbytes, count = cost
         links = self.links(tuple(range(self.table.count)))
         return (nbytes / links.bandwidth + count * links.latency, count)
+
+    def busy(self, seconds: Callable[[Device], float]) -> float:
+        """What an operation says that a device computes."""
+        return seconds(self.machine.device)
 
     def boundaries(self) -> tuple[Boundary, ...]:
         """Around each device, and around the devices that meet below each level; measured costs have no such bound."""

@@ -349,6 +349,7 @@ class Body(ComputationScope):
             tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
             linear,
             strategy.sends(op, rule) if strategy.sends is not None else None,
+            strategy.computes(op, rule) if strategy.computes is not None else None,
         )
 
     def _tell_own(self, decided: SplitDecision, operands: Sequence[GlobalValue], start: int) -> None:

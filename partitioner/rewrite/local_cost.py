@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.costs.kernels.trips import trip_count
+from shardc.costs.kernels.trips import likely_trips
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import Computation, Instruction, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -33,7 +33,6 @@ def _of(context: Context, i: Instruction) -> Cost:
         return (sum(context.resharder.price.collective(opcode, s.nbytes, atoms) for s in i.shape.leaves()), 1)
     if i.opcode not in ("while", "conditional", "call"):
         return (0.0, 0)
-    trips = trip_count(i) if i.opcode == "while" else 1
-    times = SOME_TRIPS if trips is None else trips
+    times = likely_trips(i, SOME_TRIPS) if i.opcode == "while" else 1
     wire, count = total_cost(collectives_cost(context, c) for _, c in called_computations(i))
     return times * wire, times * count

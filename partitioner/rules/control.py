@@ -28,10 +28,7 @@ from shardc.partitioner.rewrite.accumulate import choose_branch_layouts, choose_
 from shardc.partitioner.rewrite.body import Body, Handled
 from shardc.partitioner.rules.callback import partition_callback
 from shardc.partitioner.rules.manual import enter, leave
-from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
-from shardc.partitioner.rules.matrices.lu import BLOCKED_LU
-from shardc.partitioner.rules.matrices.tall_qr import TALL
-from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
+from shardc.partitioner.rules.matrices.routines import CustomCallRows
 from shardc.partitioner.strategy.rule import Local, LocalSite, PartitionRow, Refused
 from shardc.partitioner.strategy.values import GlobalValue, Tree, leaves
 from shardc.partitioner.unreduced.moved_partials import is_result_moved
@@ -204,7 +201,7 @@ def _custom_call(body: Body, op: Instruction) -> Tree:
         return partition_callback(body, op)
     if any(o.shape.is_tuple for o in op.operands):
         return _whole_call(body, op)
-    return body.partition_locally(op, _PLAIN_CALL)
+    return body.partition_locally(op, _CALLS.of(op))
 
 
 def _whole_call(body: Body, op: Instruction) -> Tree:
@@ -296,11 +293,8 @@ def _independent(op: Instruction, rule: FactorRule) -> frozenset[int]:
     return frozenset(f for f in rule.of_kind(FactorKind.PASS_THROUGH) if fits(f))
 
 
-_PLAIN_CALL = Local(
-    "on shards of the dimensions known to be independent",
-    _in_its_layouts,
-    _independent,
-    alternatives=(TALL, BLOCKED_CHOLESKY, BLOCKED_LU, BY_ROWS, BY_COLUMNS),
+_CALLS = CustomCallRows(
+    Local("on shards of the dimensions known to be independent", _in_its_layouts, _independent),
 )
 _ASYNC = "asynchronous operations appear after partitioning"
 

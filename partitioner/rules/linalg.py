@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
 from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
+from shardc.partitioner.rules.matrices.upper_cholesky import CHOLESKY_OF_COLUMNS
 from shardc.partitioner.rules.transforms import FOUR_STEPS
 from shardc.partitioner.strategy.rule import Local, PartitionRow
 
@@ -18,7 +19,7 @@ __all__ = ["RULES"]
 _BATCH = "on shards of the batch, matrices whole"
 
 RULES: Mapping[str, PartitionRow] = {
-    "cholesky": Local(_BATCH, alternatives=(BLOCKED_CHOLESKY,)),
+    "cholesky": Local(_BATCH, alternatives=(BLOCKED_CHOLESKY, CHOLESKY_OF_COLUMNS)),
     "triangular-solve": Local(
         "on shards of the batch and of independent right-hand sides", alternatives=(BY_ROWS, BY_COLUMNS)
     ),

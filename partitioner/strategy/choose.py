@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from shardc.costs.machines.device import Device
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.pieces import LoopPieces
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, TensorFactors
 
 __all__ = [
+    "Computes",
     "SplitChoice",
     "SplitOperand",
     "SplitProblem",
@@ -28,6 +31,7 @@ __all__ = [
     "lay_out",
     "legal",
     "move_away",
+    "own_cost",
     "rank_splits",
     "volume",
 ]
@@ -58,7 +62,8 @@ class SplitProblem:
 
     ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
     jointly linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per
-    element, wanted layout) per result; ``sends`` is what the operation costs in collectives of its own.
+    element, wanted layout) per result; ``sends`` is what the operation costs in collectives of its own, ``computes``
+    what it computes, for operations whose strategies differ in that.
     """
 
     rule: FactorRule
@@ -67,10 +72,13 @@ class SplitProblem:
     results: tuple[tuple[tuple[int, ...], int, AxisLayout], ...]
     linear: tuple[tuple[int, ...], ...] = ()
     sends: Sends | None = None
+    computes: Computes | None = None
 
 
 #: Bytes and collectives of the operation itself, when its factors have these axes.
 Sends = Callable[[AxisTable, SplitProblem, tuple[Atoms, ...]], tuple[float, int]]
+#: Seconds that it computes on a device, when its factors have these axes.
+Computes = Callable[[AxisTable, SplitProblem, tuple[Atoms, ...], Device], float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,12 +306,23 @@ def cost_of(
         if not operand.free:
             more = _operand_cost(table, resharder, operand, layout)
             wire, count = wire + more[0], count + more[1]
-    if problem.sends is not None:
-        more = resharder.price.own(problem.sends(table, problem, factors))
-        wire, count = wire + more[0], count + more[1]
+    more = own_cost(table, resharder, problem, factors)
+    wire, count = wire + more[0], count + more[1]
     for layout, (dims, nbytes, wanted) in zip(ends[1], problem.results, strict=True):
         more = resharder.cost(dims, nbytes, layout, wanted)
         wire, count = wire + more[0], count + more[1]
+    return wire, count
+
+
+def own_cost(
+    table: AxisTable, resharder: Resharder, problem: SplitProblem, factors: tuple[Atoms, ...]
+) -> tuple[float, int]:
+    """What an operation sends itself, and on a machine the time that it computes."""
+    price, (wire, count) = resharder.price, (0.0, 0)
+    if problem.sends is not None:
+        wire, count = price.own(problem.sends(table, problem, factors))
+    if problem.computes is not None:
+        wire += price.busy(partial(problem.computes, table, problem, factors))
     return wire, count
 
 

@@ -9,11 +9,12 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
-from shardc.partitioner.strategy.choose import Sends, SplitChoice
+from shardc.partitioner.strategy.choose import Computes, Sends, SplitChoice
 from shardc.sharding.rules import factor_rule
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = [
+    "ComputesOf",
     "Local",
     "LocalSite",
     "PartitionRow",
@@ -134,6 +135,10 @@ def nothing(op: Instruction, rule: FactorRule) -> frozenset[int]:
 SendsOf = Callable[[Instruction, FactorRule], Sends]
 
 
+#: The time that an operation computes; equal for equal operations. Either all of its strategies say it, or none.
+ComputesOf = Callable[[Instruction, FactorRule], Computes]
+
+
 def always(sends: Sends) -> SendsOf:
     """The same for every operation: what its dimensions say is enough."""
     return lambda op, rule: sends
@@ -158,7 +163,8 @@ class Local(PartitionRow):
     ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
     equation that it runs by (None: it does not apply); ``sends`` what an operation so written sends itself;
     ``finishes(op)`` that nothing stays partial although reduction factors are split.
-    ``alternatives`` are further strategies: the cheapest one is taken, the first of equals.
+    ``alternatives`` are further strategies: the cheapest one is taken, the first of equals. ``computes`` is how long
+    it computes, where strategies differ in that.
     """
 
     summary: str
@@ -169,6 +175,7 @@ class Local(PartitionRow):
     sends: SendsOf | None = None
     alternatives: tuple[Local, ...] = ()
     finishes: Callable[[Instruction], bool] = lambda op: False
+    computes: ComputesOf | None = None
 
     @property
     def strategies(self) -> tuple[Local, ...]:

@@ -81,6 +81,8 @@ def _custom_call(sig: Signature) -> FactorRule:
         return rows
     if routine_name(target) == "potrf" and sig.operands[0].dims[-1] >= LEAST_ROWS:
         return _letter_rule(sig, "mn->mn,")
+    if routine_name(target) == "syevd" and sig.operands[0].dims[-1] >= LEAST_ROWS:
+        return _letter_rule(sig, "mn->mn,k,")
     if routine_name(target) == "getrf" and sig.operands[0].dims[-1] == sig.operands[0].dims[-2] >= LEAST_ROWS:
         return _letter_rule(sig, "mn->mn,k,")
     if text:

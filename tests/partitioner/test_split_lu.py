@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from partition_support import layout, run_partitioned, with_shardings
 
+import shardc
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Module
@@ -87,3 +88,15 @@ def test_lu_sends_less_than_a_gather() -> None:
 def test_few_devices_gather() -> None:
     local, _ = run_partitioned(module := factorisation(256, "f32", Mesh({"x": 4})), [numbers(module)])
     assert [i.shape.dims for i in local.instructions() if i.opcode == "all-gather"] == [(256, 256)]
+
+
+def test_systems_of_split_rows_are_solved_without_a_gather_of_the_matrix() -> None:
+    """NumPy's ``solve``, by LU and two substitutions."""
+    n, mesh, rng = 512, Mesh({"x": 8}), np.random.default_rng(0)
+    a, b = rng.standard_normal((n, n)), rng.standard_normal((n, 2))
+    rows = (shardc.P("x"), shardc.P("x"))
+    program = shardc.trace(np.linalg.solve, a, b, mesh=mesh, in_shardings=rows).propagate()
+    local, (x,) = run_partitioned(program.module, [a, b])
+    np.testing.assert_allclose(x, np.linalg.solve(a, b), rtol=1e-9, atol=1e-10)
+    assert max(i.shape.size for i in local.instructions() if i.shape.is_array) <= n * n / 2
+    assert build_report(local)["wire_bytes"] < a.nbytes * 7 / 8

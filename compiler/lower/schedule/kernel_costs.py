@@ -10,7 +10,7 @@ from shardc.compiler.lower.lowered import KernelStep
 from shardc.compiler.lower.schedule.overlap import Overlap
 from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.costs.kernels.kernel_model import kernel_seconds
-from shardc.costs.kernels.trips import trip_count
+from shardc.costs.kernels.trips import likely_trips
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.transfer import Transfer, transfer_of
 from shardc.hlo.ir.asynchronous import is_done, is_start
@@ -102,5 +102,4 @@ class KernelCosts:
 
 
 def _trips(loop: Instruction) -> int:
-    trips = trip_count(loop)
-    return _TRIPS if trips is None else trips
+    return likely_trips(loop, _TRIPS)

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardc.hlo.ir.lapack import LAPACK, PREFIXES, column_major
 from shardc.hlo.ir.types import Shape, array_shape, tuple_shape
+from shardc.hlo.numpy.control import run_while
 from shardc.hlo.numpy.functions import norms
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
@@ -108,8 +109,14 @@ def _qr(recorder: Trace, a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else _QR(q, r)
 
 
+def _triangular(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
+    """``x`` with ``a x = b`` of a triangular ``a``."""
+    turned = "NO_TRANSPOSE"
+    return emit("triangular-solve", a, b, left_side=True, lower=lower, unit_diagonal=unit, transpose_a=turned)
+
+
 def _solve(recorder: Trace, a: Any, b: Any) -> Any:
-    """By QR: as stable as NumPy's LU, without pivots."""
+    """One matrix with few right-hand sides by LU, as NumPy does; else by QR, which is as stable and has no pivots."""
     x, y = _matrix(recorder, a), lift(recorder, b)
     dtype = np.result_type(x.dtype, y.dtype)
     x, y = convert(x, dtype), convert(y, dtype)
@@ -117,17 +124,35 @@ def _solve(recorder: Trace, a: Any, b: Any) -> Any:
     right = y[:, None] if vector else y
     lead = np.broadcast_shapes(x.shape[:-2], right.shape[:-2])
     x, right = broadcast(x, (*lead, *x.shape[-2:])), broadcast(right, (*lead, *right.shape[-2:]))
-    q, r = _qr_factors(x, False)
-    made = emit(
-        "triangular-solve",
-        r,
-        NP.matmul(_adjoint(q), right),
-        left_side=True,
-        lower=False,
-        unit_diagonal=False,
-        transpose_a="NO_TRANSPOSE",
-    )
+    if not lead and 2 * right.shape[1] <= x.shape[0]:
+        packed, pivots, _ = _lu_factors(x)
+        made = _triangular(packed, right[_row_order(recorder, pivots)], lower=True, unit=True)
+        made = _triangular(packed, made, lower=False)
+    else:
+        q, r = _qr_factors(x, False)
+        made = _triangular(r, NP.matmul(_adjoint(q), right), lower=False)
     return made[..., 0] if vector else made
+
+
+def _lu_factors(x: Tracer) -> list[Tracer]:
+    """L and U in one array, the (one-based) pivots, and the column that fails."""
+    n, lead = x.shape[-1], x.shape[:-2]
+    return _lapack("getrf", [x], [x.aval.plain, array_shape("s32", *lead, n), array_shape("s32", *lead)])
+
+
+def _row_order(recorder: Trace, pivots: Any) -> Any:
+    """Where each row comes from when rows 0, 1, ... change places with the pivots, one after the other."""
+
+    def swap(state: Any) -> Any:
+        number, order = state
+        other = pivots[number] - 1
+        for place, row in ((number, order[other]), (other, order[number])):
+            order = emit("dynamic-update-slice", order, NP.reshape(row, (1,)), place)
+        return number + 1, order
+
+    n = pivots.shape[0]
+    start = (full(pivots, (), 0, np.int32), iota(pivots, (n,), 0, np.int32))
+    return run_while(recorder, "np.linalg.solve", start, lambda state: state[0] < n, swap, ("number", "order"))[1]
 
 
 def _inv(recorder: Trace, a: Any) -> Any:
@@ -137,10 +162,9 @@ def _inv(recorder: Trace, a: Any) -> Any:
 
 def _lu_diagonal(x: Tracer) -> tuple[Any, Any]:
     """The diagonal of U, and 1 or -1 for the permutation."""
-    n, lead = x.shape[-1], x.shape[:-2]
-    counts = array_shape("s32", *lead, n)
-    packed, pivots, _ = _lapack("getrf", [x], [x.aval.plain, counts, array_shape("s32", *lead)])
-    own = emit("add", iota(x, counts.dims, len(lead), np.int32), full(x, counts.dims, 1, np.int32))
+    packed, pivots, _ = _lu_factors(x)
+    dims = pivots.shape
+    own = emit("add", iota(x, dims, len(dims) - 1, np.int32), full(x, dims, 1, np.int32))
     moved = NP.sum(NP.not_equal(pivots, own), axis=-1)
     return NP.diagonal(packed, axis1=-2, axis2=-1), NP.where(moved % 2 == 0, 1, -1)
 

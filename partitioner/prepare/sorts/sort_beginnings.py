@@ -15,19 +15,22 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, tuple_shape
 from shardc.hlo.transforms.known_custom_calls import expand_custom_call
+from shardc.partitioner.prepare.sorts.large_tops import large_top
 
 __all__ = ["SortBeginnings"]
 
 
 @dataclass(frozen=True, slots=True)
 class SortBeginnings:
-    """Sorts along evenly split dimensions of which one end is read; approximate top-k becomes such a sort."""
+    """Sorts along evenly split dimensions of which one end is read; approximate top-k becomes such a sort, and one that
+    keeps much of a split line becomes a sort of all."""
 
     name: str = "sort-beginnings"
     why: str = "to find a few elements the others need not be sent"
 
     def run(self, module: Module) -> Module:
         module = rebuild_module(module, _expand, {"custom-call"})
+        module = rebuild_module(module, large_top, {"topk"})
         ends = {sort: end for c in module.computations for sort, end in _ends(c)}
         return rebuild_module(module, _Ends(ends).change) if ends else module
 

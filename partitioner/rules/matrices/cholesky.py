@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import attributes_of, routine_name
+from shardc.hlo.ir.lapack import attributes_of
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
@@ -26,18 +26,19 @@ from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.custom_call import LEAST_ROWS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["BLOCKED_CHOLESKY", "filled_up"]
+__all__ = ["BLOCKED_CHOLESKY", "count_failed", "factored_block", "filled_up", "is_lower"]
 
 
-def _is_lower(op: Instruction) -> bool:
+def is_lower(op: Instruction) -> bool:
+    """Is a factorisation that of the lower triangle?"""
     if op.opcode == "cholesky":
         return bool(op.attrs.get("lower", False))
-    return routine_name(op.attrs["custom_call_target"]) == "potrf" and attributes_of(op).get("uplo") == ord("L")
+    return attributes_of(op).get("uplo") == ord("L")
 
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factor."""
-    if not _is_lower(op):
+    if not is_lower(op):
         return None
     dims = op.operands[0].shape.dims
     if dims[-1] < LEAST_ROWS:
@@ -79,28 +80,31 @@ def filled_up(site: LocalSite, x: Instruction, atoms: Atoms, n: int) -> Instruct
     return em.select(w.compare(at, w.number(n, at), "LT"), x, same)
 
 
+def factored_block(
+    em: Emitter, op: Instruction, x: Instruction, other: Instruction | None = None
+) -> tuple[Instruction, Instruction | None]:
+    """L of a block, ``other`` or zeros above it, and the row that fails (0: none) where LAPACK is asked for it."""
+    w = MatrixWriter(em)
+    if op.opcode == "cholesky":
+        return w.triangle(em.add("cholesky", x.shape.plain, x, lower=True), "GE", other), None
+    failed = array_shape("s32", *x.shape.dims[:-2])
+    made, info = w.call("potrf", [x], [x.shape, failed], op.attrs["backend_config"])
+    return w.triangle(made, "GE", other), info
+
+
 @dataclass(frozen=True, slots=True)
 class _BlockStep:
-    """One block of columns: how its diagonal block is factored."""
+    """One block of columns."""
 
     site: LocalSite
     atoms: Atoms
-
-    def factored(self, em: Emitter, x: Instruction) -> tuple[Instruction, Instruction | None]:
-        """L of a block, and the row that fails (0: none) where LAPACK is asked for it."""
-        w, op = MatrixWriter(em), self.site.op
-        if op.opcode == "cholesky":
-            return w.triangle(em.add("cholesky", x.shape.plain, x, lower=True), "GE"), None
-        failed = array_shape("s32", *x.shape.dims[:-2])
-        made, info = w.call("potrf", [x], [x.shape, failed], op.attrs["backend_config"])
-        return w.triangle(made, "GE"), info
 
     def __call__(self, em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
         w, (own, *failed), c = MatrixWriter(em), carried, carried[0].shape.dims[-2]
         first, place = em.scale(number, c), em.coordinate(self.atoms)
         held = w.block(own, -1, first, c)
         panel = em.all_gather(held, own.shape.rank - 2, self.atoms)
-        factor, info = self.factored(em, w.block(panel, -2, first, c))
+        factor, info = factored_block(em, self.site.op, w.block(panel, -2, first, c))
         panel = w.solve(factor, panel, left=False, lower=True, transpose="ADJOINT")
         at = w.index(panel, -2)
         panel = w.select(w.compare(at, em.splat(em.plus(first, c), at.shape.dims), "GE"), panel)
@@ -126,7 +130,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     atoms, n = site.operand_atoms(0, row), site.operand_dims(0)[-1]
     step = _BlockStep(site, atoms)
     if not atoms:
-        made, info = step.factored(em, site.operands[0])
+        made, info = factored_block(em, site.op, site.operands[0])
         return [made] if info is None else [made, info]
     k = em.table.extent(atoms)
     x = filled_up(site, site.operands[0], atoms, n)
@@ -135,7 +139,7 @@ def _emit(site: LocalSite) -> list[Instruction]:
     with told(site, "cholesky", atoms, "rows of a block of columns are gathered"):
         own, *failed = repeat(em, k - 1, [x, *counted], [], step, name="cholesky")
     last = w.columns(own, (k - 1) * c, k * c)
-    factor, info = step.factored(em, last)
+    factor, info = factored_block(em, site.op, last)
     place, end = em.coordinate(atoms), em.index(k - 1)
     own = w.with_block(own, w.where(place, end, "EQ", factor, last), -1, em.index((k - 1) * c))
     at = em.global_index(own.shape.dims, row, atoms)

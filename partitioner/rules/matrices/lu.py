@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import routine_name
 from shardc.hlo.ir.types import array_shape
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
@@ -28,14 +27,14 @@ from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.custom_call import LEAST_ROWS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["BLOCKED_LU"]
+__all__ = ["BLOCKED_LU", "STAGES", "Panels"]
 
 #: After every such part of the panels, finished rows are put aside.
-_STAGES = 4
+STAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Panels:
+class Panels:
     """``count`` panels of ``width`` columns from each of ``devices``."""
 
     devices: int
@@ -43,9 +42,9 @@ class _Panels:
     width: int
 
     @classmethod
-    def of(cls, n: int, devices: int) -> _Panels:
+    def of(cls, n: int, devices: int) -> Panels:
         """About as many as devices, of ``n`` columns."""
-        count = _STAGES * -(-devices // _STAGES)
+        count = STAGES * -(-devices // STAGES)
         return cls(devices, count, -(-n // (devices * count)))
 
     @property
@@ -63,11 +62,14 @@ class _Panels:
         """Of the matrix that is filled up."""
         return self.devices * self.own
 
+    def gathered(self) -> int:
+        """Elements that a device sends while panels are gathered, without the rows that are put aside."""
+        heights = sum(self.n - s * self.n // STAGES for s in range(STAGES))
+        return (self.devices - 1) * self.width * (self.count // STAGES) * heights
+
 
 def _rule(op: Instruction) -> FactorRule | None:
     """Rows are split in the matrix and its factors."""
-    if routine_name(op.attrs["custom_call_target"]) != "getrf":
-        return None
     shapes, dims = tuple(op.shape.leaves()), op.operands[0].shape.dims
     if len(dims) != 2:
         return None
@@ -89,16 +91,14 @@ def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) 
         return (0.0, 0)
     if n < k * LEAST_BLOCK:
         return (math.inf, 0)
-    p, c = _Panels.of(n, k), -(-n // k)
-    heights = sum(p.n - s * p.n // _STAGES for s in range(_STAGES))
-    gathered = (k - 1) * p.width * (p.count // _STAGES) * heights
-    return float(size * (gathered + 2 * (k - 1) * c * p.own)), p.count + 2
+    p, c = Panels.of(n, k), -(-n // k)
+    return float(size * (p.gathered() + 2 * (k - 1) * c * p.own)), p.count + 2
 
 
 # -- between rows and columns ------------------------------------------------------------------------------------------
 
 
-def _to_columns(em: Emitter, x: Instruction, atoms: Atoms, p: _Panels) -> Instruction:
+def _to_columns(em: Emitter, x: Instruction, atoms: Atoms, p: Panels) -> Instruction:
     """All rows of own columns from all columns of own rows."""
     c = x.shape.dims[0]
     x = em.reshape(em.resize(x, 1, p.n), (c, p.count, p.devices, p.width))
@@ -106,14 +106,14 @@ def _to_columns(em: Emitter, x: Instruction, atoms: Atoms, p: _Panels) -> Instru
     return em.reshape(x, (p.devices * c, p.own))
 
 
-def _to_rows(em: Emitter, x: Instruction, atoms: Atoms, p: _Panels, c: int) -> Instruction:
+def _to_rows(em: Emitter, x: Instruction, atoms: Atoms, p: Panels, c: int) -> Instruction:
     """All columns of ``c`` own rows from all rows of own columns."""
     x = em.reshape(em.resize(x, 0, p.devices * c), (p.devices, c, p.count, p.width))
     x = em.transpose(em.all_to_all(x, 0, atoms), (1, 2, 0, 3))
     return em.reshape(x, (c, p.n))
 
 
-def _filled_up(em: Emitter, x: Instruction, atoms: Atoms, p: _Panels, n: int) -> Instruction:
+def _filled_up(em: Emitter, x: Instruction, atoms: Atoms, p: Panels, n: int) -> Instruction:
     """Own columns with as many rows, and the identity behind row and column ``n``."""
     w = MatrixWriter(em)
     x = em.resize(x, 0, p.n)
@@ -174,7 +174,7 @@ class _PanelStep:
     """One panel of a stage that begins with panel ``begin``: rows before it are not there."""
 
     atoms: Atoms
-    panels: _Panels
+    panels: Panels
     begin: int
 
     def factored(self, em: Emitter, panel: Instruction) -> list[Instruction]:
@@ -219,20 +219,20 @@ def _emit(site: LocalSite) -> list[Instruction]:
     atoms, n, c = site.operand_atoms(0, 0), site.operand_dims(0)[0], x.shape.dims[0]
     if not atoms:
         return w.call("getrf", [x], [site.local_shape(k) for k in range(3)])
-    p = _Panels.of(n, em.table.extent(atoms))
+    p = Panels.of(n, em.table.extent(atoms))
     with told(site, "getrf", atoms, "columns of panels go to all devices, and rows come back"):
         own = _filled_up(em, _to_columns(em, x, atoms, p), atoms, p, n)
     pivots = em.splat(em.scalar(0, array_shape("s32").dtype), (p.n,))
     failed = em.zero(array_shape("s32").dtype)
     finished: list[Instruction] = []
-    each = p.count // _STAGES
-    for stage in range(_STAGES):
+    each = p.count // STAGES
+    for stage in range(STAGES):
         with told(site, "getrf", atoms, "a panel of columns is gathered"):
             step = _PanelStep(atoms, p, stage * each)
             own, pivots, failed = repeat(em, each, [own, pivots, failed], [], step, name="panels")
         done = each * p.columns
-        finished.append(w.rows(own, 0, done) if stage + 1 < _STAGES else own)
-        own = w.rows(own, done, own.shape.dims[0]) if stage + 1 < _STAGES else own
+        finished.append(w.rows(own, 0, done) if stage + 1 < STAGES else own)
+        own = w.rows(own, done, own.shape.dims[0]) if stage + 1 < STAGES else own
     with told(site, "getrf", atoms, "columns of panels go to all devices, and rows come back"):
         rows = _to_rows(em, em.concatenate(finished, 0), atoms, p, c)
     return [em.resize(rows, 1, n), em.cut(pivots, 0, 0, n), failed]

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.lapack import attributes_of, routine_name
+from shardc.hlo.ir.lapack import attributes_of
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
@@ -38,14 +38,12 @@ class _System(NamedTuple):
     op: str
 
 
-def _system(op: Instruction) -> _System | None:
+def _system(op: Instruction) -> _System:
     if op.opcode == "triangular-solve":
         a = op.attrs
         turned = a.get("transpose_a", "NO_TRANSPOSE")
         left, lower, unit = (bool(a.get(name, False)) for name in ("left_side", "lower", "unit_diagonal"))
         return _System(left, lower, unit, turned if turned in ("TRANSPOSE", "ADJOINT") else "")
-    if routine_name(op.attrs["custom_call_target"]) != "trsm":
-        return None
     given = {name: chr(value) for name, value in attributes_of(op).items() if isinstance(value, int)}
     turned = {"N": "", "T": "TRANSPOSE", "C": "ADJOINT"}.get(given.get("trans_x", "N"), "")
     return _System(given.get("side") == "L", given.get("uplo") == "L", given.get("diag") == "U", turned)
@@ -57,7 +55,7 @@ def _system(op: Instruction) -> _System | None:
 def _rule(dim: int, op: Instruction) -> FactorRule | None:
     """Dimension ``dim`` (-2 or -1) of the matrix is split, and with it right-hand sides and solution."""
     system = _system(op)
-    if system is None or op.operands[0].shape.dims[-1] < LEAST_ROWS:
+    if op.operands[0].shape.dims[-1] < LEAST_ROWS:
         return None
     return _equation(op.operands[0].shape.dims, op.shape.dims, dim, system.left)
 
@@ -146,7 +144,6 @@ class _Substitution:
 
 def _emit(dim: int, site: LocalSite) -> list[Instruction]:
     em, w, system = site.em, MatrixWriter(site.em), _system(site.op)
-    assert system is not None
     a, b = site.operands
     rank = a.shape.rank
     atoms = site.operand_atoms(0, rank + dim)

@@ -12,6 +12,7 @@ Leighton's columns (`columns`) send twice the shards and places, always, and tak
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,9 +45,12 @@ _SLICES, _LEAST = 8, 1 << 15
 
 
 def _keys(op: Instruction) -> tuple[SortKey, ...] | None:
-    """The keys of a sort whose elements can be told from padding."""
-    keys = sort_keys(op.attrs["to_apply"])
-    return keys if keys is not None and all(last_value(k) is not None for k in keys) else None
+    return sort_keys(op.attrs["to_apply"])
+
+
+def _can_pad(keys: Iterable[SortKey]) -> bool:
+    """Can elements be told from padding?"""
+    return all(last_value(k) is not None for k in keys)
 
 
 def _rule(op: Instruction) -> FactorRule | None:
@@ -95,7 +99,8 @@ def _narrow(op: Instruction) -> tuple[int, DType] | None:
 
 def _sends(op: Instruction, rule: FactorRule) -> Sends:
     """One exchange of parts; counts for all values of each digit of the keys."""
-    nbytes = sum(k.dtype.nbytes for k in _keys(op) or ())
+    keys = _keys(op) or ()
+    nbytes = sum(k.dtype.nbytes for k in keys)
     narrow = _narrow(op)
     saved = op.operands[narrow[0]].shape.dtype.nbytes - narrow[1].nbytes if narrow else 0
 
@@ -104,6 +109,8 @@ def _sends(op: Instruction, rule: FactorRule) -> Sends:
         k, n = table.extent(factors[along]), problem.rule.factors[along].size
         if k == 1:
             return repeated_sort(table, problem, factors)
+        if table.is_uneven(factors[along], n) and not _can_pad(keys):
+            return (math.inf, 0)
         r = -(-n // k)
         digit, part = digit_bits(r, k), part_size(r, k)
         digits = 8 * nbytes // digit
@@ -122,7 +129,9 @@ def _emit(site: LocalSite) -> Values:
     em, keys = site.em, _keys(site.op)
     assert keys is not None
     n, dims = site.operand_dims(0)[dim], site.operands[0].shape.dims
-    fills = {k.operand: em.scalar(last_value(k), k.dtype) for k in keys}  # type: ignore[arg-type]
+    uneven = em.table.is_uneven(atoms, n)
+    padded = keys if uneven else ()
+    fills = {k.operand: em.scalar(last_value(k), k.dtype) for k in padded}  # type: ignore[arg-type]
     r = dims[dim]
     lines, before = [], site.op.attrs["to_apply"]
     for i, x in enumerate(site.operands):
@@ -136,7 +145,7 @@ def _emit(site: LocalSite) -> Values:
     lines = _sorted(em, lines, before)
     cuts = cut_shards(em, [key_array(em, lines[k.operand], k) for k in keys], atoms, n)
     lines = (_swapped if cuts.devices == 2 else _exchanged)(em, lines, cuts, atoms)
-    if em.table.is_uneven(atoms, n):
+    if uneven:
         inside = _inside(em, r, atoms, n)
         for i, fill in fills.items():
             lines[i] = em.select(inside, lines[i], em.splat(fill, (r,)))
