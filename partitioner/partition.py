@@ -83,7 +83,7 @@ def partition(
     options: PartitionOptions | None = None,
     times: PassTimes | None = None,
     judge: Judge | None = None,
-    tell: Callable[[PlanReasons], None] | None = None,
+    tell: Callable[[PlanReasons | str], None] | None = None,
 ) -> Module:
     """The per-device program of a propagated module.
 
@@ -92,7 +92,8 @@ def partition(
     shardings, and ``attrs["global_parameters"]`` / ``attrs["global_results"]`` hold the global shapes (parameters
     as they are, results flattened). What moves is chosen for the least modelled time on a ``machine``, else for the
     fewest bytes. With a global ``plan`` it is the best of some by ``judge`` (`choose_plan`), and ``tell`` is given
-    the plan's reasons. The memory of the options goes along with the program: its schedule stays within it, too.
+    the plan's reasons, or with an ``auto`` plan the sentence why layouts stay as propagated. The memory of the options
+    goes along with the program: its schedule stays within it, too.
     Raises `UnsupportedError` for what cannot be partitioned, `PlanError` where no plan fits.
     """
     options, config = options or PartitionOptions(), config or Config()

@@ -281,7 +281,7 @@ class PropagatedProgram:
         if chosen is None and plan != "propagated" and not given:
             chosen = find_free_results(self.program.module, self.module)
         options = PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, partial, plan, memory, chosen)
-        told: list[PlanReasons] = []
+        told: list[PlanReasons | str] = []
         terms: dict[str, Any] = {"machine": described, "options": options, "judge": judge, "tell": told.append}
         module = adopt(self.module) if given else partition(self.module, self.program.config, **terms)
         source = replace(self, program=self.program.scheduled(machine=machine))
@@ -292,7 +292,9 @@ class PropagatedProgram:
         if interface is not None:
             asked["interface"] = interface
         seconds = {**self.seconds, **seconds_since("partition", start)}
-        return PartitionedProgram(source, module, seconds, MappingProxyType(asked), told[0] if told else None)
+        reasons = told[0] if told else None
+        taken, why = (None, reasons) if isinstance(reasons, str) else (reasons, "")
+        return PartitionedProgram(source, module, seconds, MappingProxyType(asked), taken, why)
 
     def provenance_dict(self) -> dict[str, Any]:
         """Where every axis of every sharding came from, as plain data for JSON.
@@ -358,13 +360,14 @@ class PropagatedProgram:
 @dataclass(frozen=True)
 class PartitionedProgram:
     """The per-device program; ``options`` are those of `PropagatedProgram.partition`, ``plan`` says what was planned
-    and why (None: layouts are as propagated, nothing else was looked for)."""
+    and why. It is None where layouts are as propagated; where ``plan="auto"`` decided so, ``why_no_plan`` says why."""
 
     propagated: PropagatedProgram
     module: Module
     seconds: Mapping[str, float]
     options: Mapping[str, Any] = field(default_factory=dict)
     plan: PlanReasons | None = None
+    why_no_plan: str = ""
 
     @property
     def program(self) -> SourceProgram:

@@ -34,6 +34,7 @@ PAGES = (
     "docs/quickstart-numpy.md",
     "docs/quickstart-mpi.md",
     "docs/quickstart-torch.md",
+    "docs/guide-keras.md",
     "docs/guide-mpi.md",
     "docs/checkpoints.md",
     "docs/gpu.md",

@@ -65,6 +65,7 @@ class _Explainer:
             reasons,
             self._warnings(groups),
             partitioned.plan,
+            partitioned.why_no_plan,
         )
 
     def _warnings(self, groups: Sequence[CollectiveGroup]) -> tuple[Diagnostic, ...]:

@@ -238,6 +238,7 @@ class Explanation:
     collectives: tuple[CollectiveReason, ...]
     warnings: tuple[Diagnostic, ...]
     plan: PlanReasons | None = None
+    why_no_plan: str = ""
 
     def of(self, name: str) -> CollectiveReason:
         """The reason of one collective, by its name in the per-device program.

@@ -33,6 +33,8 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
     lines = [f"{told.program} on {count_text(told.devices, 'device')} ({mesh}): {_totals(told.totals)}"]
     if told.plan is not None:
         lines += ["", *plan_text(told.plan, top=top, verbose=verbose)]
+    elif verbose and told.why_no_plan:
+        lines += ["", f"no plan was taken: {told.why_no_plan}"]
     shown = told.collectives if top <= 0 else told.collectives[:top]
     for number, c in enumerate(shown, 1):
         lines += ["", *_collective(c, number, told, verbose)]

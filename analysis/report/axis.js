@@ -99,7 +99,7 @@ function roundStep(least) {
 // Nanoseconds with as many digits as `step` needs.
 function nanosecondsText(ns, step) {
   if (ns === 0) return '0';
-  const [unit, size] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]].find(([, n]) => Math.max(ns, step) >= n) || ['ns', 1];
+  const [unit, size] = [['s', 1e9], ['ms', 1e6], ['us', 1e3], ['ns', 1]].find(([, n]) => Math.max(ns, step) >= n) || ['ns', 1];
   return `${(ns / size).toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / size) - 1e-9))))} ${unit}`;
 }
 

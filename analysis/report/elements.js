@@ -38,7 +38,7 @@ function digits(n) {
 function secondsText(s) {
   if (s === null || s === undefined) return '';
   if (s === 0) return '0';
-  if (s < 1e-3) return `${digits(s * 1e6)} µs`;
+  if (s < 1e-3) return `${digits(s * 1e6)} us`;
   if (s < 1) return `${digits(s * 1e3)} ms`;
   return `${digits(s)} s`;
 }

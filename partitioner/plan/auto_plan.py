@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import bytes_text, seconds_text
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan
@@ -34,12 +35,13 @@ __all__ = ["choose_auto_plan"]
 _MEMORY = 0.8
 #: A plan that models find to take more memory than there is by this factor is not judged.
 _DOUBT = 1.3
+_AS_PROPAGATED = "the best plan has the propagated layouts"
 
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
     """A ``question``, and its ``answer`` that seems worth being carried out: it costs less than ``present``, what the
-    program ``first`` costs as propagated, which ``models`` find to be ``modelled``."""
+    program ``first`` costs as propagated, which ``models`` find to be ``modelled``. ``text`` writes a cost."""
 
     question: LayoutQuestion
     answer: ChosenOptions
@@ -47,6 +49,7 @@ class _Promise:
     models: Judge
     modelled: Judgement
     present: float
+    text: Callable[[float], str]
 
 
 def choose_auto_plan(
@@ -57,21 +60,27 @@ def choose_auto_plan(
     budget: PlanBudget | None = None,
     judge: Judge | None = None,
     interface: FreeInterface | None = None,
-    tell: Callable[[PlanReasons], None] | None = None,
+    tell: Callable[[PlanReasons | str], None] | None = None,
 ) -> Module:
     """The per-device program as propagated, or that of a plan that costs less and takes no more memory: on a machine,
     no more than that or the larger part of what a device has.
 
     ``module``, ``finish``, ``judge``, ``interface`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the
-    reasons of a plan that is taken.
+    reasons of a plan that is taken, or the sentence why none is.
     """
     assert module.mesh is not None
     known = Context.over(module.mesh, module, machine).shared()
     budget, first = budget or budget_of("auto"), finish(module, known)
     if machine is None and _sent(first) <= _sent(module):
-        return first
-    promise = _find_promise(module, machine, first, interface, budget, known)
-    return first if promise is None else _carry_out(promise, finish, budget, judge or promise.models, tell) or first
+        found: _Promise | str = "with propagated layouts, nothing but manual computations sends anything"
+    else:
+        found = _find_promise(module, machine, first, interface, budget, known)
+    made = found if isinstance(found, str) else _carry_out(found, finish, budget, judge or found.models, tell)
+    if isinstance(made, Module):
+        return made
+    if tell is not None:
+        tell(made)
+    return first
 
 
 def _find_promise(
@@ -81,23 +90,26 @@ def _find_promise(
     interface: FreeInterface | None,
     budget: PlanBudget,
     known: ChosenSplits,
-) -> _Promise | None:
-    """The cheapest plan as models know it, where it promises something; ``first`` is the program without one."""
+) -> _Promise | str:
+    """The cheapest plan as models know it, or why it promises nothing; ``first`` is the program without one."""
     try:
         question = pose_question(module, machine, interface, check=budget.check, hiding=False, known=known)
-    except OverBudgetError:
-        return None
+    except OverBudgetError as error:
+        return error.what
     models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
     modelled = models(first)
     if machine is None:
         question = question.within_arithmetic(modelled.flops * MORE_FLOPS)
     answer = question.solve(math.inf, limits=budget.limits)
+    text = bytes_text if machine is None else seconds_text
     present = _cost(modelled, machine) - _own_cost(module, question.context, machine)
-    if answer.choice is None or not budget.is_promising(answer.bound, answer.cost, present):
-        return None
+    if answer.choice is None:
+        return "the solver found no plan within its limits"
+    if not budget.is_promising(answer.bound, answer.cost, present):
+        return _gain_text(answer.cost, present, budget.gain)
     if _lies_like(question.answer(answer.choice), question.module):
-        return None
-    return _Promise(question, answer, first, models, modelled, present)
+        return _AS_PROPAGATED
+    return _Promise(question, answer, first, models, modelled, present, text)
 
 
 def _carry_out(
@@ -105,9 +117,9 @@ def _carry_out(
     finish: Finish,
     budget: PlanBudget,
     judge: Judge,
-    tell: Callable[[PlanReasons], None] | None,
-) -> Module | None:
-    """The program of the plan, or of one within the memory, that is better than the first one; None without one."""
+    tell: Callable[[PlanReasons | str], None] | None,
+) -> Module | str:
+    """The program of the plan, or of one within the memory, that is better than the first one; without one, why."""
     question, answer, present, modelled = promise.question, promise.answer, promise.present, promise.modelled
     floor = _MEMORY * question.context.resharder.price.memory()
     room, before = max(modelled.peak, floor), None
@@ -119,18 +131,19 @@ def _carry_out(
         beyond = answer.excess is not None and unlimited.choice not in tried
         answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
         if answer.choice is None or answer.choice in tried:
-            return None
+            return "no other plan was found that takes less memory"
         if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
-            return None
+            return "by the cost model, the best plan within the memory costs more than the propagated layouts"
         tried.add(answer.choice)
         laid_out = question.answer(answer.choice)
         if _lies_like(laid_out, question.module):
-            return None
+            return _AS_PROPAGATED
         made = finish(laid_out, question.context.shared() if again else question.splits(answer.choice))
         seen = promise.models(made)
         if not (beyond or seen.cost < modelled.cost):
-            return None
+            return "by the cost model, the program of the best plan costs no less"
         filled = seen.peak / room
+        why = "the program of the best plan does more arithmetic, or takes too much memory"
         if filled <= _DOUBT and seen.flops <= modelled.flops * MORE_FLOPS:
             before = before or judge(promise.first)
             found, most = judge(made), max(before.peak, floor)
@@ -139,10 +152,26 @@ def _carry_out(
                     tell(explain_plan(question, answer, limits.next, found, before))
                 return made
             filled = found.peak / most
+            why = _judged_text(found, before, promise.text)
         if filled <= 1 and not beyond:
-            return None
+            return why
         limits.learn(question.memory.peak(answer.choice), filled * room)
-    return None
+    return f"the plans that were tried take more memory than {bytes_text(room)}, or cost no less"
+
+
+def _judged_text(found: Judgement, before: Judgement, text: Callable[[float], str]) -> str:
+    """What the program of a plan costs beside the propagated one, where that decides."""
+    costs = [text(j.cost[0] if j.cost else 0.0) for j in (found, before)]
+    return f"the program of the best plan costs {costs[0]}, with propagated layouts {costs[1]}"
+
+
+def _gain_text(planned: float, present: float, gain: float) -> str:
+    """What a plan that costs ``planned`` promises, beside the least ``gain`` that would do."""
+    if planned > present or not present:
+        return "by the cost model, the best plan costs no less than the propagated layouts"
+    share = 1 - planned / present
+    least = f"less than {gain:.0%}, which a plan must promise"
+    return f"by the cost model, the best plan costs {share:.1%} less than the propagated layouts: {least}"
 
 
 def _lies_like(laid_out: Module, module: Module) -> bool:

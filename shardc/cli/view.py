@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,5 +91,25 @@ def _stderr(text: str) -> None:
 
 
 def print_error(text: str) -> None:
-    """An error, with ``[rank]`` before each line in a job."""
-    _stderr(text)
+    """An error, with ``[rank]`` before each line in a job. A terminal gets lines of its width; tracebacks stay."""
+    _stderr(wrapped(text, _columns_of_stderr()) if sys.stderr.isatty() and text.startswith("error: ") else text)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """``text`` in lines of at most ``columns``, broken between words; what goes on is indented."""
+    return "\n".join(part for line in text.splitlines() for part in _wrap_line(line, columns) or [line])
+
+
+def _wrap_line(line: str, columns: int) -> list[str]:
+    indent = len(line) - len(line.lstrip()) + 2
+    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _columns_of_stderr() -> int:
+    """The width of the terminal that stderr goes to, less the room for ``[rank]`` in a job; at least 40."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        columns = 80
+    number = rank()
+    return max(40, columns - 1 - (len(f"[{number}] ") if number >= 0 else 0))

@@ -244,6 +244,8 @@ class Propagated(PropagatedProgram):
 class Partitioned(Reported, PartitionedProgram):
     """The program that every device runs, with collectives; ``module`` is the program, ``plan`` the plan of layouts.
 
+    ``plan`` is None where layouts are as propagated. Where ``plan="auto"`` decided so, ``why_no_plan`` says why.
+
     >>> partitioned.num_devices
     4
     """

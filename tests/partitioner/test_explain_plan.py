@@ -171,10 +171,18 @@ def test_memory_that_nothing_fits_into_is_told() -> None:
 
 def test_reasons_travel_with_the_partitioned_program() -> None:
     module = products(MESH, dict.fromkeys(("first", "between"), spec(MESH, None, None)))
-    told: list[PlanReasons] = []
+    told: list[PlanReasons | str] = []
     partition(module, machine=load_machine("h100-dgx"), options=PartitionOptions(plan="global"), tell=told.append)
     (reasons,) = told
+    assert isinstance(reasons, PlanReasons)
     assert reasons.judged.cost <= reasons.judged_wanted.cost
     assert reasons.taken == bool(reasons.decisions)
-    partition(module, tell=told.append)
+    partition(module, options=PartitionOptions(plan="propagated"), tell=told.append)
     assert len(told) == 1
+
+
+def test_an_auto_plan_that_is_not_taken_says_why() -> None:
+    module = products(MESH, dict.fromkeys(("first", "between"), spec(MESH, None, None)))
+    told: list[PlanReasons | str] = []
+    partition(module, options=PartitionOptions(plan="auto"), tell=told.append)
+    assert told == ["by the cost model, the program of the best plan costs no less"]

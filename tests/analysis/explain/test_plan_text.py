@@ -73,6 +73,13 @@ def test_notebooks_show_the_plan(planned: Partitioned) -> None:
 def test_without_a_plan_nothing_is_said_of_one(planned: Partitioned) -> None:
     explanation = replace(planned, plan=None).explanation()
     assert explanation.plan is None and explanation.to_dict()["plan"] is None
+
+
+def test_why_no_plan_was_taken_is_told_on_demand(planned: Partitioned) -> None:
+    explanation = replace(planned, plan=None, why_no_plan="the best plan changes nothing").explanation()
+    assert "no plan was taken: the best plan changes nothing" in explanation.as_text(verbose=True)
+    assert "no plan was taken" not in explanation.as_text()
+    assert explanation.to_dict()["why_no_plan"] == "the best plan changes nothing"
     assert "plan:" not in explanation.as_text()
 
 
