@@ -171,8 +171,8 @@ def test_a_changed_file_counts_without_a_new_start(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "not a token"),
-        ("# nothing\n", "not a token"),
+        ("", "contains no token"),
+        ("# nothing\n", "contains no token"),
         ("short\n", "at least"),
         ("a b c\n", "not a token"),
         (f"ci sha256:{'A' * 64}\n", "not a token"),
