@@ -41,14 +41,16 @@ def compile_ahead_for(partitioned: PartitionedProgram, target: Target, name: str
 
     chosen = identifier(name or partitioned.module.name)
     if name and chosen != name:
-        raise InputError(f"{name!r} is not a name in C", where="the program's name", fix=f"{chosen!r} is one")
+        raise InputError(f"{name!r} is not a valid name in C", where="the program's name", fix=f"use {chosen!r}")
     module = partitioned.compiled_module
     need_none(module, "where there is no Python", "return the values and do this outside the function")
     config = _with_linked_functions(partitioned)
     kernels, tuning, words = partial(emit_kernel, target=target), DEFAULT, {}
     if config.tune:
         if target != host_target():
-            raise InputError(f"tuning for {target}, which is not this machine", fix="tune on a machine of that kind")
+            raise InputError(
+                f"{target} is not this machine, so it cannot be tuned here", fix="tune on a machine of that kind"
+            )
         choice = choose(module, config, target)
         kernels, tuning, words = partial(choice.emit, target), choice.program, choice.as_dict()
     executable = build_executable(
@@ -78,13 +80,13 @@ def ahead_target(cpu: str, system: str) -> Target:
     from shardc.native.llvm.target import CPUS, SYSTEMS, host_target, named_target
 
     if system and system not in SYSTEMS:
-        raise InputError(f"there is no target system {system!r}", fix=f"one of {', '.join(SYSTEMS)}")
+        raise InputError(f"unknown target system {system!r}", fix=f"use one of {', '.join(SYSTEMS)}")
     if not cpu or cpu == "native":
         if system:
-            raise InputError(f"a target system ({system}) without a CPU", fix="name both")
+            raise InputError(f"the target system {system} needs a CPU", fix="name both")
         return host_target()
     if cpu not in CPUS:
-        raise InputError(f"there is no target CPU {cpu!r}", fix=f"native, or one of {', '.join(CPUS)}")
+        raise InputError(f"unknown target CPU {cpu!r}", fix=f"use native, or one of {', '.join(CPUS)}")
     return named_target(cpu, system)
 
 
@@ -112,5 +114,5 @@ def write_gpu_ahead(executable: Executable, folder: str | Path, *, name: str = "
     from shardc.hlo.version import VERSION
 
     if executable.gpu is None:
-        raise InputError(f"{executable.name} is compiled for {executable.target}", fix="compile_ahead writes it for C")
+        raise InputError(f"{executable.name} is compiled for {executable.target}, not for C", fix="use compile_ahead")
     return write_bundle(gpu_bundle(executable, identifier(name or executable.name), VERSION), Path(folder))

@@ -27,12 +27,12 @@ def make_folder(folder: str | Path) -> Path:
     """
     target = Path(folder)
     if target == STANDARD_OUTPUT:
-        raise InputError("several pictures need a folder", where=str(folder), fix="name a folder for them")
+        raise InputError("several pictures cannot go to one file", where=str(folder), fix="name a folder")
     _need_matplotlib()
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise InputError(f"the folder {target} cannot be made: {e.strerror or e}", fix="name another one") from None
+        raise InputError(f"the folder {target} cannot be created: {e.strerror or e}", fix="name another one") from None
     return target
 
 
@@ -45,7 +45,7 @@ def write_figure(path: str | Path, draw: Callable[[], Any]) -> Path:
     target = Path(path)
     suffix = ".svg" if target == STANDARD_OUTPUT else target.suffix
     if suffix not in _SUFFIXES:
-        raise InputError(f"pictures are not written as {suffix!r}", where=str(path), fix="use .png or .svg")
+        raise InputError(f"pictures cannot be written as {suffix!r}", where=str(path), fix="use .png or .svg")
     _need_matplotlib()
     import matplotlib
 

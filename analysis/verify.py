@@ -29,7 +29,7 @@ def verify_program(
     whole = Unpartitioned.of(propagated)
     if whole is None:
         raise InputError(
-            "the program is partitioned already: there is no unpartitioned one to compare it with",
+            "the program is already partitioned, so there is no unpartitioned program to compare with",
             where=program.module.name,
             fix="give the program before partitioning",
         )

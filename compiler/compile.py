@@ -47,7 +47,7 @@ def compile_module(
     gpu = find_target(target) if is_gpu(target) else None
     if gpu is not None and config.tune:
         raise UnsupportedError(
-            f"only CPU targets can be tuned, and the target is {target!r}", fix="leave it out (tune=, SHARDC_TUNE)"
+            f"only CPU targets can be tuned, but the target is {target!r}", fix="omit tune= and SHARDC_TUNE"
         )
 
     def build() -> Executable:

@@ -176,5 +176,5 @@ def check_error(executable: Executable, answer: int) -> RunError | None:
     return RunError(
         f"{site.target} is false in {executable.name}",
         where=f"%{site.name}, {site.source}" if site.source else f"%{site.name}",
-        fix="the two values that it compares differ: return them to see where",
+        fix="the two values that it compares differ: return both to see where",
     )

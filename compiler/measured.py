@@ -63,11 +63,13 @@ def read_measured_text(path: Path) -> str:
 
 
 def _programs(path: Path) -> Mapping[str, Any]:
-    fix = "shardc bench FILE --profile-out writes such a file"
+    fix = "write such a file with shardc bench FILE --profile-out"
     try:
         data = json.loads(path.read_bytes())
         if data["format"] != _FORMAT:
-            raise InputError(f"measured times of format {data['format']}, not {_FORMAT}", where=str(path), fix=fix)
+            raise InputError(
+                f"the measured times have format {data['format']}, not {_FORMAT}", where=str(path), fix=fix
+            )
         return {
             str(key): {"name": str(p["name"]), "seconds": {str(s): float(t) for s, t in p["seconds"].items()}}
             for key, p in data["programs"].items()

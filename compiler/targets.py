@@ -25,8 +25,8 @@ def check_target(target: str) -> None:
     if not known:
         archs = ", ".join(f"cuda:{a}" for a in GPU_ARCHS if a.startswith("sm_"))
         raise UnsupportedError(
-            f"there is no target {target!r} to compile for",
-            fix=f"one of cpu, cuda (the GPU of this machine), {archs}, cuda-emulated",
+            f"unknown compile target {target!r}",
+            fix=f"use one of cpu, cuda (the GPU of this machine), {archs}, cuda-emulated",
         )
 
 

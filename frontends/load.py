@@ -60,15 +60,15 @@ def content_kind(data: bytes, file: str = "") -> str:
         return "bytecode"
     if data.startswith(_ZIP):
         raise ParseError(
-            "the file is a zip archive, as torch.save and torch.export.save write, and not a program",
+            "the file is a zip archive, as torch.save and torch.export.save write, not a program",
             where=file or None,
-            fix="shardc.from_torch(torch.export.load(path)) makes a program of an exported one",
+            fix="load an exported program with shardc.from_torch(torch.export.load(path))",
         )
     if b"\0" in data[:4096] or _BYTECODE in data:
         if _BYTECODE in data:
             return "exported"
         raise ParseError(
-            "the file is in no known binary format",
+            "the file has no known binary format",
             where=file or None,
             fix="give HLO text, MLIR text, MLIR bytecode, or what jax.export.Exported.serialize() returns",
         )
@@ -89,7 +89,9 @@ def read_program(
     kind = content_kind(data, file)
     if kind == "hlo":
         if args or kwargs:
-            raise InputError("arguments for HLO text, which has its shapes", where=file or None, fix="leave them out")
+            raise InputError(
+                "HLO text takes no arguments: it contains its shapes", where=file or None, fix="omit the arguments"
+            )
         return _read_hlo(data, file), None, b""
     if kind == "exported":
         from shardc.frontends.jax.frontend import exported_from_bytes
@@ -101,7 +103,7 @@ def read_program(
 
     if kwargs:
         raise InputError(
-            f"arguments by name ({', '.join(kwargs)}) for an MLIR file", fix="give one per parameter, by position"
+            f"an MLIR file takes no arguments by name ({', '.join(kwargs)})", fix="give one per parameter, by position"
         )
     if args:
         data = refine_shapes(data, [_shape(a) for a in args], file)
@@ -131,6 +133,6 @@ def _read_hlo(data: bytes, file: str) -> Module:
         raise ParseError(
             "this file is Python, not a program in HLO or MLIR",
             where=file or None,
-            fix='write the program with shardc.save(f, "step.mlir", *args) in Python, and name step.mlir here',
+            fix='write the program in Python with shardc.save(f, "step.mlir", *args), then give step.mlir',
         )
     return restore_carried(with_shardy(read_hlo(text, file)))

@@ -24,7 +24,7 @@ __all__ = ["program_from_numpy", "shard"]
 
 
 def shard(x: Any, spec: Any) -> Any:
-    """``x`` with a sharding constraint while `trace` or `jit` traces a function; plain arrays are returned unchanged.
+    """Constrain the sharding of ``x`` while `trace` or `jit` traces a function. Plain arrays are returned unchanged.
 
     ``x`` may be nested (dicts, lists, tuples); ``spec`` is one `P` for all its arrays. Raises `AnnotationError` for
     other specs, `InputError` for JAX's arrays, for which JAX has a function.
@@ -42,7 +42,7 @@ def shard(x: Any, spec: Any) -> Any:
         return type(x)(shard(v, wanted) for v in x)
     if type(x).__module__.split(".")[0] in ("jax", "jaxlib"):
         raise InputError(
-            "shardc.shard is for NumPy functions, and this is a JAX value",
+            "shardc.shard takes values of NumPy functions, but this is a JAX value",
             fix="use jax.lax.with_sharding_constraint(x, spec) in JAX functions",
         )
     return constrain(x, wanted) if isinstance(x, Tracer) else x
@@ -111,7 +111,7 @@ def _donors(donate_argnums: int | Iterable[int], arguments: Tree) -> tuple[int, 
     for n in numbers:
         if not -len(children) <= n < len(children):
             raise InputError(
-                f"donate_argnums names argument {n}", fix=f"there are {count_text(len(children), 'argument')}"
+                f"donate_argnums names argument {n}", fix=f"the function has {count_text(len(children), 'argument')}"
             )
         made += range(starts[n], starts[n] + children[n].count)
     return tuple(sorted(made))
@@ -141,7 +141,7 @@ def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
         return
     children, keys = (list(given.values()), set(given)) if isinstance(given, dict) else (list(given), None)
     if tree.kind is None or len(children) != len(tree.children) or (keys is not None and keys != set(tree.keys)):
-        raise AnnotationError(f"{what} {given!r} does not fit", fix=f"give P or a prefix of {tree}")
+        raise AnnotationError(f"{what} {given!r} does not fit the structure", fix=f"give one P, or a prefix of {tree}")
     for key, child in zip(tree.keys, tree.children, strict=True):
         yield from _prefix(given[key] if keys is not None else children[tree.keys.index(key)], child, what)
 

@@ -85,7 +85,7 @@ class VerificationError(ShardcError):
 
 
 class UnsupportedError(ShardcError):
-    """A valid program uses something that shardc does not do (yet); the op matrix says so too."""
+    """A valid program uses something that shardc does not support (yet); ``shardc ops`` lists what is supported."""
 
 
 class AnnotationError(ShardcError):
@@ -97,7 +97,7 @@ class InputError(ShardcError):
 
 
 class PlanError(ShardcError):
-    """No layouts are found that meet what is asked of a plan: its memory, or annotations that leave no other."""
+    """No layouts satisfy the memory limit of a plan, or its annotations together."""
 
 
 class EnvironmentProblem(ShardcError):

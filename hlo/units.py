@@ -54,5 +54,5 @@ def parse_bytes(text: str, where: str) -> float | None:
     except ValueError:
         size = 0.0
     if not 0 < size < float("inf"):
-        raise InputError(f"{text!r} is not a size", where=where, fix=f"{where} 40GiB, 80GB or a number of bytes")
+        raise InputError(f"{text!r} is not a size", where=where, fix=f"write {where} 40GiB, 80GB or a number of bytes")
     return size

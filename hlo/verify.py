@@ -108,7 +108,9 @@ def _verify_shape(i: Instruction) -> None:
         elif rule.infer is not None:
             inferred = rule.infer(shapes, i.attrs)
             if not shapes_agree(inferred, i.shape):
-                raise RuleError(f"shape is {i.shape}, its operands give {inferred}", _differing(inferred, i.shape))
+                raise RuleError(
+                    f"the shape is {i.shape}, but its operands give {inferred}", _differing(inferred, i.shape)
+                )
     except RuleError as e:
         _fail(i, e.what, e.dimension)
 
@@ -155,7 +157,8 @@ def _verify_parameters_of_entry(module: Module) -> None:
     for number in (*module.donors, *(a.parameter for a in module.aliases)):
         if not 0 <= number < count:
             raise VerificationError(
-                f"parameter {number} is donated, the entry has {count_text(count, 'parameter')}", where=_header(module)
+                f"parameter {number} is donated, but the entry has {count_text(count, 'parameter')}",
+                where=_header(module),
             )
     for a in module.aliases:
         output = _at(module.entry.root.shape, a.output)

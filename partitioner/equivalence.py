@@ -79,7 +79,7 @@ def scatter_arguments(module: Module, args: Sequence[Array]) -> list[list[Array]
     shapes = [leaf for s in module.attrs["global_parameters"] for leaf in s.leaves()]
     shardings = [s for p in module.parameters for s in p.leaf_shardings()]
     if len(args) != len(shapes):
-        raise InputError(f"{count_text(len(args), 'argument')} given, the program takes {len(shapes)}")
+        raise InputError(f"the program takes {count_text(len(shapes), 'argument')}, but got {len(args)}")
     columns = []
     for i, (array, shape, sharding) in enumerate(zip(args, shapes, shardings, strict=True)):
         _check(i, array, shape)
@@ -89,7 +89,7 @@ def scatter_arguments(module: Module, args: Sequence[Array]) -> list[list[Array]
 
 def _check(index: int, array: Array, shape: Shape) -> None:
     if array.shape != shape.dims or dtype_of(array.dtype) is not shape.dtype:
-        raise InputError(f"argument {index} is {array.dtype}{list(array.shape)}, the program takes {shape}")
+        raise InputError(f"argument {index} is {array.dtype}{list(array.shape)}, but the program takes {shape}")
 
 
 def gather_results(module: Module, results_per_device: Sequence[Sequence[Array]]) -> list[Array]:

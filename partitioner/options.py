@@ -59,4 +59,4 @@ class PartitionOptions:
         if self.plan not in PLANS:
             raise InputError(f"plan is {self.plan!r}", fix=f"use one of {', '.join(PLANS)}")
         if self.memory is not None and not self.memory > 0:
-            raise InputError(f"memory is {self.memory!r}", fix="give bytes per device")
+            raise InputError(f"memory is {self.memory!r}", fix="give a number of bytes per device")

@@ -149,7 +149,7 @@ class Rewrite:
 
     def run(self, module: Module) -> Module:
         if module.partitioned:
-            raise UnsupportedError("the module is partitioned already", where=module.name)
+            raise UnsupportedError("the module is already partitioned", where=module.name)
         if module.mesh is None:
             raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
         context = Context.over(module.mesh, module, self.machine, self.chosen)

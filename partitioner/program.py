@@ -106,7 +106,7 @@ class SourceProgram:
         2.0
         """
         if not seconds >= 0:
-            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for none")
+            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for no tuning")
         return replace(self, config=replace(self.config, tune=float(seconds)))
 
     def scheduled(
@@ -130,7 +130,7 @@ class SourceProgram:
 
     @stage("propagate")
     def propagate(self, *, conservative: bool = False) -> PropagatedProgram:
-        """Give every value a sharding; annotations are kept, the rest follows from the operations.
+        """Give every value a sharding; annotations are kept, and the operations determine the others.
 
         With ``conservative`` no axis is split into parts, and nothing spreads through dimensions whose elements move
         (slices, padding, concatenation, windows): fewer reshards to wonder about, less sharding.
@@ -145,7 +145,7 @@ class SourceProgram:
         if is_partitioned(self.module):
             name = self.module.source_file or self.module.name
             log.warning(
-                "%s is partitioned already, for %d devices: it is left as it is", name, self.module.num_partitions
+                "%s is already partitioned, for %d devices: it stays unchanged", name, self.module.num_partitions
             )
             return PropagatedProgram(self, self.module, None, self.seconds)
         options = PropagationOptions(conservative=conservative, strict_interface=self.strict_interface)
@@ -206,8 +206,8 @@ class SourceProgram:
         original = self.original or (self.jax.original() if hasattr(self.jax, "original") else b"")
         if not original:
             raise UnsupportedError(
-                "only a program that came from MLIR or JAX can be written as MLIR",
-                fix="write it as HLO text, in a file that is named *.hlo",
+                "only a program that was read from MLIR or JAX can be written as MLIR",
+                fix="write it as HLO text, to a file named *.hlo",
             )
         from shardc.hlo.stablehlo.writer import write_stablehlo
 
@@ -308,7 +308,7 @@ class PropagatedProgram:
 
         history = self.provenance
         if history is None:
-            raise InputError("the program is partitioned already: nothing was propagated")
+            raise InputError("the program was read already partitioned, so there is no propagation to show")
         return provenance_dict(history)
 
     def explain(self, value: str) -> list[str]:
@@ -421,5 +421,5 @@ def seconds_since(name: str, start: float) -> dict[str, float]:
 def not_a_program(given: Any) -> InputError:
     """The error for ``given`` where a `SourceProgram` is asked for."""
     has_one = isinstance(getattr(given, "program", None), SourceProgram)
-    fix = "pass what it has as .program" if has_one else "shardc.load, from_jax, from_torch or trace make one"
+    fix = "pass its attribute .program" if has_one else "make one with shardc.load, from_jax, from_torch or trace"
     return InputError(f"a {type(given).__name__} is not a program", fix=fix)

@@ -271,7 +271,7 @@ def from_json(text: str | bytes) -> Order:
 def order_of(data: object) -> Order:
     """The order of plain data, see `from_json`."""
     if not isinstance(data, dict):
-        raise InputError("an order is an object with its kind and fields", where="order")
+        raise InputError("an order must be an object", where="order", fix='send {"kind": "simulate", ...}')
     if "kind" not in data:
         raise InputError("the field is missing", where="order.kind", fix=f"use one of {', '.join(ORDERS)}")
     kind = data["kind"]

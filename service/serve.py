@@ -99,9 +99,9 @@ def _serve_with(
     from shardc.service.store.store import Store
 
     if settings.token_file is None and not is_loopback(settings.host):
-        fix = "give --token-file, or leave --host at 127.0.0.1"
+        fix = "give --token-file, or keep --host 127.0.0.1"
         raise InputError(
-            f"without tokens everyone who reaches {settings.host} could use the service", where="--host", fix=fix
+            f"without tokens, everyone who can reach {settings.host} could use the service", where="--host", fix=fix
         )
     tokens = None if settings.token_file is None else _tokens(settings.token_file, say)
     listening = stack.enter_context(listen(settings.host, settings.port))
@@ -180,5 +180,7 @@ def _folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise EnvironmentProblem(f"the folder cannot be made: {error.strerror}", where=str(path)) from None
+        raise EnvironmentProblem(
+            f"the folder cannot be created: {error.strerror}", where=str(path), fix="name another folder"
+        ) from None
     return path.resolve()

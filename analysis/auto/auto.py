@@ -41,10 +41,10 @@ def auto(
     memory: float | None = None,
     keep: str | Iterable[str] | None = None,
 ) -> FoundPlan:
-    """Find annotations for ``program`` (a `Program`, or the path of a file) that make its step short on a machine.
+    """Find annotations for ``program`` (a `Program`, or the path of a file) that minimise its step time on a machine.
 
     ``machine`` is a name such as ``"h100-dgx"``, or the path of a description. ``mesh`` is the mesh; default: the
-    program's own. With ``devices`` instead, models compare all meshes of so many devices over the program's axes
+    program's own. With ``devices`` instead, models compare all meshes of that many devices over the program's axes
     (``data`` and ``model`` where it has none). The best are partitioned and simulated. ``memory`` is the number of
     bytes per device that a step may take; default: the machine's.
 
@@ -165,10 +165,10 @@ class _MeshChoice:
         peak = best.simulation.peak_bytes
         return InputError(
             f"no plan was found within {bytes_text(self.memory)} per device: "
-            f"the smallest found takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much"
+            f"the smallest one takes {bytes_text(peak)}, {bytes_text(peak - self.memory)} too much"
             f"{largest_values(best.simulation)}",
             where=str(best.program.mesh),
-            fix="more devices, fewer annotations to keep, or recompute values kept for gradients (jax.checkpoint)",
+            fix="use more devices, keep fewer annotations, or recompute values for gradients (jax.checkpoint)",
         )
 
 
@@ -195,24 +195,24 @@ def _source(program: Any) -> SourceProgram:
 def _meshes(program: SourceProgram, devices: int | None, mesh: Mesh | None) -> tuple[Sequence[str], MeshSearch]:
     """The axes, and their sizes to try."""
     if devices is not None and mesh is not None:
-        raise InputError("devices and mesh together", fix="give one of them")
+        raise InputError("devices= and mesh= exclude each other", fix="give one of them")
     if mesh is not None and program.mesh is not None:
         mesh = SourceProgram.annotate(program, {}, mesh).mesh
     if devices is None:
         own = mesh or program.mesh
         if own is None:
             fix = 'give devices=8 or mesh=Mesh({"data": 2, "model": 4}); --devices or --mesh on the command line'
-            raise InputError("the program has no mesh, and no number of devices is given", fix=fix)
+            raise InputError("the program has no mesh, and the number of devices is missing", fix=fix)
         return own.axis_names, MeshSearch((tuple(n for _, n in own.axes),), 1)
     if type(devices) is not int or devices < 1:
-        raise InputError(f"devices={devices!r}", fix="give a number of devices from 1 on")
+        raise InputError(f"devices={devices!r}", fix="give 1 or more devices")
     axes = axes_to_try(()) if program.mesh is None else program.mesh.axis_names
     manual = manual_border(program.module)
     if manual is not None:
         raise UnsupportedError(
-            f"the program has manual computations (shard_map), whose shapes are for its mesh {program.mesh}",
+            f"the program has manual computations (shard_map), whose shapes fit only its mesh {program.mesh}",
             where=manual.place,
-            fix="leave out the number of devices, or give the program as it is for that mesh",
+            fix="omit the number of devices, or export the program for the wanted mesh",
         )
     found = factorisations(devices, axes, {})
     if program.mesh is None:  # which of two axes is a mesh's only one makes no difference

@@ -102,8 +102,8 @@ class PlanSearch:
         propagated = released.program.propagate()
         outcome = propagated.outcome
         if outcome is None:
-            fix = "give the program as it was before"
-            raise UnsupportedError("the program is partitioned already: there is nothing to choose", fix=fix)
+            fix = "give the program before partitioning"
+            raise UnsupportedError("the program is already partitioned: there is nothing to choose", fix=fix)
         opened = open_program(propagated, outcome)
         module = released.program.module
         interface = find_free_interface(module, find_state(module))

@@ -27,7 +27,11 @@ MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations
 def check_plan_file(path: str | Path) -> None:
     """Raise `InputError` for a file that no plan is written into."""
     if Path(path).suffix not in (".py", ".toml"):
-        raise InputError("a plan is Python code or annotations", where=str(path), fix="name it NAME.py or NAME.toml")
+        raise InputError(
+            "a plan cannot be written to this kind of file",
+            where=str(path),
+            fix="name it NAME.py (Python code) or NAME.toml (annotations)",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def read_budget(path: str | Path) -> ProgramBudget:
     try:
         facts = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"there is no budget {path}", where=str(path), fix=near_files(path)) from None
+        raise InputError(f"there is no budget file {path}", where=str(path), fix=near_files(path)) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
         raise InputError(f"the budget cannot be read: {e}", where=str(path), fix="write a file in TOML") from None
     return budget_of(facts, path)
@@ -120,7 +120,7 @@ def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
     op, axis, link = (_text(facts.get(key, ""), f"{where}: {key}") for key in ("op", "axis", "link"))
     if op and "*" not in op and op not in COLLECTIVES:
         kinds = sorted(COLLECTIVES)
-        raise InputError(f"no collective is called {op!r}", where=where, fix=f"use one of {', '.join(kinds)}, or *")
+        raise InputError(f"unknown collective {op!r}", where=where, fix=f"use one of {', '.join(kinds)}, or *")
     lines = facts.get("except", [])
     lines = [lines] if isinstance(lines, str) else lines
     if not isinstance(lines, list | tuple):
@@ -131,7 +131,7 @@ def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
 
 def _figures(table: Any, where: str) -> dict[str, float]:
     if not isinstance(table, Mapping):
-        raise InputError("this is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
+        raise InputError("the entry is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
     _require_known(table, TOTALS, where)
     return {name: _figure(value, f"{where}: {name}") for name, value in table.items()}
 
@@ -141,13 +141,13 @@ def _figure(value: Any, where: str) -> float:
     if isinstance(value, str):
         return parse_bytes(value, where) or 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise InputError(f"{value!r} is no number of 0 or more", where=where, fix="write 4096, 1e-3 or '4 KiB'")
+        raise InputError(f"{value!r} is not a number of 0 or more", where=where, fix="write 4096, 1e-3 or '4 KiB'")
     return float(value)
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str | Path):
-        raise InputError(f"{value!r} is no text", where=where, fix="write it in quotes")
+        raise InputError(f"{value!r} is not a string", where=where, fix="write it in quotes")
     return str(value)
 
 
@@ -155,4 +155,4 @@ def _require_known(table: Mapping[str, Any], known: Iterable[str], where: str) -
     for key in table:
         if key not in known:
             near = get_close_matches(str(key), list(known), n=1) or list(known)
-            raise InputError(f"a budget has no {key!r} here", where=where, fix=f"did you mean {' or '.join(near)}?")
+            raise InputError(f"unknown key {key!r} in a budget", where=where, fix=f"did you mean {' or '.join(near)}?")

@@ -89,7 +89,9 @@ class CalibrationClock:
             words = [sys.executable, "-m", "shardc.analysis.calibrate.exchange_main", str(answer), str(runs)]
             code = start_job(devices, python_command(words))
             if code or not answer.is_file():
-                raise RunError(f"the job of {count_text(devices, 'rank')} that measures collectives ended with {code}")
+                raise RunError(
+                    f"the job of {count_text(devices, 'rank')} that measures collectives ended with exit code {code}"
+                )
             data = json.loads(answer.read_text())
         return {name: Timing(**t) for name, t in data["collectives"].items()}, data["steps"]
 
@@ -105,9 +107,9 @@ def calibrate(effort: Effort, clock: CalibrationClock, progress: Progress = lamb
     launcher = detect_launcher()
     if launcher is not None and launcher.size > 1:
         raise InputError(
-            f"calibrate runs in a job of {count_text(launcher.size, 'rank')}, "
+            f"calibrate was started in a job of {count_text(launcher.size, 'rank')}, "
             f"which would disturb each other's measurements",
-            fix="run it alone, without mpirun: it starts the ranks that it needs by itself",
+            fix="start it without mpirun: it starts its ranks itself",
         )
     cores = usable_cores()
     start = _Progress(progress, effort, cores)

@@ -11,7 +11,7 @@ from shardc.launcher.run.output_files import STANDARD_OUTPUT, write_text
 
 __all__ = ["check_place", "keep"]
 
-_ELSEWHERE = "write it somewhere else: shardc calibrate -o FILE.toml, later --machine FILE.toml"
+_ELSEWHERE = "name another file: shardc calibrate -o FILE.toml, later --machine FILE.toml"
 
 
 def check_place(path: Path) -> None:
@@ -27,7 +27,7 @@ def check_place(path: Path) -> None:
             pass
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InputError(f"nothing can be written there: {reason}", where=str(path), fix=_ELSEWHERE) from None
+        raise InputError(f"the calibration cannot be written: {reason}", where=str(path), fix=_ELSEWHERE) from None
 
 
 def keep(path: Path, text: str) -> None:
@@ -39,4 +39,6 @@ def keep(path: Path, text: str) -> None:
     try:
         write_atomically(path, text.encode("utf-8"))
     except OSError as error:
-        raise InputError(f"it cannot be written: {error.strerror or error}", where=str(path), fix=_ELSEWHERE) from None
+        raise InputError(
+            f"the calibration cannot be written: {error.strerror or error}", where=str(path), fix=_ELSEWHERE
+        ) from None

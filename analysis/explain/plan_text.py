@@ -80,6 +80,7 @@ def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
 def _row(plan: PlanReasons, row: MemoryRow) -> Iterator[str]:
     where = f" ({row.source})" if row.source else ""
     used = f"{bytes_text(row.usage)} of {bytes_text(row.limit)}"
-    yield f"   memory limits the plan at %{row.at}{where}: {used}; a GiB more saves {plan.cost_text(row.saves * 2**30)}"
+    saved = plan.cost_text(row.saves * 2**30)
+    yield f"   memory limits the plan at %{row.at}{where}: {used}; one more GiB would save {saved}"
     if row.heaviest:
         yield "     most of it: " + ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest)

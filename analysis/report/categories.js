@@ -45,7 +45,7 @@ function categoriesView(leaves, totals, timed) {
     { title: 'rate', numeric: true, timed: true, text: (r) => (r.flops && r.seconds ? rateText(r.flops / r.seconds) : ''), value: (r) => (r.seconds ? r.flops / r.seconds : 0), hint: 'operations per second of this time' },
     { title: 'runs', numeric: true, text: (r) => r.count.toLocaleString('en'), value: (r) => r.count, hint: 'executions in a step' },
   ].filter((column) => timed || !column.timed);
-  return [bar, el('p', { class: 'quiet' }, `Shares of ${what}, by kinds of operations. A kernel that holds several counts as the costliest kind in it.`),
+  return [bar, el('p', { class: 'quiet' }, `Shares of ${what}, by kinds of operations. A kernel with several kinds counts as its costliest kind.`),
     dataTable(rows, columns, { label: 'kinds of operations', key: (r) => r.title, sort: 1, detail: (r) => kernelsTable(r, totals, timed), empty: 'nothing runs' }).element];
 }
 

@@ -66,8 +66,8 @@ def page_data(text: str, where: str) -> dict[str, Any]:
     found = re.search(_OPENING.format("data") + "(.*?)</script>", text, re.DOTALL)
     data: dict[str, Any] = json.loads(found.group(1)) if found else {}
     if data.get("version") != VERSION:
-        what = "the report was written by another release" if found else "the file is no report"
-        raise InputError(what, where=where, fix="write it with shardc report of this release")
+        what = "the report was written by another release" if found else "the file is not a report"
+        raise InputError(what, where=where, fix="write the report again with this release (shardc report)")
     return data
 
 

@@ -19,7 +19,7 @@ function planFacts(plan) {
 
 function planRows(plan) {
   if (!plan.rows.length) return null;
-  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory limits the plan at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; a GiB more would save ${costText(row.saves * 2 ** 30, plan.unit)}. `,
+  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory limits the plan at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; one more GiB would save ${costText(row.saves * 2 ** 30, plan.unit)}. `,
     el('span', { class: 'quiet' }, row.heaviest.map(([name, n]) => `${name} ${bytesText(n)}`).join(', ')))));
 }
 
@@ -81,8 +81,8 @@ function planTable(plan, drawings, strings) {
     { title: 'source', text: (r) => strings[r.source], value: (r) => shortSource(strings[r.source]), show: (r) => sourceText(strings[r.source]) },
   ];
   plan.decisions.forEach((row, n) => (row.key = String(n)));
-  return [el('h3', {}, 'Decided values'), el('p', { class: 'quiet' }, 'Each rectangle is a whole value, cut into the parts that devices hold; filled: the part of the first device; hatched: its partial value, still to be added up.'),
-    dataTable(plan.decisions, columns, { label: 'decided values', key: (r) => r.key, sort: columns.findIndex((c) => c.title === 'propagated costs'), detail: (r) => decisionDetail(r, plan, drawings, strings), empty: 'nothing was left to decide' }).element];
+  return [el('h3', {}, 'Decided values'), el('p', { class: 'quiet' }, 'Each rectangle is a whole value, split into the parts of the devices. Filled: the part of the first device. Hatched: its partial value, which is not yet reduced.'),
+    dataTable(plan.decisions, columns, { label: 'decided values', key: (r) => r.key, sort: columns.findIndex((c) => c.title === 'propagated costs'), detail: (r) => decisionDetail(r, plan, drawings, strings), empty: 'there was nothing to decide' }).element];
 }
 
 function decidedValue(row) {

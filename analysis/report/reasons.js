@@ -61,7 +61,7 @@ function remedyView(remedy) {
   const gain = [];
   if (remedy.saved_bytes > 0) gain.push(`${bytesText(remedy.saved_bytes)} less sent`);
   if (remedy.saved_seconds > 0) gain.push(`${secondsText(remedy.saved_seconds)} faster`);
-  return el('div', { class: 'remedy' }, el('p', {}, el('b', {}, remedy.what), gain.length ? ` (tried: ${gain.join(', ')})` : '', remedy.removes ? '' : '; it stays, but is cheaper',
+  return el('div', { class: 'remedy' }, el('p', {}, el('b', {}, remedy.what), gain.length ? ` (tried: ${gain.join(', ')})` : '', remedy.removes ? '' : '; the collective stays, but becomes cheaper',
     remedy.costs ? `; ${remedy.costs}` : ''),
     el('ul', {}, remedy.changes.map((change) => el('li', {}, el('code', {}, annotateOption(change)), el('span', { class: 'quiet' }, change.before ? ` now ${change.before}` : '')))));
 }

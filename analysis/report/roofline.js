@@ -104,5 +104,5 @@ function rooflineView(leaves, totals) {
     chart.redraw();
   });
   const without = leaves.filter((leaf) => leaf.what !== 'collective').length - points.length;
-  return [el('h3', {}, 'Roofline'), el('p', { class: 'quiet' }, `Each dot is a kernel, larger where it takes longer, coloured as above. The line is the most that memory (the slope) and arithmetic (flat) allow.${without ? ` ${countText(without, 'kernel')} without operations or bytes ${without === 1 ? 'is' : 'are'} not drawn.` : ''}`), chart.box, info];
+  return [el('h3', {}, 'Roofline'), el('p', { class: 'quiet' }, `Each dot is a kernel, larger where it takes longer, coloured as above. The line is the roof: the highest rate that memory (slope) and arithmetic (flat part) allow.${without ? ` ${countText(without, 'kernel')} without operations or bytes ${without === 1 ? 'is' : 'are'} not drawn.` : ''}`), chart.box, info];
 }

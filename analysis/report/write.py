@@ -54,7 +54,9 @@ def report_page(
 
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:
-        raise InputError("a mapping places mesh axes on a machine, but no machine is named", fix="name a machine")
+        raise InputError(
+            "a mapping places mesh axes on a machine, but no machine is named", fix="name a machine (--machine)"
+        )
     limits = SearchLimits(remedies, seconds=seconds)
     told: dict[str, Any] = {"explanation": explain(partitioned, None if machine is None else str(machine), limits)}
     if machine is None:
@@ -87,7 +89,7 @@ def report_target(path: str | Path) -> Path:
     """Where a report is written; `InputError` for a file that is no page, or cannot be written."""
     target = Path(path)
     if target.suffix not in (".html", ".htm") and target != STANDARD_OUTPUT:
-        raise InputError(f"a report is not written as {target.suffix!r}", where=str(path), fix="use .html")
+        raise InputError(f"a report cannot be written as {target.suffix!r}", where=str(path), fix="use .html")
     check_writable(target)
     return target
 

@@ -33,7 +33,7 @@ def draw_picture(simulation: SimulatedStep, path: str | Path, name: str = "overv
     Raises as `draw_pictures`, and `InputError` for a suffix or a name that is not known.
     """
     if name not in PICTURES:
-        raise InputError(f"there is no picture {name!r} of a simulation", fix=f"use one of {', '.join(PICTURES)}")
+        raise InputError(f"unknown picture of a simulation {name!r}", fix=f"use one of {', '.join(PICTURES)}")
     return write_figure(path, lambda: PICTURES[name](simulation))
 
 

@@ -119,11 +119,11 @@ def need_memory(simulation: Simulation) -> None:
         return
     raise InputError(
         f"{s.program} needs {bytes_text(s.peak_bytes)} on each of "
-        f"{count_text(s.devices, 'device')}, a device of {s.machine} has "
-        f"{bytes_text(s.capacity_bytes)}: {bytes_text(s.memory.fixed_bytes)} are arguments that are not donated"
+        f"{count_text(s.devices, 'device')}, but a device of {s.machine} has "
+        f"{bytes_text(s.capacity_bytes)}. Arguments that are not donated take {bytes_text(s.memory.fixed_bytes)}"
         f"{largest_values(s)}",
         fix="shard large values over more axes, use more devices, donate arguments (donate_argnums), recompute values "
-        "kept for gradients (jax.checkpoint); or simulate it anyway (--ignore-memory)",
+        "for gradients (jax.checkpoint); or simulate it anyway (--ignore-memory)",
     )
 
 

@@ -98,7 +98,7 @@ def _named(machine: str | Path | None, config: Config) -> str:
     """The machine that is asked for, else the one that the program was partitioned for."""
     name = str(machine or config.machine or "")
     if not name:
-        raise InputError("no machine to simulate", fix="name one, such as h100-dgx")
+        raise InputError("no machine to simulate is given", fix="name one, such as h100-dgx")
     return name
 
 

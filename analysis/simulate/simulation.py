@@ -103,4 +103,4 @@ class Simulation(SimulatedStep):
             write_text(target, json.dumps(self.to_dict(), allow_nan=False) + "\n")
         else:
             fix = "use .json, .trace.json for a trace, or .png or .svg for a picture"
-            raise InputError(f"a simulation is not written as {target.suffix!r}", where=str(path), fix=fix)
+            raise InputError(f"a simulation cannot be written as {target.suffix!r}", where=str(path), fix=fix)

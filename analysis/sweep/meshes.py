@@ -88,10 +88,12 @@ def parse_devices(text: str) -> tuple[int, ...]:
             continue
         between = {1 << k for k in range(_MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
         if not between:
-            raise InputError(f"no power of two is in {part}", where="--devices", fix="--devices 8..4096, or 12,24")
+            raise InputError(
+                f"{part} contains no power of two", where="--devices", fix="give --devices 8..4096 or --devices 12,24"
+            )
         found |= between
     if max(found) > _MOST_DEVICES:
-        raise InputError(f"{max(found)} devices are more than {_MOST_DEVICES}", where="--devices")
+        raise InputError(f"{max(found)} devices are too many", where="--devices", fix=f"give at most {_MOST_DEVICES}")
     return tuple(sorted(found))
 
 
@@ -101,7 +103,7 @@ def _whole(text: str) -> bool:
 
 def _bad_devices(part: str) -> InputError:
     what = f"{part!r} is not a number of devices"
-    return InputError(what, where="--devices", fix="--devices 8..4096 (powers of two), or --devices 8,16,24")
+    return InputError(what, where="--devices", fix="give --devices 8..4096 (powers of two) or --devices 8,16,24")
 
 
 def axes_to_try(specs: Iterable[str]) -> tuple[str, ...]:

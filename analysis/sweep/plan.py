@@ -89,8 +89,8 @@ def plan(
     """
     if weak and len(programs) != len(counts):
         raise InputError(
-            f"{len(programs)} programs for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
-            fix="weak scaling takes one program per number of devices, in their order",
+            f"{len(programs)} programs were given for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
+            fix="give one program per number of devices (weak scaling), in the same order",
         )
     names, limits = _axes(axes, sets, programs[0], meshes)
     numbered = [*enumerate(programs)] if len(programs) > 1 else [(0, programs[0])] * len(counts)
@@ -127,7 +127,7 @@ def _axes(
     names = tuple(dict.fromkeys([*named, *(axes or ())]))
     if not names:
         raise InputError(
-            "the program has no mesh, and no axis is named",
+            "the program has no mesh, and no mesh axis is named",
             fix="give --mesh data=1,model=1 or a table [axes] in the sets' file (mesh= or axes= in Python)",
         )
     unknown = next((a for a in found.axes if a not in names), None)
@@ -136,9 +136,9 @@ def _axes(
         raise InputError(f"the sets name the axis {unknown!r}, which the program's mesh lacks", fix=fix)
     if meshes and program.manual:
         raise UnsupportedError(
-            f"the program has manual computations (shard_map), whose shapes are for its mesh: only {own} can be tried",
+            f"the program has manual computations (shard_map), whose shapes fit only its mesh {own}",
             where=program.manual,
-            fix="sweep annotations only (--over annotations.toml), or export the program once per mesh",
+            fix="sweep only annotations (--over annotations.toml), or export the program once per mesh",
         )
     return names, limits
 
@@ -157,7 +157,9 @@ def _meshes(
     own = None if program.mesh is None else Mesh(program.mesh)
     if own is None or own.size != devices:
         what = "the program has no mesh" if own is None else f"the program's mesh {own} has {own.size} devices"
-        raise InputError(f"{what}, {devices} are asked for", fix="--over mesh tries other meshes; --mesh gives one")
+        raise InputError(
+            f"{what}, but {devices} are requested", fix="try other meshes (--over mesh), or give one (--mesh)"
+        )
     return (tuple(size for _, size in own.axes),)
 
 
@@ -166,6 +168,6 @@ def _need_candidates(groups: Sequence[Group], names: Sequence[str]) -> None:
     if len(empty) == len(groups):
         counts = ", ".join(map(str, sorted({g.devices for g in empty})))
         raise InputError(
-            f"no mesh over {', '.join(names)} has {counts} devices within the limits",
-            fix="wider limits in [axes], or another number of devices",
+            f"within the limits, no mesh over {', '.join(names)} has {counts} devices",
+            fix="give wider limits in [axes], or another number of devices",
         )

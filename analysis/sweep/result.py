@@ -67,7 +67,9 @@ class SweepResult:
         """The shortest step of all; `InputError` when no candidate runs."""
         if not self.ranked:
             first = self.failed[0].reason if self.failed else "there is none"
-            raise InputError(f"no candidate runs: {first}", fix="other annotations, more devices, a larger machine")
+            raise InputError(
+                f"no candidate can run: {first}", fix="try other annotations, more devices or a larger machine"
+            )
         return min(self.ranked, key=lambda o: o.step_seconds)
 
     @cached_property

@@ -42,7 +42,7 @@ def sweep(
     auto: bool = False,
     progress: Progress | None = None,
 ) -> SweepResult:
-    """Rank meshes and annotations of ``program`` by the step time that is predicted for ``machine``.
+    """Rank meshes and annotations of ``program`` by their predicted step time on ``machine``.
 
     - ``program``: a `Program` or the path of a file, for strong scaling over ``devices``. Weak scaling needs one
       program per number of devices: a function from that number to a `Program`, or as many programs as ``devices``.
@@ -54,11 +54,11 @@ def sweep(
       then neighbours of the best.
     - ``sets``: annotations by the name of the set (``{"fsdp": {"w*": P("data")}}``), or the path of a TOML file.
     - ``auto``: one more set, with annotations that `auto` finds for each mesh.
-    - ``mapping``: where axes are on the machine, as `Partitioned.simulate`.
-    - ``refine``: so many of the best per number of devices are also partitioned for the machine, which takes longer.
+    - ``mapping``: the placement of mesh axes on the machine, as for `Partitioned.simulate`.
+    - ``refine``: this many of the best per number of devices are also partitioned for the machine, which takes longer.
     - ``jobs``: processes that work side by side (0: one per core). ``dask``: the address of a Dask scheduler, whose
-      workers do the work. ``mpi``: the ranks of this job but 0 do; all call this together and get the result. The
-      result does not depend on these.
+      workers do the work. ``mpi``: all ranks of this job except 0 do the work; all ranks must call this, and get the
+      result. The result does not depend on these.
     - ``progress``: called with the number of candidates that are done, and of all.
 
     Outcomes are kept in the cache folder. Returns a `SweepResult`; candidates that cannot run are in its ``failed``,
@@ -73,7 +73,7 @@ def sweep(
     counts = device_counts(devices)
     for what, number, least in (("limit", limit, 1), ("refine", refine, 0), ("jobs", jobs, 0)):
         if number < least:
-            raise InputError(f"{what}={number}", fix=f"give {least} or more")
+            raise InputError(f"{what} is {number}", fix=f"give {least} or more")
     load_machine(str(machine))  # unknown machines are told before anything else
     weak, programs = _programs(program, counts, None if mesh is None else as_mesh(mesh))
     chosen = sets if isinstance(sets, SetFile) else sets_of(sets)

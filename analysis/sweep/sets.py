@@ -110,7 +110,9 @@ def sets_of(given: object) -> SetFile:
         return read_sets(given)
     if not isinstance(given, Mapping) or not all(isinstance(v, Mapping) for v in given.values()) or not given:
         raise InputError(
-            "sets must name annotations by set", where=repr(given)[:80], fix='sets={"fsdp": {"w1": P("data")}, ...}'
+            "sets must map each set's name to its annotations",
+            where=repr(given)[:80],
+            fix='sets={"fsdp": {"w1": P("data")}, ...}',
         )
     return SetFile(tuple(AnnotationSet(str(name), dict(specs)) for name, specs in given.items()))
 

@@ -35,7 +35,7 @@ class PortableMachine:
         if name not in ("this", "this-virtual"):
             return PortableMachine(path.stem, counts, path.read_text(encoding="utf-8"))
         if off_host:
-            what = f"{name!r} is another computer on every worker"
+            what = f"machine {name!r} means another computer on every worker"
             raise InputError(what, fix=f"name its description: --machine {path}")
         return PortableMachine(name, counts)
 

@@ -44,7 +44,7 @@ def run_on(where: Where, programs: Sequence[SweepProgram], planned: SweepPlan, p
     portable = planned.has_text_specs and all(p.source is not None for p in programs)
     if where.off_host and not portable:
         what = "programs with custom calls, or with operations that StableHLO lacks, cannot be sent to another process"
-        raise UnsupportedError(what, fix="leave out --dask, or the MPI launcher; annotate with text or P(...)")
+        raise UnsupportedError(what, fix="omit --dask or the MPI launcher, or annotate with text or P(...)")
     config, settings = programs[0].program.config, planned.settings
     kept = OutcomeCache(config, settings.machine)
     wanted = planned.workers(where.jobs or len(processors_here()))

@@ -124,7 +124,7 @@ def assess_task(payload: bytes, progress: Progress) -> bytes:
     """The task ``assess`` of `shardc.launcher.executors.tasks`: an `Outcome` as JSON."""
     frame = read_frame(io.BytesIO(payload))
     if frame is None:
-        raise InputError("a candidate is cut off")
+        raise InputError("the data of a candidate are truncated")
     asked: _Asked = plain.from_plain(_Asked, frame.header, "candidate")
     program = read_again(ProgramSource(frame.body, asked.name, asked.mesh))
     machine, config = asked.worker_settings.here(Path.cwd())

@@ -62,13 +62,16 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
     elif call.op == "collective-permute":
         _check_pairs(call, members, num_devices)
     else:
-        raise UnsupportedError(f"no transport performs {call.op}", where=_where(call))
+        raise UnsupportedError(f"no transport supports {call.op}", where=_where(call))
     if call.op == "ragged-all-to-all":
         _check_ragged(call, len(members[0]))
     for operand in () if call.ragged else call.operands:
         _check_sizes(call, operand, len(members[0]) if call.op in GROUP_OPS else 1)
         if call.op in ("all-reduce", "reduce-scatter") and not supports_reduction(call.reduction, operand.dtype):
-            raise UnsupportedError(f"{call.op} by {call.reduction!r} of {operand.dtype} elements", where=_where(call))
+            raise UnsupportedError(
+                f"{call.op} with reduction {call.reduction!r} of {operand.dtype} elements is not supported",
+                where=_where(call),
+            )
     if overlaps(call):
         raise _fail(call, "has a result where an operand is")
     return members

@@ -22,7 +22,7 @@ def out_of_memory(nbytes: int, where: str) -> RunError:
     return RunError(
         f"{nbytes / 2**30:,.1f} GiB of memory are not available",
         where=where,
-        fix="split the array over more devices on other machines, or keep it from being a whole result or temporary",
+        fix="split the array over more devices on other machines, or annotate it so that no device holds it whole",
     )
 
 

@@ -90,7 +90,7 @@ def check_schedule(
         if item.taken is not None and (
             len(item.taken) != num_devices or not all(0 <= t < len(item.branches) for t in item.taken)
         ):
-            raise VerificationError("a choice does not say what every device takes", fix=_REPORT)
+            raise VerificationError("a branch does not say which way each device takes", fix=_REPORT)
     if any(c.taken is not None and any(_events(b) for b in c.branches) for c in _choices(schedule)):
         for branch in range(max(len(c.branches) for c in _choices(schedule))):
             ways = [list(_meetings_of_device(schedule, d, branch)) for d in range(num_devices)]
@@ -140,7 +140,7 @@ def _check_pairs(schedule: Schedule, known: Mapping[int, CollectiveCall]) -> Non
             case ScheduledCollective(index) | ScheduledStart(index) | ScheduledAwait(index):
                 call = known.get(index)
                 if call is None:
-                    raise VerificationError(f"the schedule has a collective {index} that is not there", fix=_REPORT)
+                    raise VerificationError(f"the schedule names collective {index}, which does not exist", fix=_REPORT)
                 if call.asynchronous == isinstance(item, ScheduledCollective):
                     raise _bad(call, "is started and awaited in one place and done at once in the other")
                 if isinstance(item, ScheduledStart):
@@ -235,7 +235,7 @@ def _deadlock(
     )
 
 
-_ALIKE = "a condition that guards collectives must have the same value on all members of their groups"
+_ALIKE = "a condition around collectives must have the same value on all members of their groups"
 
 
 def _name(call: CollectiveCall) -> str:

@@ -18,11 +18,13 @@ __all__ = ["SAME_CALLS", "SAME_VALUES", "Stamping", "StepStamp", "Told", "digest
 
 #: What to do where ranks have come to different places.
 SAME_CALLS = (
-    "call the same programs in the same order on all ranks: look for a call that one of them leaves out, repeats, or "
+    "call the same programs in the same order on all ranks: look for a call that one of them skips, repeats, or "
     "makes with another dtype, shape or static value"
 )
 
-SAME_VALUES = "a plain argument is the global value: give all ranks the same, and use one random seed on every rank"
+SAME_VALUES = (
+    "a plain argument is the global value: give all ranks the same value, and use one random seed on every rank"
+)
 
 _WORD = (1 << 64) - 1
 
@@ -68,19 +70,21 @@ class Told:
         """What is wrong when ``ranks`` (mine, the other) met with these in a collective, which is ``where``."""
         if mine.step != other.step:
             return RunError(
-                f"rank {ranks[1]} is in step {other.step} of {self.program}, rank {ranks[0]} in step {mine.step}",
+                f"rank {ranks[1]} is in step {other.step} of {self.program}, but rank {ranks[0]} is in step "
+                f"{mine.step}",
                 where=where,
-                fix="call it the same number of times on all ranks: look for a call that one leaves out or repeats,"
+                fix="call it the same number of times on all ranks: look for a call that one rank skips or repeats,"
                 " or whose error it catches",
             )
         found = self._which((mine.values - other.values) & _WORD, (mine.weighted - other.weighted) & _WORD)
         if not found:
             return None
         return InputError(
-            f"the ranks were given different values: rank {ranks[1]} has another one than rank {ranks[0]} {when} step "
+            f"the ranks were given different values: rank {ranks[1]} has another value than rank {ranks[0]} "
+            f"{when} step "
             f"{mine.step} of {self.program}",
             where=found[0] if len(found) == 1 else f"some of {', '.join(found)}",
-            fix=f"{SAME_VALUES}; or look for a step that one of them left out",
+            fix=f"{SAME_VALUES}; or look for a step that one of them skipped",
         )
 
     def _which(self, values: int, weighted: int) -> list[str]:

@@ -30,7 +30,7 @@ def mpi_functions(mpi: Any) -> MpiFunctions:
     """Looked up in the library that ``mpi`` has loaded; raises `EnvironmentProblem` if it may not be called here."""
     if mpi.Query_thread() < mpi.THREAD_SERIALIZED and not mpi.Is_thread_main():
         raise EnvironmentProblem(
-            "MPI was started for calls from its main thread only, and this is another thread",
+            "MPI was started for calls from the main thread only, but this is another thread",
             fix="run the program on the main thread, or start MPI with mpi4py.rc.thread_level = 'multiple'",
         )
     library = ctypes.CDLL(mpi.__file__)

@@ -209,7 +209,8 @@ class MessageExecutor:
             if seen.stamp.program != call.stamp.program:
                 there = self.told.place(seen.stamp.program, seen.index)
                 return RunError(
-                    f"rank {peer} is in {there}, step {seen.stamp.step}, rank {me} in {describe_call(p.call)} of "
+                    f"rank {peer} is in {there}, step {seen.stamp.step}, but rank {me} is in "
+                    f"{describe_call(p.call)} of "
                     f"{self.told.program}, step {call.stamp.step}",
                     where=place_of(p.call),
                     fix=SAME_CALLS,
@@ -217,13 +218,16 @@ class MessageExecutor:
             planned = self._planned.get(seen.index)
             other = describe_call(planned.call) if planned else f"collective {seen.index}"
             return RunError(
-                f"rank {peer} is in {other}, its exchange {seen.sequence.load(RELAXED)}, rank {me} in "
+                f"rank {peer} is in {other}, its exchange {seen.sequence.load(RELAXED)}, but rank {me} is in "
                 f"{describe_call(p.call)}, its exchange {self._calls[index].sequence}",
                 where=place_of(p.call),
-                fix="the ranks took different branches; a condition that guards collectives must agree on all",
+                fix="the ranks took different branches: a condition around collectives must have the same value "
+                "on all ranks",
             )
         if code == native.STARTED_TWICE:
-            return RunError(f"{describe_call(p.call)} starts before its last run is done", where=place_of(p.call))
+            return RunError(
+                f"{describe_call(p.call)} starts before its previous run is complete", where=place_of(p.call)
+            )
         fault = self._ragged[index].fault(p.plan.steps[self._calls[index].cursor]) if code == WRONG_ROWS else None
         if fault is not None:
             return fault
@@ -422,7 +426,8 @@ class MessageExecutor:
             f"rank {self._me(p)} waited {waited:.0f} s in {describe_call(p.call)} (exchange "
             f"{self._calls[p.call.index].sequence} of its group) for other ranks{self._missing_text(p)}",
             where=place_of(p.call),
-            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit",
+            fix="another rank stopped, died or is much slower; to wait longer, set SHARDC_TIMEOUT=SECONDS (0: no "
+            "limit)",
         )
 
     def _missing_text(self, p: PlannedCollective) -> str:

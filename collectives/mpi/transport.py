@@ -169,7 +169,7 @@ class MpiTransport:
     def ownership(self, num_devices: int) -> Ownership:
         if num_devices < self.process_count:
             raise InputError(
-                f"the program runs on {count_text(num_devices, 'device')}, "
+                f"the program runs on {count_text(num_devices, 'device')}, but "
                 f"the job has {count_text(self.process_count, 'rank')}",
                 fix=f"start {count_text(num_devices, 'rank')} or fewer",
             )
@@ -254,7 +254,9 @@ class MpiTransport:
         found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
         for rank, (other, _) in enumerate(found):
             if other != doing:
-                raise RunError(f"rank {self.ranks[rank]} is in {other}, rank {self._rank} in {doing}", fix=SAME_CALLS)
+                raise RunError(
+                    f"rank {self.ranks[rank]} is in {other}, but rank {self._rank} is in {doing}", fix=SAME_CALLS
+                )
         return [theirs for _, theirs in found]
 
     def _show_exchange(self, doing: str) -> AbstractContextManager[None]:
@@ -324,7 +326,7 @@ class MpiTransport:
         for channel in self._channels.values():
             if channel.communicator is not None and channel.communicator.Iprobe(status=status):
                 raise RunError(
-                    f"rank {self.ranks[status.Get_source()]} is in a step, and has begun its exchange "
+                    f"rank {self.ranks[status.Get_source()]} is in a step and has started its exchange "
                     f"{channel.counter.value + 1} with ranks {', '.join(map(str, channel.ranks))}; rank "
                     f"{self._rank} is outside of a step, in {doing.what}",
                     where=doing.where,
@@ -343,7 +345,8 @@ class _Doing:
         return RunError(
             f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
             where=self.where,
-            fix="another rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit",
+            fix="another rank stopped, died or is much slower; to wait longer, set SHARDC_TIMEOUT=SECONDS (0: no "
+            "limit)",
         )
 
     def error(self, rank: int, error: Exception) -> RunError:

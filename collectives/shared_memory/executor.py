@@ -124,21 +124,22 @@ class SharedMemoryExecutor:
             if different is not None and found.index == index:
                 return different
             return RunError(
-                f"rank {other} is in {self._title(found.index)}, rank {mine} in {self._title(index)}",
+                f"rank {other} is in {self._title(found.index)}, but rank {mine} is in {self._title(index)}",
                 where=where,
-                fix="the ranks took different branches; a condition that guards collectives must agree on all",
+                fix="the ranks took different branches: a condition around collectives must have the same value "
+                "on all ranks",
             )
         fault = self._ragged_fault(index) if code == WRONG_ROWS else None
         if fault is not None:
             return fault
         if code == UNFINISHED:
             return RunError(
-                f"{self._title(index)} was started in a step that was broken off",
+                f"{self._title(index)} was started in a step that was aborted",
                 where=where,
                 fix="load the program again on all ranks",
             )
         return RunError(
-            f"{self._title(index)} is not there, or was not started",
+            f"{self._title(index)} does not exist, or was not started",
             where=where,
             fix="this is a compiler error: please report it",
         )

@@ -139,7 +139,7 @@ class SharedHeap:
             self._collect()
             start = self._ranges.take(size, mmap.PAGESIZE if size >= _PAGED else alignment)
             if start is None:
-                raise MemoryError(f"no {nbytes} bytes are left of {self.size} that ranks share")
+                raise MemoryError(f"the shared memory of {self.size} bytes has no {nbytes} bytes left")
             self.used += size
             return start
 

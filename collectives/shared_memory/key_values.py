@@ -83,7 +83,9 @@ class KeyValueMessages:
         pool: Pool,
         sections: Sequence[SharedSection] = (),
     ) -> CollectiveExecutor:
-        raise EnvironmentProblem("a key-value store connects no programs", fix="start the job with shardc mpiexec")
+        raise EnvironmentProblem(
+            "ranks that share only a key-value store cannot run a program", fix="start the job with shardc mpiexec"
+        )
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return aligned_bytes(nbytes)
@@ -95,7 +97,7 @@ class KeyValueMessages:
         for rank, (other, _) in enumerate(found):
             if other != doing:
                 names = self.ranks[rank], self.ranks[self.process_index]
-                raise RunError(f"rank {names[0]} is in {other}, rank {names[1]} in {doing}", fix=SAME_CALLS)
+                raise RunError(f"rank {names[0]} is in {other}, but rank {names[1]} is in {doing}", fix=SAME_CALLS)
         return [theirs for _, theirs in found]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
@@ -126,8 +128,8 @@ class KeyValueMessages:
             if limit and time.monotonic() - start > limit:
                 raise RunError(
                     f"rank {self.ranks[self.process_index]} waited {limit:g} s in {doing} for rank {self.ranks[rank]}",
-                    fix="that rank stopped, died or is much slower; set SHARDC_TIMEOUT=seconds to wait longer, 0 for "
-                    "ever",
+                    fix="that rank stopped, died or is much slower; to wait longer, set SHARDC_TIMEOUT=SECONDS (0: no "
+                    "limit)",
                 )
         return found
 

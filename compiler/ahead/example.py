@@ -110,7 +110,7 @@ def link(
     `InputError` for an unknown ``blas``, `EnvironmentProblem` without a compiler or when it fails.
     """
     if blas not in BLAS:
-        raise InputError(f"there is no BLAS {blas!r}", fix=f"one of {', '.join(BLAS)}")
+        raise InputError(f"unknown BLAS {blas!r}", fix=f"use one of {', '.join(BLAS)}")
     compiler = _compiler(mpi)
     flags = [*_FLAGS.split(), *(["-DSHARDC_MPI"] if mpi else [])]
     shared, main = f"lib{program.name}{_suffix(program)}", f"{program.name}_main"
@@ -134,8 +134,8 @@ def _compiler(mpi: bool) -> list[str]:
     if shutil.which(words[0]) is None:
         variable = "MPICC" if mpi else "CC"
         raise EnvironmentProblem(
-            f"there is no C compiler {words[0]!r} here",
-            fix=f"install one, name it in ${variable}, or link the files elsewhere: they have a Makefile",
+            f"the C compiler {words[0]!r} was not found",
+            fix=f"install a C compiler, name it in ${variable}, or link the files elsewhere with their Makefile",
         )
     return words
 
@@ -145,5 +145,5 @@ def _call(command: Sequence[str], folder: Path) -> None:
     if done.returncode:
         raise EnvironmentProblem(
             f"the C compiler failed: {' '.join(command)}\n{done.stderr.strip()[-2000:]}",
-            fix="link the files by hand with what they need: the manifest lists it",
+            fix="link the files by hand with the libraries that the manifest lists",
         )

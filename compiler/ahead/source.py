@@ -141,6 +141,8 @@ def _place(ref: BufferRef) -> str:
 def _type(call: CollectiveCall, dtype: DType) -> str:
     if dtype.name not in _REDUCED:
         raise UnsupportedError(
-            f"{call.op} of {dtype} ahead of time", where=call.source or f"%{call.name}", fix="reduce it as f32"
+            f"{call.op} of {dtype} is not supported ahead of time",
+            where=call.source or f"%{call.name}",
+            fix="reduce it as f32",
         )
     return f"SHARDC_{dtype.name.upper()}"

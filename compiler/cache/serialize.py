@@ -60,14 +60,20 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
             members = {name: z.read(name) for name in z.namelist() if name != _MANIFEST}
         found = manifest["format"]
     except Exception as e:  # whatever a damaged or foreign file makes the parsers raise
-        raise InputError(f"not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix) from None
+        raise InputError(
+            f"the file is not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix
+        ) from None
     if found != FORMAT:
-        raise InputError(f"the executable has format {found}, this shardc reads {FORMAT}", where=where, fix=fix)
+        raise InputError(
+            f"the executable has format {found}, but this shardc reads format {FORMAT}", where=where, fix=fix
+        )
     if any(hashlib.sha256(content).hexdigest() != name for name, content in members.items()):
         raise InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
     try:
         executable = from_plain(Executable, manifest.get("executable"), "executable", members)
     except InputError as e:
-        raise InputError(f"not an executable of shardc: {e.what} ({e.where})", where=where, fix=fix) from None
+        raise InputError(
+            f"the file is not an executable of shardc: {e.what} ({e.where})", where=where, fix=fix
+        ) from None
     assert isinstance(executable, Executable)
     return executable

@@ -46,7 +46,9 @@ def define_kernel(
     """
     for shape in instruction.shape.leaves():
         if not shape.is_array:
-            raise UnsupportedError(f"{instruction.opcode} gives {shape}", where=f"%{instruction.name}")
+            raise UnsupportedError(
+                f"a CPU kernel cannot write {shape}, the result of {instruction.opcode}", where=f"%{instruction.name}"
+            )
     leaves = sum(1 for o in instruction.operands for _ in o.shape.leaves())
     results = sum(1 for _ in instruction.shape.leaves())
     kinds = [*[PTR] * (leaves + results), *([I64] if counted else []), I32]

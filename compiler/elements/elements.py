@@ -84,7 +84,9 @@ class Elements:
         rule = self.rules.get(instruction.opcode)
         if rule is None:
             raise UnsupportedError(
-                f"{instruction.opcode} inside a loop kernel", where=f"%{instruction.name}", fix="keep it out of fusions"
+                f"{instruction.opcode} cannot be part of a loop kernel",
+                where=f"%{instruction.name}",
+                fix="keep it out of fusions",
             )
         return rule(self, instruction, index, mask)
 

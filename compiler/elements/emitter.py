@@ -204,7 +204,7 @@ class ElementEmitter(Elements):
     def _step(self, i: Instruction, known: dict[Instruction, Answer], arguments: Sequence[Val], wide: bool) -> Answer:
         operands = [known[o] for o in i.operands]
         if i.shape.is_array and i.shape.size != 1:
-            raise UnsupportedError("a called computation that is not scalar", where=f"%{i.name}")
+            raise UnsupportedError("a computation called per element must be scalar", where=f"%{i.name}")
         match i.opcode:
             case "parameter":
                 return arguments[i.attrs["index"]]

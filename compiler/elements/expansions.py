@@ -46,7 +46,9 @@ def _rng_bit_generator(i: Instruction) -> Computation:
     p = Operations(i)
     shape = i.shape.elements[1]
     if shape.dtype.is_float or shape.dtype.bits not in (8, 16, 32, 64):
-        raise UnsupportedError(f"random bits of type {shape.dtype}", where=f"%{i.name}", fix="draw u32 and convert")
+        raise UnsupportedError(
+            f"random bits of type {shape.dtype} are not supported", where=f"%{i.name}", fix="draw u32 and convert"
+        )
     words = state_words(p, p.parameters[0])
     bits = (_threefry_bits if i.attrs["algorithm"] == "rng_three_fry" else _philox_bits)(p, words, shape)
     return p.build(advance_state(p, i, words), p.convert(bits, shape.dtype.name))

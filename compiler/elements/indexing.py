@@ -174,13 +174,13 @@ def start_position(batch: list[Expr], component: int, vector_dim: int, shape: Sh
 def _get_element(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     operand = i.operands[0]
     if operand in e.leaves:
-        raise UnsupportedError("get-tuple-element of a kernel's operand", where=f"%{i.name}")
+        raise UnsupportedError("get-tuple-element of a kernel's operand is not supported", where=f"%{i.name}")
     return e.value(operand, index, mask)[i.attrs["index"]]
 
 
 def _bitcast(e: Elements, i: Instruction, index: Index, mask: Mask) -> Answer:
     if i.operands[0].shape.dtype is not i.shape.dtype:
-        raise UnsupportedError("bitcast to another element type", where=f"%{i.name}", fix="use bitcast-convert")
+        raise UnsupportedError("bitcast cannot change the element type", where=f"%{i.name}", fix="use bitcast-convert")
     return _reshape(e, i, index, mask)
 
 

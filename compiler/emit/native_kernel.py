@@ -46,7 +46,7 @@ def emit_program(module: ir.Module, computation: Computation) -> CalledProgram:
     lowered = lower(make_module(name, computation), Config())
     if lowered.collectives or lowered.checks or lowered.plan.arena_bytes > _STACK:
         raise UnsupportedError(
-            f"%{computation.name} is called per element and talks to other devices, checks, or needs much memory",
+            f"%{computation.name} is called per element, but it contains a collective or a check, or needs much memory",
             fix="write it as operations on whole arrays",
         )
     step = module.globals.get(name)

@@ -99,7 +99,9 @@ def emit_gpu_kernel(
     if any(not o.shape.is_array for o in instruction.operands):
         raise UnsupportedError(f"{instruction.opcode} of tuples has no GPU code", where=where)
     if any(not s.is_array for s in instruction.shape.leaves()):
-        raise UnsupportedError(f"{instruction.opcode} gives {instruction.shape}", where=where)
+        raise UnsupportedError(
+            f"a GPU kernel cannot write {instruction.shape}, the result of {instruction.opcode}", where=where
+        )
     kernel = GpuKernel(module, instruction, name, target, aliased, tuning)
     if any(s.size for s in kernel.result_shapes):
         emitter = find_kernel_emitter(kernel)

@@ -50,9 +50,9 @@ class GpuSteps:
     def __init__(self, lowered: Lowered, kernels: GpuKernels) -> None:
         if any(b.host for b in lowered.plan.placements):
             raise UnsupportedError(
-                "values in host memory (pinned_host), which programs for GPUs have no moves for yet",
+                "programs for GPUs cannot move values to or from host memory (pinned_host) yet",
                 where=lowered.module.name,
-                fix='leave the memory kinds out, run it on processors (compile("cpu")), or simulate it',
+                fix='omit the memory kinds, run the program on CPUs (compile("cpu")), or simulate it',
             )
         self._kernels = kernels
         self._places = ArrayPlaces(lowered)

@@ -36,7 +36,7 @@ def images_here(program: GpuProgram, here: GpuTarget, name: str = "the program")
     kind, arch = program.target.split(" ")
     if kind != str(here).split(" ")[0] or (here.kind == "nvptx" and _capability(arch) > _capability(here.arch)):
         raise EnvironmentProblem(
-            f"{name} was compiled for {program.target}, the device here is {here}",
+            f"{name} was compiled for {program.target}, but the device of this machine is {here}",
             fix="compile the program for this device",
         )
     if here.kind != "nvptx" or _capability(arch)[0] == _capability(here.arch)[0]:

@@ -115,7 +115,7 @@ def need_machine(executable: Executable, made_for: str) -> None:
     if made_for.partition(" ")[0] != machine.triple or missing:
         lacking = f"; this CPU lacks {', '.join(f[1:] for f in missing)}" if missing else ""
         raise EnvironmentProblem(
-            f"{executable.name} was compiled for {made_for}, this machine is {machine}{lacking}",
+            f"{executable.name} was compiled for {made_for}, but this machine is {machine}{lacking}",
             fix="compile the program on this kind of machine",
         )
 
@@ -142,8 +142,8 @@ def call_addresses(executable: Executable, needed: Sequence[str], custom_calls: 
         if symbol.startswith(custom_call_symbol("")) and symbol not in given:
             target = symbol.removeprefix(custom_call_symbol(""))
             raise InputError(
-                f"{executable.name} calls the user's function for custom call {target!r}",
-                fix=f"give it: custom_calls={{{target!r}: shardc.CustomCall(address=...)}}",
+                f"{executable.name} needs a function for custom call {target!r}",
+                fix=f"pass it: custom_calls={{{target!r}: shardc.CustomCall(address=...)}}",
             )
     return {symbol: c.address for symbol, c in given.items()}
 
@@ -157,7 +157,7 @@ def run_single(
     """
     if len(args) != len(executable.arguments):
         raise InputError(
-            f"{executable.name} takes {count_text(len(executable.arguments), 'argument')}, not {len(args)}"
+            f"{executable.name} takes {count_text(len(executable.arguments), 'argument')}, but got {len(args)}"
         )
     blocks = []
     for number, (value, spec) in enumerate(zip(args, executable.arguments, strict=True)):

@@ -59,8 +59,8 @@ def lower_as_scheduled(module: Module, mesh: Mesh | None = None) -> Lowered:
     devices = module.num_partitions * module.replica_count
     if mesh is not None and mesh.size != devices:
         raise InputError(
-            f"mesh {mesh} has {count_text(mesh.size, 'device')}, the program is scheduled for {devices}",
-            fix=f"give a mesh of {count_text(devices, 'device')}, or none",
+            f"mesh {mesh} has {count_text(mesh.size, 'device')}, but the program is scheduled for {devices}",
+            fix=f"give a mesh of {count_text(devices, 'device')}, or omit the mesh",
         )
     module = module if mesh is None else name_axes(module, mesh)
     reading = _Reading(module)

@@ -117,13 +117,13 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     transfers, queued = _count(given, "transfers", where), _count(given, "queued", where)
     if queued and queued < transfers:
         raise InputError(
-            f"queued is {queued}, less than the {transfers} transfers that go on at a time",
+            f"queued is {queued}, less than the {transfers} transfers that run at a time",
             where=where,
-            fix="give at least as many, or leave it out",
+            fix="give at least as many, or omit it",
         )
     kind = given.get("kind", "accelerator")
     if kind not in _KINDS:
-        raise InputError(f"a device of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
+        raise InputError(f"unknown device kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     rates = given.get("flops", {})
     flops = {k: require_positive(rates, k, where) for k in rates if not k.endswith("source")}
     return Device(
@@ -167,7 +167,7 @@ def _optional(given: Mapping[str, Any], key: str, where: str) -> float:
 def _share(given: Mapping[str, Any], key: str, where: str) -> float:
     value = require_positive(given, key, where) if key in given else 1.0
     if value > 1.0:
-        raise InputError(f"{key} is {value!r}", where=where, fix="give a share between 0 and 1")
+        raise InputError(f"{key} is {value!r}", where=where, fix="give a fraction between 0 and 1")
     return value
 
 

@@ -50,7 +50,7 @@ def host_link_of(given: Mapping[str, Any], where: str) -> HostLink:
     """The link of a ``[host]`` table; `InputError` for what is missing or makes no sense."""
     efficiency = require_positive(given, "efficiency", where) if "efficiency" in given else 1.0
     if efficiency > 1:
-        raise InputError(f"an efficiency of {efficiency}", where=where, fix="give a share between 0 and 1")
+        raise InputError(f"efficiency is {efficiency}", where=where, fix="give a fraction between 0 and 1")
     return HostLink(
         str(given.get("name", "host")),
         require_positive(given, "bandwidth", where),

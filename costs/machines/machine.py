@@ -172,7 +172,8 @@ def _no_machine(name: str) -> InputError:
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     known_text = ", ".join(known)
     return InputError(
-        f"no machine {name!r}", fix=f"{meant}use one of {known_text}, this (a calibrated computer), or a path"
+        f"no machine {name!r}",
+        fix=f"{meant}use one of {known_text}, this (the calibrated computer), or the path of a description",
     )
 
 
@@ -189,7 +190,9 @@ def _path(name: str) -> Path | None:
     if name in _THIS:
         path = this_machine_path()
         if not path.is_file():
-            raise InputError(f"no machine {name!r}: this computer was not calibrated yet", fix="run shardc calibrate")
+            raise InputError(
+                f"no machine {name!r}: this computer has not been calibrated yet", fix="run shardc calibrate"
+            )
         return path
     try:
         return Path(name) if Path(name).is_file() else None
@@ -201,7 +204,7 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
     device = given.get("device")
     levels = given.get("levels")
     if not isinstance(device, dict) or not isinstance(levels, list) or not levels:
-        raise InputError("a machine has a [device] and at least one [[levels]]", where=str(path))
+        raise InputError("a machine needs one [device] and at least one [[levels]]", where=str(path))
     made = tuple(_level(level, f"{path}, level {n}") for n, level in enumerate(levels))
     if any(level.size == 0 for level in made[:-1]):
         raise InputError("only the outermost level may have any size (0)", where=str(path))
@@ -217,18 +220,18 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
 def _level(given: Mapping[str, Any], where: str) -> Level:
     kind, size = given.get("kind", "switch"), given.get("size", 0)
     if kind not in _KINDS:
-        raise InputError(f"links of kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
+        raise InputError(f"unknown kind of links {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     if not isinstance(size, int) or size < 0:
-        raise InputError(f"a level of size {size!r}", where=where, fix="give a number of members, or 0 for any")
+        raise InputError(f"size is {size!r}", where=where, fix="give a number of members, or 0 for any")
     efficiency = require_positive(given, "efficiency", where) if "efficiency" in given else 1.0
     if efficiency > 1:
-        raise InputError(f"an efficiency of {efficiency}", where=where, fix="give a share between 0 and 1")
+        raise InputError(f"efficiency is {efficiency}", where=where, fix="give a fraction between 0 and 1")
     over = require_positive(given, "oversubscription", where) if "oversubscription" in given else 1.0
     if over < 1:
-        raise InputError(f"an oversubscription of {over}", where=where, fix="give at least 1")
+        raise InputError(f"oversubscription is {over}", where=where, fix="give at least 1")
     slices, block = _slices(given, where), given.get("block", 0)
     if not isinstance(block, int) or block < 0 or (block and not slices):
-        raise InputError(f"a block of {block!r}", where=where, fix="give a number of devices, and some slices as well")
+        raise InputError(f"block is {block!r}", where=where, fix="give a number of devices, and slices too")
     wrap = given.get("wrap", "all")
     if wrap not in _WRAPS and not (isinstance(wrap, int) and wrap > 1):
         raise InputError(f"wrap is {wrap!r}", where=where, fix=f"use one of {', '.join(_WRAPS)}, or a size")
@@ -257,6 +260,8 @@ def _slices(given: Mapping[str, Any], where: str) -> tuple[tuple[int, ...], ...]
         raise InputError(f"slices are {slices!r}", where=where, fix=fix)
     if slices and len(slices[0]) > 3:
         raise InputError(
-            f"slices of {count_text(len(slices[0]), 'dimension')}", where=where, fix="a torus has at most three"
+            f"slices have {count_text(len(slices[0]), 'dimension')}",
+            where=where,
+            fix="give at most three: a torus has no more",
         )
     return tuple(tuple(s) for s in slices)

@@ -16,7 +16,7 @@ def host_link_for(machine: Machine) -> HostLink | None:
     """
     if machine.host is None and machine.device.kind != "cpu":
         raise InputError(
-            f"the program keeps values in host memory, and the machine {machine.name} has no link to a host",
-            fix='describe it in its file: [host] with name = "pcie" and bandwidth = 64e9 (bytes per second)',
+            f"the program keeps values in host memory, but the machine {machine.name} has no link to a host",
+            fix='add to its file: [host] with name = "pcie" and bandwidth = 64e9 (bytes per second)',
         )
     return machine.host

@@ -162,7 +162,7 @@ def _read_given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links]
             on = " and ".join(f"{links[n].name} ({links[n].size})" for n in numbers) or "no links"
             raise InputError(
                 f"axis {axis} of {size} does not fit on {on} of {machine.title}",
-                fix="name links whose sizes multiply to the axis's: " + _sizes(links),
+                fix="name links whose sizes multiply to the size of the axis: " + _sizes(links),
             )
     return out
 
@@ -200,7 +200,8 @@ def _place(machine: Machine, mesh: Mesh, links: tuple[Links, ...], cut: _Cut) ->
 
 def _misfit(axes: _Axes, links: Sequence[Links], machine: Machine, mesh: Mesh) -> InputError:
     return InputError(
-        f"mesh {','.join(f'{n}={s}' for n, s in axes)} cannot be cut along the links of {machine.title}: "
+        f"mesh {','.join(f'{n}={s}' for n, s in axes)} cannot be mapped to the links of {machine.title}: "
         + _sizes(links),
-        fix=f"use axes whose sizes divide or are multiples of these, or another size than {mesh.size}",
+        fix="use axes whose sizes divide these numbers or are multiples of them, or a mesh of another size than "
+        f"{mesh.size}",
     )

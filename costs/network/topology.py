@@ -63,7 +63,7 @@ def links_of(machine: Machine, devices: int, inner: Sequence[int] = ()) -> tuple
         size = counted[n][0] if counted[n] else left if last else _node(level.size, left, inner)
         if level.size and size > level.size:
             raise InputError(
-                f"{machine.title} joins {count_text(level.size, 'device')} by {level.name}, not {size}",
+                f"{machine.title} connects {count_text(level.size, 'device')} by {level.name}, not {size}",
                 fix="use fewer devices, or describe a machine with more levels",
             )
         out.append(Links(level.name, n, size, level.achieved, level.latency, start=level.start))
@@ -80,7 +80,7 @@ def _counted(machine: Machine, devices: int) -> list[tuple[int, ...]]:
         return out
     if math.prod(counts) != devices:
         raise InputError(
-            f"{machine.title} has {count_text(math.prod(counts), 'device')}, the mesh {devices}",
+            f"{machine.title} has {count_text(math.prod(counts), 'device')}, but the mesh has {devices}",
             fix=f"use a mesh of {count_text(math.prod(counts), 'device')}, or {machine.name}:{devices}",
         )
     torus = next((n for n, level in enumerate(levels) if level.kind == "torus"), None)
@@ -88,7 +88,7 @@ def _counted(machine: Machine, devices: int) -> list[tuple[int, ...]]:
         return out
     if torus is None:
         if len(counts) > len(levels):
-            raise InputError(f"{machine.title} has {len(counts)} counts for {len(levels)} levels of links")
+            raise InputError(f"{machine.title} gives {len(counts)} counts for {len(levels)} levels of links")
         for n, count in enumerate(reversed(counts)):
             out[n] = (count,)
         return out
@@ -141,7 +141,7 @@ def _slice(machine: Machine, level: Level, devices: int, counted: tuple[int, ...
     if len(counted) == level.rank and level.rank > 1:
         if tuple(sorted(counted)) not in {tuple(sorted(s)) for s in _shapes(level, math.prod(counted))}:
             raise InputError(
-                f"there is no slice {'x'.join(map(str, counted))} of {machine.name}", fix=_near(machine, level, devices)
+                f"{machine.name} has no slice {'x'.join(map(str, counted))}", fix=_near(machine, level, devices)
             )
         return counted
     each = counted[0] if counted else devices
@@ -150,7 +150,7 @@ def _slice(machine: Machine, level: Level, devices: int, counted: tuple[int, ...
         whole = (n for n in range(min(level.size or devices, devices), 0, -1) if devices % n == 0)
         shapes = next((found for n in whole if (found := _shapes(level, n))), [])
     if not shapes:
-        raise InputError(f"there is no slice of {each} devices of {machine.name}", fix=_near(machine, level, devices))
+        raise InputError(f"{machine.name} has no slice of {each} devices", fix=_near(machine, level, devices))
     return shapes[0]
 
 

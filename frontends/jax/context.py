@@ -28,8 +28,8 @@ def _reader() -> Callable[[], Any]:
     found: Callable[[], Any] | None = getattr(config, "trace_context", None)
     if found is None:
         raise UnsupportedError(
-            f"JAX {jax.__version__} does not expose the settings that it traces under",
-            fix="compile once, for one kind of arguments: shardc.from_jax(jax.jit(f), *args).compile()",
+            f"JAX {jax.__version__} does not expose its tracing settings",
+            fix="compile once for these argument types: shardc.from_jax(jax.jit(f), *args).compile()",
         )
     return found
 
@@ -45,9 +45,9 @@ def static_kind(name: str, value: Any) -> Hashable:
         hash(value)
     except TypeError as e:
         raise InputError(
-            f"a static argument has to be hashable, and a {type(value).__name__} is not: {e}",
+            f"a static argument must be hashable, but a {type(value).__name__} is not: {e}",
             where=f"argument {name}",
-            fix="pass a tuple, a frozen dataclass, or the argument as a traced one",
+            fix="pass a tuple or a frozen dataclass, or trace the argument",
         ) from None
     return type(value), value
 
@@ -79,6 +79,6 @@ def _look_for(word: str, is_it: Callable[[Any], Any], results: Sequence[Array]) 
                 raise NotFiniteError(
                     f"result {array.name or number} has elements that are {word}",
                     where=f"device {shard.device}",
-                    fix="call the function with jax.jit to see the operation, or switch jax_debug_nans and "
-                    "jax_debug_infs off",
+                    fix="call the function with jax.jit to find the operation, or switch off jax_debug_nans and "
+                    "jax_debug_infs",
                 )

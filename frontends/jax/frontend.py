@@ -79,8 +79,8 @@ class JaxLowering:
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir, self.callbacks))
         if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
             raise AnnotationError(
-                f"the function shards values over {module.mesh}, and mesh= is {self.mesh}",
-                fix="pass the mesh that the function uses as mesh=, or let it use PartitionSpecs alone",
+                f"the function shards values over {module.mesh}, but mesh= is {self.mesh}",
+                fix="pass the mesh that the function uses as mesh=, or use only PartitionSpecs in the function",
             )
         if self.mesh is not None and module.mesh is None:
             # Nothing was sharded, or this JAX writes shardings without names.
@@ -106,15 +106,15 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     jax = require_jax()
     if is_torch(obj):
         raise InputError(
-            f"{type(obj).__name__} is PyTorch's, and not a function of JAX", fix="shardc.from_torch(module, (x,))"
+            f"{type(obj).__name__} belongs to PyTorch, not to JAX", fix="use shardc.from_torch(module, (x,))"
         )
     if _is_exported(jax, obj):
         return _from_exported(jax, obj, args, kwargs)
     if isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
         if args or kwargs:
             raise InputError(
-                f"arguments given together with a {type(obj).__name__}",
-                fix="it has its arguments already: pass it alone",
+                f"a {type(obj).__name__} takes no further arguments",
+                fix="omit the arguments: it already has them",
             )
         if isinstance(obj, jax.stages.Traced):
             keep_jax_on_cpu()
@@ -211,7 +211,8 @@ def _with_meshes_of_its_own(lower: Callable[[], JaxLowering], refused: ValueErro
         return lower()
     except (ValueError, RuntimeError) as e:
         raise AnnotationError(
-            f"the function needs a mesh around it, and uses another itself: {refused}. Without one around it: {e}",
+            f"the function needs a surrounding mesh, but uses another mesh itself: {refused}. Without a "
+            f"surrounding mesh: {e}",
             fix="pass the mesh that the function uses as mesh=",
         ) from None
 
@@ -227,9 +228,9 @@ def exported_from_bytes(
     try:
         exported = _export_module(jax).deserialize(bytearray(data))
     except ImportError as e:
-        raise EnvironmentProblem(f"reading a serialized Exported: {e}", fix="pip install flatbuffers") from None
+        raise EnvironmentProblem(f"a serialized Exported cannot be read: {e}", fix="pip install flatbuffers") from None
     except Exception as e:
-        raise InputError(f"not a serialized jax.export.Exported: {e}", where=file or None) from None
+        raise InputError(f"the file is not a serialized jax.export.Exported: {e}", where=file or None) from None
     return _from_exported(jax, exported, args, kwargs or {}, file)
 
 
@@ -331,8 +332,8 @@ def _from_exported(
 ) -> JaxProgram:
     if len(exported.platforms) > 1:
         raise UnsupportedError(
-            f"a program exported for several platforms: {', '.join(exported.platforms)}",
-            fix='export it for one: jax.export.export(fn, platforms=["cpu"])',
+            f"the program is exported for several platforms: {', '.join(exported.platforms)}",
+            fix='export it for one platform: jax.export.export(fn, platforms=["cpu"])',
         )
     data, avals = bytes(exported.mlir_module_serialized), tuple(exported.in_avals)
     if args or kwargs:
@@ -368,7 +369,7 @@ def _kept_arguments(known: Any, count: int, module: Module, constants: int) -> t
         return tuple(sorted(known))
     if len(module.parameters) - constants != count:
         raise UnsupportedError(
-            "this release of JAX does not expose which arguments jit dropped",
+            "this release of JAX does not expose which arguments jit removed",
             fix="use jax.jit(fn, keep_unused=True)",
         )
     return tuple(range(count))
@@ -388,8 +389,8 @@ def _checked(program: JaxProgram) -> JaxProgram:
     expected = len(program.constants) + len(program.kept)
     if tokens or len(module.parameters) != expected or len(module.results) != len(program.results):
         raise UnsupportedError(
-            "this function has parameters or results besides its own",
-            fix="pass the function itself, and take effects that JAX orders by tokens out of it",
+            "JAX adds parameters or results to this function",
+            fix="pass the function itself, and remove ordered effects from it",
         )
     return program
 
@@ -398,7 +399,7 @@ def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
     dtype, dims = aval.dtype, tuple(aval.shape)
     if any(not isinstance(d, int) for d in dims):
         raise UnsupportedError(
-            f"symbolic shape {dims}",
+            f"the symbolic shape {dims} is not supported",
             fix="give arguments: shardc.from_jax(exported, *args), or shardc.load(path, *args)",
         )
     if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key):
@@ -424,8 +425,8 @@ def abstract_mesh(mesh: Any) -> Any:
     ours = as_mesh(mesh)
     if ours.device_ids is not None:
         raise UnsupportedError(
-            "a mesh with a device order of its own for a JAX function",
-            fix="leave device_ids out (JAX's abstract meshes have none)",
+            "the mesh of a JAX function cannot have its own device order",
+            fix="omit device_ids: JAX's abstract meshes have none",
         )
     return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
 
@@ -444,7 +445,7 @@ def _named_shardings(jax: Any, tree: Any, mesh: Any, what: str) -> Any:
         if not isinstance(leaf, specs):
             return leaf
         if mesh is None:
-            raise AnnotationError(f"{leaf} in {what} without a mesh", fix="pass mesh=shardc.Mesh({...}) too")
+            raise AnnotationError(f"{leaf} in {what} needs a mesh", fix="pass mesh=shardc.Mesh({...}) too")
         return jax.sharding.NamedSharding(mesh, _jax_spec(jax, leaf, what))
 
     return jax.tree_util.tree_map(named, tree, is_leaf=lambda x: x is None or isinstance(x, specs))

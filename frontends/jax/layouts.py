@@ -53,10 +53,14 @@ class GivenLayout:
         """As the sharding of ``name``, of ``rank`` dimensions; `AnnotationError` where it does not fit."""
         spec, own, where = self.spec, self.mesh, f"{self.source}, {name}"
         if own is not None and own.axes != mesh.axes:
-            raise AnnotationError(f"{spec} is over another mesh than {mesh}", where=where, fix="use one mesh for all")
+            raise AnnotationError(
+                f"{spec} is over another mesh than {mesh}",
+                where=where,
+                fix="use one mesh for all arguments and results",
+            )
         if getattr(spec, "memory_kind", None) == "pinned_host":
             raise UnsupportedError(
-                f"{spec} of parts of unequal sizes", where=where, fix="leave the kind of memory out, or pad the array"
+                f"{spec} has parts of unequal sizes", where=where, fix="omit the kind of memory, or pad the array"
             )
         if not isinstance(spec, Sharding):
             # The data of random keys has dimensions behind those of the keys: these are whole.

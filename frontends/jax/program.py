@@ -88,7 +88,7 @@ class JaxSignature:
             raise InputError(
                 f"the arguments have the structure {tree}",
                 where="call of a compiled JAX program",
-                fix=f"pass what it was traced with: {self.in_tree}",
+                fix=f"pass the structure that was traced: {self.in_tree}",
             )
 
     def passes(self, index: int, leaf: Any) -> bool:
@@ -104,7 +104,7 @@ class JaxSignature:
         import jax
 
         if len(results) != len(self.results):
-            raise InputError(f"{count_text(len(results), 'result')} for a function that returns {len(self.results)}")
+            raise InputError(f"the function returns {count_text(len(self.results), 'result')}, but got {len(results)}")
         leaves = [_wrapped(r, spec) for r, spec in zip(results, self.results, strict=True)]
         return jax.tree_util.tree_unflatten(self.out_tree, leaves)
 
@@ -167,7 +167,7 @@ def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
     if shape is None or dtype is None:
         raise InputError(f"a {type(leaf).__name__} is not an array", where=name)
     if tuple(shape) != spec.dims:
-        raise InputError(f"shape {tuple(shape)} for an argument of shape {spec.dims}", where=name)
+        raise InputError(f"the argument has shape {tuple(shape)}, but the program takes {spec.dims}", where=name)
     if np.dtype(dtype) != spec.dtype:
         return _other_type(leaf, spec, name)
     return _global(leaf) if _is_jax_array(leaf) else np.asarray(leaf) if isinstance(leaf, np.generic) else leaf
@@ -178,7 +178,9 @@ def _scalar(leaf: Any, spec: JaxLeaf, name: str) -> NDArray[Any]:
     allowed = "".join(v for k, v in kinds.items() if isinstance(leaf, k))
     ok = spec.dtype.kind in allowed or (spec.weak and np.can_cast(np.min_scalar_type(leaf), spec.dtype, "same_kind"))
     if spec.dims or not ok:
-        raise InputError(f"the scalar {leaf!r} for an argument {spec.dtype}{list(spec.dims)}", where=name)
+        raise InputError(
+            f"the argument is the scalar {leaf!r}, but the program takes {spec.dtype}{list(spec.dims)}", where=name
+        )
     return np.asarray(leaf, dtype=spec.dtype)
 
 
@@ -190,7 +192,7 @@ def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
     if ours and jax.dtypes.canonicalize_dtype(leaf.dtype) == spec.dtype:
         return leaf.astype(spec.dtype)
     raise InputError(
-        f"dtype {leaf.dtype} for an argument of dtype {spec.dtype}",
+        f"the argument has dtype {leaf.dtype}, but the program takes {spec.dtype}",
         where=name,
         fix=f"convert it: x.astype({spec.dtype})",
     )

@@ -43,9 +43,9 @@ class ProgramBorder:
             rows = ",".join(map(str, reversed(range(array.rank))))
             if array.layout not in ("default", "auto", f"{{{rows}}}"):
                 raise UnsupportedError(
-                    f"the layout {array.layout}",
+                    f"the layout {array.layout} is not supported",
                     where=array.name,
-                    fix="leave it out: arrays are stored row by row here (major_to_minor=(0, 1, ...))",
+                    fix="omit the layout: shardc stores arrays row by row (major_to_minor=(0, 1, ...))",
                 )
 
 

@@ -50,8 +50,8 @@ class HostFunctions(Sequence[Callable[..., Any]]):
             return [self[k] for k in range(len(self))[index]]
         if not 0 <= index < len(self):
             raise RunError(
-                "a program calls Python, and its functions are not available here",
-                fix="compile the function in this process: a serialized program has none of those that it calls",
+                "the program calls Python, but its functions are not available in this process",
+                fix="compile the function in this process: a serialized program does not contain Python functions",
             )
         record = HostFunctionsRecord.from_address(self._address)
         items = ctypes.c_void_p * len(self)

@@ -91,8 +91,8 @@ class PjrtClient:
         ids = self.processes.devices if count <= len(self.processes.devices) else range(len(self.devices))
         if count > len(ids):
             raise InputError(
-                f"a program for {count_text(count, 'device')}, and there are {len(ids)}",
-                fix=f"SHARDC_NUM_DEVICES={count} gives a process {count_text(count, 'device')}",
+                f"the program is for {count_text(count, 'device')}, but there are {len(ids)}",
+                fix=f"set SHARDC_NUM_DEVICES={count}, which gives a process {count_text(count, 'device')}",
             )
         return tuple(ids)[:count]
 
@@ -152,8 +152,8 @@ class Clients:
         unknown = [i for i in ids if not 0 <= i < len(client.devices)]
         if unknown or len(ids) != options.num_devices:
             raise InputError(
-                f"a program for {count_text(options.num_devices, 'device')} on devices {list(ids)}",
-                fix="see jax.devices()",
+                f"the program is for {count_text(options.num_devices, 'device')}, but was given devices {list(ids)}",
+                fix="give as many of jax.devices()",
             )
         placement = client.processes.place(ids)
         config = client.processes.config
@@ -189,7 +189,7 @@ def _take_program(args: ClientCompileArgs) -> tuple[bytes, CompileOptions]:
     program = PjrtProgram.at(args.program)
     form = take_text(program.format, program.format_size)
     if form != "mlir":
-        raise UnsupportedError(f"a program in the form {form!r}", fix="pass StableHLO, as 'mlir'")
+        raise UnsupportedError(f"programs in the form {form!r} are not supported", fix="pass StableHLO, as 'mlir'")
     options = CompileOptions.read(ctypes.string_at(args.compile_options, args.compile_options_size))
     return ctypes.string_at(program.code, program.code_size), options
 

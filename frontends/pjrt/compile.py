@@ -68,7 +68,7 @@ class JaxlibProgram:
         options = self.options
         if options.num_replicas > 1:
             raise UnsupportedError(
-                f"a program of {options.num_replicas} replicas",
+                f"the program has {options.num_replicas} replicas",
                 where=module.name,
                 fix="use jax.pmap of JAX 0.8 or later, or jax.shard_map: both make one program of many partitions",
             )

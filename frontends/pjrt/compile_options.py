@@ -48,8 +48,8 @@ class CompileOptions:
                 order = leaf.layout.minor_to_major if leaf.layout else ()
                 if order != tuple(reversed(range(len(order)))):
                     raise UnsupportedError(
-                        f"the layout {{{','.join(map(str, order))}}}",
-                        fix="leave it out: arrays are stored row by row here (major_to_minor=(0, 1, ...))",
+                        f"the layout {{{','.join(map(str, order))}}} is not supported",
+                        fix="omit the layout: shardc stores arrays row by row (major_to_minor=(0, 1, ...))",
                     )
         assignment = build.device_assignment
         columns = [c.replica_device_ids for c in assignment.computation_devices] if assignment else []

@@ -24,6 +24,6 @@ def element_type_number(dtype: DType) -> int:
     """PJRT_Buffer_Type; `UnsupportedError` where it has none."""
     if dtype.name not in _NUMBERS:
         raise UnsupportedError(
-            f"arrays of {dtype} at the border of a program", fix="convert them inside of the program"
+            f"arguments and results cannot have type {dtype}", fix="convert them inside of the program"
         )
     return _NUMBERS[dtype.name]

@@ -19,7 +19,7 @@ class JaxKeyValues:
         try:
             self._client.key_value_set_bytes(name, value)
         except RuntimeError as e:
-            raise RunError(f"the key-value store of jax.distributed takes no value: {e}", where=name) from e
+            raise RunError(f"the key-value store of jax.distributed rejected a value: {e}", where=name) from e
 
     def get(self, name: str, seconds: float) -> bytes | None:
         try:
@@ -27,4 +27,4 @@ class JaxKeyValues:
         except RuntimeError as e:
             if str(e).startswith("DEADLINE_EXCEEDED"):
                 return None
-            raise RunError(f"the key-value store of jax.distributed gives no value: {e}", where=name) from e
+            raise RunError(f"the key-value store of jax.distributed returned no value: {e}", where=name) from e

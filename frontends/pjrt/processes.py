@@ -101,8 +101,8 @@ def find_processes(options: Mapping[str, object], config: Config, num_devices: i
         found = transport.process_index, transport.process_count
         if told not in (found, (None, None)):
             raise EnvironmentProblem(
-                f"jax.distributed calls this process {told[0]} of {told[1]}, and MPI {found[0]} of {found[1]}",
-                fix="leave jax.distributed.initialize() out: under an MPI launcher shardc needs no call; or give it "
+                f"jax.distributed counts this process as {told[0]} of {told[1]}, but MPI as {found[0]} of {found[1]}",
+                fix="omit jax.distributed.initialize(), which shardc does not need under an MPI launcher; or give it "
                 "MPI's rank and size",
             )
     elif told in ((None, None), (0, 1)):

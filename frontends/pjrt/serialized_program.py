@@ -46,7 +46,7 @@ class SerializedProgram(Message):
         need_machine(executable, executable.target)
         if executable.num_devices != options.num_devices:
             raise InputError(
-                f"{executable.name} was compiled for {count_text(executable.num_devices, 'device')}, and is loaded on "
+                f"{executable.name} was compiled for {count_text(executable.num_devices, 'device')}, but is loaded on "
                 f"{options.num_devices}",
                 fix="load it on as many devices (execution_devices=), or compile it again",
             )
@@ -71,9 +71,11 @@ def take_serialized(args: ExecutableDeserializeAndLoadArgs) -> tuple[SerializedP
     except InputError:
         found = SerializedProgram()
     if found.form != _FORM:
-        raise InputError("these bytes are no compiled program of shardc", fix=_COMPILE_AGAIN)
+        raise InputError("these bytes are not a compiled program of shardc", fix=_COMPILE_AGAIN)
     if found.version != VERSION:
-        raise InputError(f"the program was compiled by shardc {found.version}, this is {VERSION}", fix=_COMPILE_AGAIN)
+        raise InputError(
+            f"the program was compiled by shardc {found.version}, but this is {VERSION}", fix=_COMPILE_AGAIN
+        )
     size = args.overridden_serialized_compile_options_size
     given = ctypes.string_at(args.overridden_serialized_compile_options, size) if size else found.options
     return found, CompileOptions.read(given)

@@ -43,17 +43,17 @@ class TensorflowSignature:
         given = _tensors(self.tensorflow, args, kwargs)
         if len(given) != self.inputs:
             raise InputError(
-                f"{len(given)} tensors, and the function was read with {self.inputs}",
+                f"the call has {len(given)} tensors, but the function was read with {self.inputs}",
                 where="call of a TensorFlow program",
-                fix="pass arguments like those that from_tensorflow had",
+                fix="pass arguments like those given to from_tensorflow",
             )
         values = [_array(v) for v in (*given, *self.captured)]
         for value, name, dims, dtype in zip(values, self.names, self.dims, self.dtypes, strict=True):
             if value.shape != dims or value.dtype != dtype:
                 raise InputError(
-                    f"{value.dtype}{list(value.shape)} for an argument {dtype}{list(dims)}",
+                    f"the argument is {value.dtype}{list(value.shape)}, but the program takes {dtype}{list(dims)}",
                     where=name,
-                    fix="make another program for these arguments",
+                    fix="read the function again with these arguments",
                 )
         return values
 
@@ -97,7 +97,7 @@ def program_from_tensorflow(
     named = dict(kwargs or {})
     if not hasattr(function, "experimental_get_compiler_ir"):
         raise InputError(
-            f"a {type(function).__name__} is not a compiled function of TensorFlow's",
+            f"a {type(function).__name__} is not a compiled TensorFlow function",
             fix="pass tf.function(f, jit_compile=True)",
         )
     concrete = function.get_concrete_function(*args, **named)
@@ -107,7 +107,8 @@ def program_from_tensorflow(
     count = len(module.parameters) - len(captured)
     if count != len(_tensors(tf, args, named)):
         raise UnsupportedError(
-            f"{len(module.parameters)} parameters of the HLO for {count} arguments and {len(captured)} captured values",
+            f"the HLO has {len(module.parameters)} parameters for {count} arguments and {len(captured)} captured "
+            "values",
             where=str(getattr(concrete, "name", "")),
             fix="pass tensors, not Python numbers, as arguments",
         )
@@ -129,7 +130,7 @@ def _hlo(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         return str(function.experimental_get_compiler_ir(*args, **kwargs)(stage="hlo"))
     except Exception as e:
         raise UnsupportedError(
-            f"TensorFlow gives no HLO of the function: {describe_error(e)}",
+            f"TensorFlow returned no HLO for the function: {describe_error(e)}",
             fix="make it with tf.function(f, jit_compile=True), for arguments of known shapes",
         ) from e
 
@@ -166,7 +167,7 @@ def _check_results(
     late = set(range(own, len(module.results)))
     if late != set(updates) or any(p < count or not hasattr(captured[p - count], "assign") for p in updates.values()):
         raise UnsupportedError(
-            f"{len(module.results)} results of the HLO for {own} of the function and {len(updates)} changed variables",
+            f"the HLO has {len(module.results)} results for {own} of the function and {len(updates)} changed variables",
             where=str(getattr(concrete, "name", "")),
             fix="return tensors, and change variables with assign",
         )

@@ -26,7 +26,8 @@ def numpy_type(torch: Any, dtype: Any) -> np.dtype[Any]:
         return found
     except (TypeError, KeyError):
         raise UnsupportedError(
-            f"tensors of {dtype}", fix="convert them to a type that NumPy and HLO have, such as float32 or complex64"
+            f"tensors of {dtype} are not supported",
+            fix="convert them to a type of NumPy and HLO, such as float32 or complex64",
         ) from None
 
 
@@ -34,7 +35,7 @@ def as_numpy(tensor: Any, where: str) -> NDArray[Any]:
     """The memory of a dense tensor on the CPU as an array, with its strides; InputError for others."""
     if tensor.is_meta:
         raise InputError(
-            "the tensor is on the device meta: it has a shape and no values",
+            "the tensor is on the meta device: it has a shape but no values",
             where=where,
             fix="load the weights, or call module.to_empty(device='cpu')",
         )
@@ -42,7 +43,9 @@ def as_numpy(tensor: Any, where: str) -> NDArray[Any]:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     if str(tensor.layout) != "torch.strided":
-        raise InputError(f"a tensor of layout {tensor.layout}", where=where, fix="pass tensor.to_dense()")
+        raise InputError(
+            f"tensors of layout {tensor.layout} are not supported", where=where, fix="pass tensor.to_dense()"
+        )
     return from_dlpack(tensor, where)
 
 

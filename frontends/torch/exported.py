@@ -54,9 +54,10 @@ def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, An
         raise UnsupportedError(
             f"torch.export cannot follow the module: {describe_error(e)}",
             where=", ".join(part for part in (line, type(module).__name__) if part),
-            fix="values decide there what is computed: use torch.where, or keep this part outside of the program"
+            fix="the control flow depends on values at this line: use torch.where, or keep this part outside of "
+            "the program"
             if values
-            else "let torch.export.export(module, args, kwargs) succeed first: its message has more",
+            else "make torch.export.export(module, args, kwargs) succeed first; its message has details",
         ) from e
 
 
@@ -83,9 +84,9 @@ def check_devices(torch: Any, module: Any, tree: Any) -> None:
     if len(found) > 1:
         told = ", ".join(f"{what} on {device}" for device, what in sorted(found.items()))
         raise InputError(
-            f"tensors on several devices: {told}",
+            f"the module has tensors on several devices: {told}",
             where=type(module).__name__,
-            fix="move the module and its arguments to one device, the CPU for a program that is to run",
+            fix="move the module and its arguments to one device: the CPU for a program that will run",
         )
 
 
@@ -99,7 +100,7 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
     if isinstance(source, torch.export.ExportedProgram):
         if args or kwargs:
             raise InputError(
-                "arguments given together with an ExportedProgram", fix="it has its arguments already: pass it alone"
+                "an ExportedProgram takes no further arguments", fix="omit the arguments: it already has them"
             )
         exported = source
     elif isinstance(source, torch.nn.Module):
@@ -116,7 +117,7 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
         raise InputError(
             f"cannot make a program from a {type(source).__name__}",
             fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram, "
-            "such as torch.export.load reads from a file",
+            "for example from torch.export.load(path)",
         )
     if exported.range_constraints:
         raise _dynamic(torch, exported)
@@ -128,13 +129,13 @@ def _dynamic(torch: Any, exported: Any) -> UnsupportedError:
     node = next((n for n in exported.graph.nodes if n.meta.get("unbacked_bindings")), None)
     if node is None:
         return UnsupportedError(
-            f"dynamic dimensions: {', '.join(map(str, exported.range_constraints))}",
+            f"dynamic dimensions are not supported: {', '.join(map(str, exported.range_constraints))}",
             fix="export the module without dynamic_shapes, once for each shape",
         )
     return UnsupportedError(
         f"{node.target}: sizes or plain numbers depend on values",
         where=str(place_of(node, str(torch.__path__[0]))) or None,
-        fix="use operators of which shapes are known (torch.where), or keep this part outside of the program",
+        fix="use operators with known shapes (torch.where), or keep this part outside of the program",
     )
 
 
@@ -149,10 +150,10 @@ def decomposed(torch: Any, exported: Any) -> Any:
         changes = (n for n in exported.graph.nodes if torch.Tag.inplace_view in getattr(n.target, "tags", ()))
         node = next(changes, None)
         raise UnsupportedError(
-            f"{node.target if node else 'torch.export'} cannot be written without changes in place: "
+            f"{node.target if node else 'torch.export'} cannot be rewritten without in-place changes: "
             f"{describe_error(e)}",
             where=(str(place_of(node, str(torch.__path__[0]))) if node else "") or None,
-            fix="let exported.run_decompositions() succeed first: its message has more",
+            fix="make exported.run_decompositions() succeed first; its message has details",
         ) from e
 
 
@@ -178,7 +179,7 @@ def graph_of(torch: Any, exported: Any) -> TensorGraph:
             placeholders.append(None)  # the order of checks that only raise errors
             continue
         else:
-            raise UnsupportedError(f"an input of the kind {spec.kind.name.lower()}: {spec.target}")
+            raise UnsupportedError(f"inputs of kind {spec.kind.name.lower()} are not supported: {spec.target}")
         placeholders.append(number)
         if number is not None:
             flat[spec.arg.name] = number
@@ -242,6 +243,6 @@ def _results(
         elif spec.kind in (kinds.OutputKind.BUFFER_MUTATION, kinds.OutputKind.USER_INPUT_MUTATION):
             changed.append((number, arguments[spec.target]))
         else:
-            raise UnsupportedError(f"a result of the kind {spec.kind.name.lower()}: {spec.target}")
+            raise UnsupportedError(f"results of kind {spec.kind.name.lower()} are not supported: {spec.target}")
     updates = tuple(Update(len(user) + k, argument) for k, (_, argument) in enumerate(changed))
     return tuple(outputs), updates, (*user, *(number for number, _ in changed))

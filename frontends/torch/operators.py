@@ -76,10 +76,11 @@ class Operators:
         if draws is None and self._torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
             raise UnsupportedError(
                 f"{target} draws random numbers",
-                fix="call module.eval() before, give a seed= (from_torch, train_step), or pass the numbers as an input",
+                fix="call module.eval() first, give a seed= (from_torch, train_step), or pass the numbers as an input",
             )
         raise UnsupportedError(
-            f"the operator {target}", fix="write it with other operators, or keep this part outside of the program"
+            f"the operator {target} is not supported",
+            fix="write it with other operators, or keep this part outside of the program",
         )
 
     @staticmethod
@@ -108,5 +109,7 @@ class Operators:
         wanted, dims = numpy_type(self._torch, said.dtype), tuple(int(n) for n in said.shape)
         array = jnp.asarray(value)
         if array.shape != dims:
-            raise UnsupportedError(f"{node.target}: shape {list(array.shape)} where PyTorch has {list(dims)}")
+            raise UnsupportedError(
+                f"{node.target}: shardc computes shape {list(array.shape)}, but PyTorch has {list(dims)}"
+            )
         return array if array.dtype == wanted else array.astype(wanted)

@@ -82,7 +82,7 @@ class TorchSignature:
             raise InputError(
                 f"the arguments have the structure {spec}",
                 where="call of a compiled PyTorch module",
-                fix=f"pass what it was exported with: {self.in_spec}",
+                fix=f"pass the structure that was exported: {self.in_spec}",
             )
         return leaves
 
@@ -102,7 +102,7 @@ def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
     if spec.dtype is None:
         if leaf is not spec.value and leaf != spec.value:
             raise InputError(
-                f"the program was made for {spec.value!r}, and {leaf!r} was given",
+                f"the program was made for {spec.value!r}, but {leaf!r} was given",
                 where=spec.name,
                 fix="make another program for this value",
             )
@@ -112,7 +112,7 @@ def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
     dtype = numpy_type(torch, leaf.dtype) if isinstance(leaf, torch.Tensor) else np.asarray(leaf).dtype
     if tuple(leaf.shape) != spec.dims or dtype != spec.dtype:
         raise InputError(
-            f"{dtype}{list(leaf.shape)} for an argument {spec.dtype}{list(spec.dims)}",
+            f"the argument is {dtype}{list(leaf.shape)}, but the program takes {spec.dtype}{list(spec.dims)}",
             where=spec.name,
             fix="make another program for these arguments",
         )

@@ -26,9 +26,9 @@ def stream_state(torch: Any, seed: Any) -> Any:
     if isinstance(seed, int) and not isinstance(seed, bool) and -(2**63) <= seed < 2**63:
         return torch.tensor([seed, 0])
     raise InputError(
-        f"{seed!r} is no seed",
+        f"{seed!r} is not a seed",
         where="seed",
-        fix="pass an integer, or a tensor int64[2] of a seed and a number of calls",
+        fix="pass an integer, or a tensor int64[2] with the seed and the number of calls",
     )
 
 
@@ -41,7 +41,7 @@ def with_stream(graph: TensorGraph, state: Any) -> TensorGraph:
     """``graph`` with the state as the last of the module's tensors, and its new value as the last result."""
     signature = graph.signature
     if STATE in signature.names:
-        raise InputError(f"the module has a tensor called {STATE}", where=STATE, fix="call it otherwise")
+        raise InputError(f"the module has a tensor called {STATE}", where=STATE, fix="rename it")
     number = len(signature.states)
 
     def moved(flat: int) -> int:

@@ -42,7 +42,7 @@ class GraphTracer:
                 return list(results) if isinstance(results, (tuple, list)) else [results]
             else:
                 found[node] = self._call(node, self._arguments(node.args, found), self._arguments(node.kwargs, found))
-        raise UnsupportedError("a graph without results")
+        raise UnsupportedError("the graph has no results")
 
     def _arguments(self, arguments: Any, found: Mapping[Any, Any]) -> Any:
         """Arguments of a node with the values of the nodes in them, as rows take them."""
@@ -73,7 +73,7 @@ class GraphTracer:
                 raise type(e)(e.what, where=e.where or where, fix=e.fix) from None
             except Exception as e:
                 raise UnsupportedError(
-                    f"{node.target} with these arguments: {describe_error(e)}",
+                    f"{node.target} is not supported with these arguments: {describe_error(e)}",
                     where=str(place) or None,
                     fix="write it with other operators, or keep this part outside of the program",
                 ) from e
@@ -99,8 +99,8 @@ class GraphTracer:
             others = tuple(rest[0]) if rest else ()
             if any(draws_numbers(self._torch, part) for part in (test, body)):
                 raise UnsupportedError(
-                    "random numbers in a loop, which would be the same every time",
-                    fix="draw them before the loop, and pass them in",
+                    "a loop draws random numbers, which would be the same every time",
+                    fix="draw them before the loop, and pass them to it",
                 )
             return lax.while_loop(
                 lambda c: self.run(test, (*c, *others))[0].reshape(()),

@@ -87,7 +87,7 @@ def read_json(text: str | bytes, where: str = "") -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        raise InputError("the JSON is nested too deep", where=where or None) from None
+        raise InputError("the JSON is nested too deeply", where=where or None) from None
     except ValueError as e:
         raise InputError(f"not JSON: {e}", where=where or None) from None
 

@@ -82,7 +82,9 @@ def evaluate_spmd(
     interpreter = Interpreter(ROWS, module.num_partitions, module.replica_count, float64, custom_calls)
     count = interpreter.num_partitions * interpreter.replica_count
     if len(args_per_device) != count:
-        raise InputError(f"arguments for {count_text(len(args_per_device), 'device')}, the program runs on {count}")
+        raise InputError(
+            f"arguments were given for {count_text(len(args_per_device), 'device')}, but the program runs on {count}"
+        )
     return evaluate_devices(module, args_per_device, interpreter)
 
 
@@ -107,7 +109,8 @@ def _arguments(module: Module, args: Sequence[Array], interpreter: Interpreter) 
     shapes = [(p, leaf) for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
     if len(args) != len(shapes):
         raise InputError(
-            f"{count_text(len(args), 'argument')} for {count_text(len(shapes), 'parameter')}", where=module.name
+            f"the program has {count_text(len(shapes), 'parameter')}, but got {count_text(len(args), 'argument')}",
+            where=module.name,
         )
 
     def checked() -> Iterator[Array]:

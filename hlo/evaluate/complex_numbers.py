@@ -31,7 +31,9 @@ def real_only(function: Function) -> Function:
     """A function that has no meaning for complex numbers."""
 
     def refuse(*x: Array) -> Array:
-        raise UnsupportedError("this operation is not defined for complex numbers", fix="use its parts")
+        raise UnsupportedError(
+            "this operation is not defined for complex numbers", fix="apply it to the real and imaginary parts"
+        )
 
     return by_kind(function, refuse)
 

@@ -73,7 +73,9 @@ def _from_bits(bits: Array, dtype: DType) -> Array:
 def bitcast_convert(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     source, target = i.operands[0].shape.dtype, i.shape.dtype
     if source is not target and "pred" in (source.kind, target.kind):
-        raise UnsupportedError(f"bitcast-convert from {source} to {target}", where=f"%{i.name}", fix="convert instead")
+        raise UnsupportedError(
+            f"bitcast-convert from {source} to {target} is not supported", where=f"%{i.name}", fix="use convert"
+        )
     x = operands[0].astype(source.numpy, copy=False)
     dims = x.shape
     if target.bits < source.bits:

@@ -131,8 +131,8 @@ class Interpreter:
         except ShardcError:
             raise
         except MemoryError as e:
-            fix = "evaluate it at a smaller size: the evaluator holds every value whole"
-            raise RunError(f"there is no memory for {i.opcode} to {i.shape}", where=i.place, fix=fix) from e
+            fix = "use smaller arrays: the evaluator keeps every value whole"
+            raise RunError(f"the evaluator ran out of memory in {i.opcode} to {i.shape}", where=i.place, fix=fix) from e
         except (ValueError, TypeError, IndexError, KeyError, AssertionError) as e:
             e.add_note(f"evaluating {i!r} at {i.place}")
             raise

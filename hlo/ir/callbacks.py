@@ -58,7 +58,7 @@ def title_of(i: Instruction) -> str:
 def need_none(module: Module, where: str, fix: str) -> None:
     """Raise `UnsupportedError` if ``module``, which is to run ``where``, calls Python."""
     for i in filter(is_callback, module.instructions()):
-        raise UnsupportedError(f"{title_of(i)} calls Python, which cannot be done {where}", where=i.place, fix=fix)
+        raise UnsupportedError(f"{title_of(i)} calls Python, which is not possible {where}", where=i.place, fix=fix)
 
 
 def calls_of(functions: Sequence[Callable[..., Any]]) -> Mapping[str, CustomCall]:

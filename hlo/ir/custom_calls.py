@@ -41,22 +41,22 @@ Expand = Callable[..., Instruction]
 
 @dataclass(frozen=True, slots=True)
 class CustomCall:
-    """A user's own custom-call target, with at least one way to compute it.
+    """The implementation of a custom-call target, in at least one way.
 
     - ``evaluate(call, *operands)`` is its meaning in NumPy, for the evaluator: arrays in, an array (or a tuple of
       arrays) of exactly the call's shape out. ``call.attrs`` has its attributes.
     - ``expand(builder, call, *operands)`` writes it as other HLO instructions, for sharding and compiled code.
     - ``address`` is a C function for compiled code, called with row-major arrays by the call's ``api_version``.
-      Original (and typed FFI, whose interface is not spoken): ``void f(void* out, const void** in)``. Status returning:
-      ``void f(void* out, const void** in, void* status)``. Unified: ``void f(void* out, const void** in, const char*
-      opaque, size_t n, void* status)`` with the backend_config as ``opaque``. ``out`` is the result, or an array of
-      addresses if the call returns a tuple. ``status`` is 64 zero bytes that are not read. The function must be safe to
-      call from several threads.
+      Original (and typed FFI, whose interface is not supported): ``void f(void* out, const void** in)``. Status
+      returning: ``void f(void* out, const void** in, void* status)``. Unified: ``void f(void* out, const void** in,
+      const char* opaque, size_t n, void* status)`` with the backend_config as ``opaque``. ``out`` is the result, or an
+      array of addresses if the call returns a tuple. ``status`` is 64 zero bytes that are not read. The function must
+      be safe to call from several threads.
     - ``keep`` holds what must live as long as the function: the library, a callback.
     - ``sharding_rule`` says which dimensions may be split, in Shardy's notation. Sizes may be left out, so that it fits
       calls of any size. Without one, all operands are whole.
 
-    Raises `InputError` where there is no way to compute it.
+    Raises `InputError` if ``evaluate``, ``expand`` and ``address`` are all missing.
 
     >>> call = shardc.CustomCall(evaluate=lambda call, x: 2 * x, sharding_rule="([i, j])->([i, j])")
     >>> call.evaluate(None, np.arange(3))
@@ -71,7 +71,7 @@ class CustomCall:
 
     def __post_init__(self) -> None:
         if self.evaluate is None and self.expand is None and not self.address:
-            raise InputError("a custom call without any meaning", fix="give evaluate, expand or address")
+            raise InputError("the custom call defines no implementation", fix="give evaluate, expand or address")
 
 
 CustomCalls = Mapping[str, CustomCall]

@@ -152,7 +152,7 @@ class Instruction:
 
     def _not_propagated(self) -> UnsupportedError:
         what = f"%{self.name} has no sharding over the axes of a mesh"
-        return UnsupportedError(what, where=self.source or None, fix="propagate shardings through the program before")
+        return UnsupportedError(what, where=self.source or None, fix="propagate shardings through the program first")
 
     @property
     def source(self) -> str:

@@ -245,7 +245,7 @@ def bind_dimensions(routine: LapackRoutine, operands: tuple[Shape, ...], results
     if len(results) != len(routine.results):
         raise ValueError(f"{routine.target} gives {count_text(len(routine.results), 'result')}, not {len(results)}")
     if PREFIXES.get(operands[0].dtype.name) != routine.target[7]:
-        raise ValueError(f"{routine.target} is not for element type {operands[0].dtype}")
+        raise ValueError(f"{routine.target} does not take element type {operands[0].dtype}")
     sizes: dict[str, int] = {}
     batch = operands[0].dims[: operands[0].rank - len(routine.operands[0])]
     for letters, shape in (*zip(routine.operands, operands, strict=True), *zip(routine.results, results, strict=True)):

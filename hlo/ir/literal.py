@@ -59,7 +59,7 @@ class Literal:
         if self._absent is not None:
             shape, where = self._absent
             raise UnsupportedError(
-                f"the value of this constant of shape {shape} was left out ('{{...}}'), so it cannot be computed with",
+                f"the value of this constant of shape {shape} was left out ('{{...}}'), so no result can be computed",
                 where=where,
                 fix="print the program with large constants (print_large_constants=True, --xla_dump_large_constants)",
             )

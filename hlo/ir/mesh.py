@@ -26,7 +26,7 @@ def check_listable(count: int, what: str) -> None:
     """Raise `UnsupportedError` where ``what`` has to be told device by device for too many of them."""
     if count > MOST_LISTED:
         fix = f"use at most {MOST_LISTED:,} devices, or device orders that follow the axes of one mesh"
-        raise UnsupportedError(f"{what} of {count_text(count, 'device')} would be listed one by one", fix=fix)
+        raise UnsupportedError(f"{what} would list {count_text(count, 'device')} one by one", fix=fix)
 
 
 def _axes(axes: Any, second: Any) -> tuple[tuple[str, int], ...]:
@@ -36,7 +36,9 @@ def _axes(axes: Any, second: Any) -> tuple[tuple[str, int], ...]:
         named = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
         if not named or not isinstance(pair[1], int | np.integer):
             fix = f"Mesh({json.dumps(_likely(axes, second))})"
-            raise AnnotationError(f"{axes!r} has no name and whole number for every axis of the mesh", fix=fix)
+            raise AnnotationError(
+                f"{axes!r} does not give a name and a whole number for every axis of the mesh", fix=fix
+            )
     return items
 
 
@@ -58,7 +60,7 @@ class Mesh:
     mesh without axes has one position; with one device id it is Shardy's *maximal* mesh, which puts whole tensors on
     that device. Meshes of JAX are accepted wherever a `Mesh` is.
 
-    Raises `AnnotationError` for axes of one name, sizes below 1, and device ids that are no permutation.
+    Raises `AnnotationError` for axes of one name, sizes below 1, and device ids that are not a permutation.
 
     >>> Mesh({"data": 2, "model": 4}).size
     8
@@ -84,7 +86,7 @@ class Mesh:
         count = math.prod(s for _, s in items)
         if count > MOST_DEVICES:
             raise AnnotationError(
-                f"a mesh of {count_text(count, 'device')}", fix=f"there are at most {MOST_DEVICES:,} devices"
+                f"the mesh has {count_text(count, 'device')}", fix=f"use at most {MOST_DEVICES:,} devices"
             )
         if device_ids is not None:
             if len(device_ids) != count:

@@ -118,7 +118,7 @@ class Sharding:
     def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
         """Per-device dimensions of a global array: ceil(n / k) along each."""
         if len(dims) != len(self.dims):
-            raise AnnotationError(f"sharding {self} has rank {self.rank}, the value has rank {len(dims)}")
+            raise AnnotationError(f"sharding {self} has rank {self.rank}, but the value has rank {len(dims)}")
         return tuple(-(-n // k) for n, k in zip(dims, self.num_shards(), strict=True))
 
     def with_axes(self, axes: Iterable[tuple[AxisRef, ...]]) -> Sharding:

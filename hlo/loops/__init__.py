@@ -1,5 +1,3 @@
-"""What loops do.
-
-Start with `loop_counter`, how they count; `recurrence` has which rows they read, write and carry, `step_maps` how one
-step maps what is carried.
+"""Analyses of loops. Start with `loop_counter`, which finds the counter; `recurrence` finds the rows that a loop reads,
+writes and carries, `step_maps` the map of one step on the carried values.
 """

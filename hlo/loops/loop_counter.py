@@ -1,4 +1,4 @@
-"""How a loop counts its iterations, and which values of its body are those that it carries."""
+"""How a loop counts its iterations, and which values of its body are elements of its state."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 @dataclass(frozen=True, slots=True)
 class LoopCounter:
-    """A loop that runs while element ``index`` of its state, ``start`` at first and ``step`` more each time, compares
-    by ``direction`` with ``limit``, which instruction ``bound`` of the condition is."""
+    """The counter of a loop. Element ``index`` of the state begins at ``start`` and grows by ``step``. The loop runs
+    while this element compares by ``direction`` with ``limit``, the value of instruction ``bound`` of the condition."""
 
     index: int
     start: int
@@ -26,12 +26,12 @@ class LoopCounter:
 
     @property
     def trips(self) -> int | None:
-        """Iterations; None where the counting never ends."""
+        """The number of iterations; None if the loop never ends."""
         return _iterations(self.start, self.step, self.limit, self.direction)
 
 
 def find_counter(loop: Instruction) -> LoopCounter | None:
-    """How a while counts by a constant from a constant to a constant; None when it does not."""
+    """The counter of a while loop with constant start, step and limit; None if it has none."""
     condition, body = loop.attrs["condition"], loop.attrs["body"]
     test = condition.root
     if test.opcode != "compare":
@@ -53,7 +53,7 @@ def find_counter(loop: Instruction) -> LoopCounter | None:
 
 
 def carried_element(x: Instruction, computation: Computation) -> int | None:
-    """Which element of the computation's only parameter, a tuple, ``x`` is; None if it is none."""
+    """The index of ``x`` in the computation's only parameter, a tuple; None if ``x`` is not one of its elements."""
     if x.opcode == "get-tuple-element" and x.operands[0] is computation.parameters[0]:
         return int(x.attrs["index"])
     return None
@@ -68,7 +68,7 @@ def _scalar(x: Instruction) -> int | None:
 
 
 def _step(x: Instruction, index: int, body: Computation) -> int | None:
-    """By how much an iteration changes carried element ``index``."""
+    """The amount that an iteration adds to element ``index`` of the state."""
     if x.opcode not in ("add", "subtract"):
         return None
     a, b = x.operands

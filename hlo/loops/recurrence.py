@@ -1,4 +1,4 @@
-"""What a loop along a dimension reads and writes: rows of arrays, in order, and what it carries from row to row."""
+"""The rows that a loop along a dimension reads and writes in order, and the values that it carries from row to row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 1 << 24
 class RowAccess:
     """A ``dynamic-slice`` or ``dynamic-update-slice`` of one row of state ``element`` along ``dim``.
 
-    It is row ``first`` in the first iteration, and the next one (or the one before) in each further iteration.
+    The first iteration accesses row ``first``, and each further iteration the next (or the previous) row.
     """
 
     at: Instruction
@@ -36,9 +36,9 @@ class RowAccess:
 
 @dataclass(frozen=True, slots=True)
 class CarriedValue:
-    """What an iteration hands to the next one: the body's values ``before``, which are one, and the value ``after``.
-
-    It is state ``element``, or, where ``row`` is set, the row before the one that is written there.
+    """A value that an iteration passes to the next one. ``before`` are the equal instructions of the body that read the
+    old value, ``after`` is the new value. It is element ``element`` of the state or, if ``row`` is set, the row of that
+    element before the written one.
     """
 
     before: tuple[Instruction, ...]
@@ -49,10 +49,8 @@ class CarriedValue:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A loop that goes along rows: ``step`` is 1 or -1.
-
-    ``reads`` are rows that no iteration before has written, ``writes`` one per array that is written, ``kept`` the
-    elements of the state that never change.
+    """A loop along rows; ``step`` is 1 or -1. ``reads`` are accesses to rows that no earlier iteration wrote.
+    ``writes`` has one access for each written array, ``kept`` the elements of the state that never change.
     """
 
     loop: Instruction
@@ -81,7 +79,8 @@ class Recurrence:
 
 
 def find_recurrence(loop: Instruction) -> Recurrence | None:
-    """How a loop goes along rows, the calls of its body opened; None where it does otherwise, or does more."""
+    """The recurrence of a loop along rows, with the calls of its body inlined; None if the loop is not one, or does
+    more."""
     body = _open_calls(loop.attrs["body"])
     if body is not loop.attrs["body"]:
         loop = loop.replace(attrs={**loop.attrs, "body": body})
@@ -94,7 +93,7 @@ def find_recurrence(loop: Instruction) -> Recurrence | None:
 
 
 def _open_calls(c: Computation) -> Computation:
-    """The computation with what it calls in place of the calls."""
+    """The computation with its calls inlined."""
     if not any(i.opcode == "call" for i in c):
         return c
     new: dict[Instruction, Instruction] = {}
@@ -111,7 +110,7 @@ def _open_calls(c: Computation) -> Computation:
 
 
 def _runs(i: Instruction) -> bool:
-    """Does it hold a program of its own, or draw numbers?"""
+    """Whether the instruction calls a computation, draws random numbers, or is a collective."""
     return i.opcode in ("while", "conditional", "call", "fusion") or OPS[i.opcode].family in ("random", "collective")
 
 
@@ -186,8 +185,8 @@ class _RecurrenceFinder:
                         yield row
 
     def _chained(self, reads: Sequence[RowAccess], writes: Sequence[RowAccess], step: int) -> list[CarriedValue] | None:
-        """Reads of the row that was written just before, as what is carried; None where rows further back are read, or
-        one that lies outside of the array."""
+        """Reads of the row that the previous iteration wrote, as carried values. None if the loop reads earlier rows,
+        or a row outside of the array."""
         out: list[CarriedValue] = []
         for w in writes:
             n = w.at.shape.dims[w.dim]
@@ -199,7 +198,7 @@ class _RecurrenceFinder:
         return out
 
     def _row(self, at: Instruction, k: int) -> tuple[RowAccess, int] | None:
-        """The row that ``at`` reads or writes, and by how much that moves in an iteration; None where it is no row."""
+        """The row that ``at`` reads or writes, and how far it moves per iteration; None if it is not a row."""
         reads = at.opcode == "dynamic-slice"
         whole = at.operands[0].shape.dims
         part = at.shape.dims if reads else at.operands[1].shape.dims
@@ -218,7 +217,7 @@ class _RecurrenceFinder:
         return found
 
     def _places(self, index: Instruction) -> np.ndarray | None:
-        """A number of each iteration that only the counter decides."""
+        """A number per iteration that depends only on the counter."""
         if index not in self.known:
             self.known[index] = self._evaluated(index)
         return self.known[index]

@@ -1,7 +1,7 @@
-"""How one step of a recurrence maps what is carried: affine, or a quotient of two affine forms, element by element.
+"""The map of one step of a recurrence on its carried values: affine, or a quotient of two affine forms, per element.
 
-Maps of both kinds stay of their kind when one follows another. So what many steps do is found without knowing where
-they begin: ``x -> A x + B`` by one matrix and one vector per element, ``x -> (p x + q) / (r x + s)`` by four numbers.
+The composition of two maps of one kind is a map of that kind. So the map of many steps is known without their initial
+values: ``x -> A x + B`` by one matrix and one vector per element, ``x -> (p x + q) / (r x + s)`` by four numbers.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _MOVED = frozenset(("reshape", "copy", "bitcast"))
 
 @dataclass(frozen=True, slots=True)
 class StepMap:
-    """What becomes of carries ``carries`` (positions among those of the recurrence), which decide each other.
-
-    ``matrix[i][j]`` and ``rest[i]`` are the i-th, or its numerator where ``below``, ``(r, s)``, divides one alone.
-    ``resets``: some step may forget what was carried, whatever that was.
+    """The map of a group of carried values that depend on each other; ``carries`` are their positions in the
+    recurrence. ``matrix[i][j]`` and ``rest[i]`` give the new i-th value. If ``below``, ``(r, s)``, is set, they give
+    the numerator of the only value. ``resets``: a step may discard the carried value, whatever it was.
     """
 
     carries: tuple[int, ...]
@@ -43,19 +42,19 @@ class StepMap:
 
     @property
     def coefficients(self) -> list[Instruction]:
-        """All that the body computes of them."""
+        """All values of the body that are coefficients."""
         every = (*(c for row in self.matrix for c in row), *self.rest, *(self.below or ()))
         return [c for c in every if isinstance(c, Instruction)]
 
     @property
     def adds(self) -> bool:
-        """Does it only add to what is carried?"""
+        """Whether the map only adds to the carried values."""
         size = range(len(self.carries))
         return self.below is None and all(self.matrix[i][j] == int(i == j) for i in size for j in size)
 
 
 def find_step_maps(found: Recurrence) -> tuple[StepMap, ...] | None:
-    """The maps, each after those that it depends on; None where a carried value is mapped otherwise."""
+    """The maps, each after the maps that it depends on; None if a carried value has another kind of map."""
     carries = found.carries
     reads = [_carries_read(found, c.after) for c in carries]
     groups = _strong_components(reads)
@@ -74,7 +73,7 @@ def _carries_read(found: Recurrence, x: Instruction) -> set[int]:
 
 
 def _strong_components(reads: Sequence[set[int]]) -> list[tuple[int, ...]]:
-    """Groups that read each other, in an order in which each reads those before it."""
+    """Groups of values that read each other, ordered so that each group reads only earlier groups."""
     reach = [set(r) for r in reads]
     for k in range(len(reads)):
         for r in reach:
@@ -88,7 +87,8 @@ def _strong_components(reads: Sequence[set[int]]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Coefficients of carried values, and the rest; under ``below``, a form of the same kind, if there is one."""
+    """Coefficients of the carried values, and the constant rest; ``below`` is the denominator, of the same kind, or
+    None."""
 
     terms: Mapping[int, Coefficient]
     rest: Coefficient
@@ -100,7 +100,7 @@ class _Form:
 
 
 class _NotMappedError(Exception):
-    """A carried value goes into something else than the maps that are known."""
+    """A carried value enters an operation that no known map describes."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class _Forms:
         return StepMap(self.group, matrix, rest, (below.terms.get(self.group[0], 0), below.rest), self.resets)
 
     def _form(self, i: Instruction) -> _Form:
-        """What ``i`` makes of forms, and of values that are none."""
+        """The form that ``i`` computes from the forms of its operands, and from other values."""
         op = i.opcode
         if op == "negate":
             return self._scaled(self.forms[i.operands[0]], -1, i)
@@ -231,7 +231,7 @@ def _made(opcode: str, operands: Sequence[Instruction], like: Instruction, **att
 
 
 def materialise(c: Coefficient, like: Instruction) -> Instruction:
-    """The coefficient as a value like ``like``."""
+    """The coefficient as a value with the shape and type of ``like``."""
     if isinstance(c, Instruction):
         return c
     literal = Literal.full(array_shape(like.shape.dtype), c)

@@ -1,4 +1,5 @@
-"""Which arrays of a loop's state the loop writes whole and never reads, so that what they begin with means nothing."""
+"""Finds arrays of a loop's state that the loop writes completely and never reads, so their initial values do not
+matter."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ __all__ = ["is_written_whole"]
 
 
 def is_written_whole(loop: Instruction, element: int) -> bool:
-    """Does iteration i of ``loop`` write row i of this element of its state, for all rows, and read none?
+    """Whether iteration i of ``loop`` writes row i of this element of its state, for all rows, and reads none.
 
     Example: the array in which ``jax.lax.scan`` stacks what its iterations return.
     """

@@ -45,7 +45,8 @@ def leaves_of_state(recorder: Trace, leaves: Sequence[Any], names: Iterable[str]
             raise InputError(
                 f"a {type(leaf).__name__} cannot be part of a loop's state or a branch's result",
                 where=f"{name}, {recorder.place()}",
-                fix="use arrays and numbers there, in dicts, lists and tuples; functions can read all else around them",
+                fix="use arrays and numbers in dicts, lists and tuples; the function can read other objects of "
+                "its scope",
             )
         made.append(lift(recorder, leaf))
     return made
@@ -99,7 +100,7 @@ def run_conditional(pred: Tracer, true_fun: Any, false_fun: Any, operands: Seque
             scopes.append(scope)
     if results[0][1] != results[1][1]:
         raise InputError(
-            f"the functions of cond give different structures: {results[0][1]} and {results[1][1]}",
+            f"the two functions of cond return different structures: {results[0][1]} and {results[1][1]}",
             where=str(recorder.place()),
             fix="return equal dicts, lists and tuples from both",
         )
@@ -165,7 +166,7 @@ def _carried(recorder: Trace, name: str, before: Tracer, after: Tracer, label: s
     """``before`` where the loop can go on with ``after``, else ``after``, whose type a number is to begin with."""
     if before.shape != after.shape:
         raise InputError(
-            f"{name} begins with {label} of shape {before.shape}, and its function gives shape {after.shape}",
+            f"{name} begins with {label} of shape {before.shape}, but its function returns shape {after.shape}",
             where=str(recorder.place()),
             fix="carry an array of the final shape and write into it (x[i] = ...), let scan collect what is new in "
             "each step, or broadcast the initial state",
@@ -179,7 +180,7 @@ def _carried(recorder: Trace, name: str, before: Tracer, after: Tracer, label: s
     if before.weak is not None:
         return after
     raise InputError(
-        f"{name} begins with {label} of type {before.dtype}, and its function gives {after.dtype}",
+        f"{name} begins with {label} of type {before.dtype}, but its function returns {after.dtype}",
         where=str(recorder.place()),
         fix=f"begin with {after.dtype} ({label}.astype(np.{after.dtype})), or return .astype(np.{before.dtype})",
     )
@@ -203,7 +204,7 @@ def _common(recorder: Trace, a: Tracer, b: Tracer, name: str) -> Tracer:
             ):
                 return strong
     raise InputError(
-        f"the functions of cond give {name} as {a.aval} and as {b.aval}",
+        f"the two functions of cond return {name} as {a.aval} and as {b.aval}",
         where=str(recorder.place()),
         fix="return equal shapes and element types from both: np.broadcast_to(x, shape), x.astype(dtype)",
     )
@@ -211,7 +212,7 @@ def _common(recorder: Trace, a: Tracer, b: Tracer, name: str) -> Tracer:
 
 def _other_structure(recorder: Trace, name: str, before: Tree, after: Tree) -> InputError:
     return InputError(
-        f"{name} begins with a state {before}, and its function gives {after}",
+        f"{name} begins with the state {before}, but its function returns {after}",
         where=str(recorder.place()),
         fix="return the same dicts, lists and tuples that it was given",
     )

@@ -24,7 +24,8 @@ __all__ = ["cond", "fori_loop", "scan", "while_loop"]
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """``body_fun`` applied to ``init_val`` again and again while ``cond_fun`` of the state is true.
+    """Apply ``body_fun`` to a state, first ``init_val``, while ``cond_fun`` of the state is true; returns the last
+    state.
 
     The state is an array or a number, or dicts, lists and tuples of those. In a traced function each array keeps its
     shape and element type; `InputError` names the one that does not. The functions may use traced values from around
@@ -48,7 +49,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
-    """``for i in range(lower, upper): val = body_fun(i, val)``, beginning with ``init_val``; returns the last ``val``.
+    """Run ``for i in range(lower, upper): val = body_fun(i, val)`` from ``init_val``, and return the last ``val``.
 
     Bounds may be traced. ``unroll`` is accepted as in JAX, and changes nothing. State and errors are those of
     `while_loop`.
@@ -85,8 +86,8 @@ def scan(
     reverse: bool = False,
     unroll: Any = 1,
 ) -> tuple[Any, Any]:
-    """``carry, y = f(carry, x)`` for each ``x`` along the first dimension of ``xs``; returns the last carry, and all
-    ``y``.
+    """Compute ``carry, y = f(carry, x)`` for each ``x`` along the first dimension of ``xs``; returns the last carry and
+    all ``y``.
 
     ``xs`` and ``y`` are arrays, or dicts, lists and tuples of those. ``xs`` may be None with a ``length``. ``reverse``
     goes from the last to the first. ``unroll`` is accepted as in JAX, and changes nothing. State and errors are those
@@ -115,10 +116,10 @@ def scan(
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
-    """``true_fun(*operands)`` where ``pred`` is true, else ``false_fun(*operands)``.
+    """Return ``true_fun(*operands)`` if ``pred`` is true, else ``false_fun(*operands)``.
 
-    With a traced ``pred`` both functions are traced, and the program computes one of them. Their results have the same
-    structure, shapes and element types; `InputError` names the one that differs.
+    With a traced ``pred`` both functions are traced, and the program computes one of them. Their results must have the
+    same structure, shapes and element types; `InputError` names the one that differs.
 
     >>> shardc.cond(True, lambda u: u + 1, lambda u: u, 1.0)
     2.0
@@ -134,7 +135,7 @@ def _recorder(value: Any) -> Trace | None:
     for leaf in leaves:
         if type(leaf).__module__.split(".")[0] in ("jax", "jaxlib"):
             raise InputError(
-                "shardc's loops and branches are for NumPy functions, and this is a JAX value",
+                "shardc's loops and branches take NumPy functions, but this is a JAX value",
                 fix="use jax.lax.while_loop, fori_loop, scan and cond in JAX functions",
             )
     return find_recorder(leaves)
@@ -153,7 +154,7 @@ def _names(state: Any, root: str) -> list[str]:
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise InputError(
-            f"the function of scan gives a {type(result).__name__}",
+            f"the function of scan returns a {type(result).__name__}, not a pair",
             where=Location(*user_line()),
             fix="return a pair: (carry, y)",
         )
@@ -166,7 +167,7 @@ def _length(items: list[Any], names: Iterable[str], length: int | None) -> int:
     for x, name in zip(items, names, strict=True):
         if not np.ndim(x):
             raise InputError(
-                f"{name} of scan has no dimension to step along",
+                f"{name} of scan has no first dimension to iterate over",
                 where=Location(*user_line()),
                 fix="pass arrays, or None with length=",
             )
@@ -176,7 +177,7 @@ def _length(items: list[Any], names: Iterable[str], length: int | None) -> int:
         raise InputError(
             f"the number of steps of scan is unclear: {told}",
             where=Location(*user_line()),
-            fix="make first dimensions (and length=) equal",
+            fix="make all first dimensions (and length=) equal",
         )
     return next(iter(known.values()))
 

@@ -23,7 +23,7 @@ from shardc.hlo.numpy.scipy_calls import failed_scipy
 __all__ = ["Generators", "check_repeats", "translate_errors"]
 
 _PASS_IN = (
-    "pass values that change between calls as arguments: random numbers are drawn outside of the function, once for "
+    "pass values that change between calls as arguments: draw random numbers outside of the function, once for "
     "each call"
 )
 _ISeedSequence: Any = bit_generator.ISeedSequence
@@ -41,8 +41,8 @@ def check_repeats(first: Computation, second: Computation) -> None:
     a, b = found
     place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
-        "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
-        f"another the second ({_describe(a)}, then {_describe(b)}), and the program would always repeat one of them",
+        f"two traces of the function differ ({_describe(a)}, then {_describe(b)}): "
+        "it depends on np.random, a counter, a clock or a file, which change between calls",
         where=Location(place.source_file, place.source_line) if place else first.name,
         fix=_PASS_IN,
     )
@@ -141,9 +141,9 @@ def translate_errors() -> Iterator[None]:
             name = failed_scipy(e)
             called = f"SciPy's {name}" if name else "a library's function"
             raise UnsupportedError(
-                f"{called} was called with traced and with plain arrays",
+                f"{called} was called with both traced and plain arrays",
                 where=place,
-                fix="give it traced ones only: np.asarray(plain, like=x), np.ones(5, like=x) for a traced x",
+                fix="pass traced arrays only: np.asarray(plain, like=x), np.ones(5, like=x) for a traced x",
             ) from e
         if _OURS.search(str(e)):
             raise UnsupportedError(

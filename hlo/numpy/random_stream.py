@@ -63,11 +63,11 @@ class RandomStream:
         recorder = current_trace()
         if _scope_of(recorder) is not self._scope:
             raise InputError(
-                "a random generator from outside of a traced function, or of a loop's or branch's, is drawn from in "
-                "it: its numbers would be the same every time",
+                "a traced function, loop or branch draws from a random generator that was made outside of it: "
+                "its numbers would be the same every time",
                 where=Location(*user_line()),
-                fix="pass the generator in, as an argument of the function or as a part of the loop's state: it then "
-                "goes on where it ended",
+                fix="pass the generator as an argument of the function or as a part of the loop's state: it then "
+                "continues where it ended",
             )
         state = self.state
         self.drawn += 1
@@ -80,7 +80,9 @@ class RandomStream:
 
     def _place_draw(self, name: str, state: Any, dims: tuple[int, ...], dtype: np.dtype[Any], **options: Any) -> Any:
         """A draw outside of traced functions: where the array lies is for who has arrays to say."""
-        raise UnsupportedError("a draw outside of a traced function", fix="use shardc.numpy.random.default_rng")
+        raise UnsupportedError(
+            "this generator draws only inside of a traced function", fix="use shardc.numpy.random.default_rng"
+        )
 
     def _constrained(self, made: Any, **options: Any) -> Any:
         del options

@@ -75,7 +75,7 @@ class TracedFunction:
             raise InputError(
                 f"the arguments have the structure {shorten(str(tree), _WIDTH, placeholder=' ...')}",
                 where=f"call of the compiled function {self.module.name}",
-                fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
+                fix=f"pass the structure that was traced: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
             )
         for stream, draws in zip(streams_of([list(args), dict(kwargs or {})]), self.draws, strict=True):
             stream.skip(draws)
@@ -158,8 +158,8 @@ def _record(
     values = [_result(recorder, leaf, label) for leaf, label in zip(outputs, out_tree.names("result"), strict=True)]
     if not values:
         raise InputError(
-            f"{recorder.name} returns no array",
-            fix="return the results: changes of arguments in place stay inside the program",
+            f"the function {recorder.name} returns no array",
+            fix="return the results: in-place changes of arguments stay inside the program",
         )
     root = recorder.emit("tuple", values)
     recorder.open = False

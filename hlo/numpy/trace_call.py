@@ -84,7 +84,7 @@ def _result(leaf: Any, parameters: Sequence[Tracer], views: Sequence[Tracer]) ->
         leaf.refuse()
     if not isinstance(leaf, Tracer):
         if callable(leaf) and not isinstance(leaf, type):
-            raise UnsupportedError(f"a function of arrays gave {type(leaf).__name__}")
+            raise UnsupportedError(f"the function returned a {type(leaf).__name__}, not an array")
         return CallResult("value", value=leaf)
     for what, known in (("argument", parameters), ("given view", views)):
         number = next((n for n, k in enumerate(known) if k is leaf), None)

@@ -133,7 +133,9 @@ def iota(like: Tracer | Trace, dims: Sequence[int], axis: int, dtype: Any = np.i
 def positions(like: Tracer, count: int) -> Any:
     """0, 1, ... as numbers, for a table that becomes a constant."""
     if count > _TABLE:
-        refuse(like, f"a table of {count} positions", "use slices, or traced positions: np.take(x, start + steps)")
+        refuse(
+            like, f"an index array of {count} positions", "use slices, or traced positions: np.take(x, start + steps)"
+        )
     return np.arange(count)
 
 

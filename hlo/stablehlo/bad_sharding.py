@@ -61,7 +61,7 @@ def sharding_error(message: str, where: Location, data: bytes) -> AnnotationErro
     value, written = _value(subject, text, where)
     rank = _RANK.search(subject["rest"])
     if rank is not None:
-        what = f"{value}: the sharding has {rank[1]} dimensions, the value has {rank[2]}"
+        what = f"{value}: the sharding has {rank[1]} dimensions, but the value has {rank[2]}"
         return AnnotationError(what, where=where, fix="give one list of axes per dimension")
     for pattern, say in _PROBLEMS:
         found = pattern.match(subject["rest"])

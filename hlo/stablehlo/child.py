@@ -79,7 +79,7 @@ def _check_text(data: bytes, file: str) -> None:
         line = data.count(b"\n", 0, e.start) + 1
         column = e.start - (data.rfind(b"\n", 0, e.start) + 1) + 1
         raise ParseError(
-            "neither MLIR bytecode nor text in UTF-8",
+            "the input is neither MLIR bytecode nor UTF-8 text",
             where=Location(file, line, column),
             fix="export the program again; bytecode starts with the bytes 'ML\\xefR'",
         ) from None
@@ -92,7 +92,9 @@ def _ask(request: dict[str, Any], file: str) -> Any:
     try:
         found = ask(_SCRIPT, request, seconds)
     except ForkServerGone:
-        raise EnvironmentProblem("the process that reads StableHLO keeps ending", where=sys.executable) from None
+        raise EnvironmentProblem(
+            "the process that reads StableHLO ends again and again", where=sys.executable
+        ) from None
     if found.code == -signal.SIGALRM:
         raise ParseError(
             f"MLIR's reader did not finish within {seconds:.0f} seconds, twice",
@@ -137,7 +139,7 @@ def parse_error(message: str, file: str, data: bytes) -> ShardcError:
         return bad_sharding
     if "!quant." in message:
         return UnsupportedError(
-            "quantised types (!quant.uniform) are not supported", where=where, fix="dequantise first"
+            "quantised types (!quant.uniform) are not supported", where=where, fix="dequantise the program first"
         )
     version = "newer" in message or "version" in message.lower()
     fix = "read it with the jaxlib that wrote it, or export it for an older version" if version else None

@@ -25,7 +25,9 @@ def element_type(text: str) -> DType:
         name = ("u" if match.group(1) == "ui" else "s") + match.group(2) if match else text.lower()
     dtype = DTYPES.get(name)
     if dtype is None:
-        raise UnsupportedError(f"element type {text}", fix="quantised and exotic types have no HLO counterpart here")
+        raise UnsupportedError(
+            f"element type {text} is not supported", fix="convert to a type of HLO; quantised types have no counterpart"
+        )
     return dtype
 
 

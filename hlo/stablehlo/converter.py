@@ -134,7 +134,7 @@ class Converter:
                 raise UnsupportedError(f"{op.name if op else 'call'} of unknown function @{name}", where=place)
             if name in self._open:
                 raise VerificationError(
-                    f"function @{name} calls itself", where=place, fix="programs have loops, not recursion"
+                    f"function @{name} calls itself", where=place, fix="replace the recursion by a loop"
                 )
             self._open.add(name)
             self._converted[name] = self._convert_body(self.functions[name], op.metadata if op is not None else None)

@@ -155,7 +155,7 @@ def _aliases(entry: EntryFunction, attributes: Sequence[Mapping[str, Any]], file
         if not isinstance(position, int) or position not in results:
             places = entry.computation.parameters[i].metadata
             where = ", ".join((f"argument {i} of @{entry.name}", *(places.places if places else (file,))))
-            raise VerificationError(f"tf.aliasing_output is {position!r}: there is no such result", where=where)
+            raise VerificationError(f"tf.aliasing_output is {position!r}, but there is no such result", where=where)
         out.append(Alias((results[position],), i))
     return tuple(out)
 
@@ -164,7 +164,7 @@ def _entry_name(plain: dict[str, Any], file: str, *, several: bool = False) -> s
     public = [f[0] for f in plain["functions"] if f[1]]
     others = [f[0] for f in plain["functions"] if f[1] is None]
     if others:
-        raise UnsupportedError(f"{others[0]} at the top of a module", where=Location(file))
+        raise UnsupportedError(f"{others[0]} at the top level of a module is not supported", where=Location(file))
     if "main" in [f[0] for f in plain["functions"]]:
         return "main"
     if len(public) == 1 or (public and several):

@@ -58,7 +58,7 @@ class Tables:
         if kind == "tensor":
             if -1 in plain[2]:
                 raise UnsupportedError(
-                    f"dynamic shape {self.type_text(plain)}",
+                    f"the dynamic shape {self.type_text(plain)} is not supported",
                     where=Location(self.file),
                     fix="give the shapes of its arguments: shardc.load(path, *arguments), or shardc.from_jax(exported, "
                     "*arguments); or export it with concrete shapes",
@@ -68,7 +68,7 @@ class Tables:
             return token_shape()
         if kind == "tuple":
             return tuple_shape(*(self._shape(p) for p in plain[1]))
-        raise UnsupportedError(f"type {plain[1]}", where=Location(self.file))
+        raise UnsupportedError(f"type {plain[1]} is not supported", where=Location(self.file))
 
     @staticmethod
     def type_text(plain: tuple[Any, ...]) -> str:

@@ -159,7 +159,7 @@ class _MeshNames:
                 return name
         name = mesh.name or "mesh"
         if name in self.texts:
-            raise AnnotationError(f"two meshes called {name} in one module")
+            raise AnnotationError(f"two meshes of the module are called {name}")
         self.known[name] = mesh
         axes = ", ".join(f'"{n}"={s}' for n, s in mesh.axes)
         ids = "" if mesh.device_ids is None else ", device_ids=[" + ", ".join(map(str, mesh.device_ids)) + "]"

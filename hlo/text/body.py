@@ -135,7 +135,7 @@ class ComputationReader:
         parameters = sorted(int(i.attrs["index"]) for i in self.instructions if i.opcode == "parameter")
         if parameters != list(range(len(parameters))):
             raise self.scanner.error(
-                f"computation {self.name!r} has parameters {', '.join(map(str, parameters))}",
+                f"computation {self.name!r} has the parameter numbers {', '.join(map(str, parameters))}",
                 at=begin,
                 fix="number them 0, 1, 2, ... without gaps",
             )
@@ -229,7 +229,7 @@ class ComputationReader:
         if inner is None or inner.opcode != wrapped.opcode:
             found = "nothing" if inner is None else inner.opcode
             raise scanner.error(
-                f"{spelled} must belong to a {wrapped.opcode}-start, it is given {found}", at=head.op_at
+                f"{spelled} must belong to a {wrapped.opcode}-start, but its operand is {found}", at=head.op_at
             )
         return self._add(head, opcode, operands, attrs, fields)
 
@@ -356,7 +356,7 @@ class ComputationReader:
         for index in path.split("#")[1:]:
             operand = self._add_element(operand, int(index), at)
         if declared is not None and declared is not operand.shape and declared.plain != operand.shape.plain:
-            raise scanner.error(f"operand %{name} is written as {declared}, it has shape {operand.shape}", at=at)
+            raise scanner.error(f"operand %{name} is written as {declared}, but it has shape {operand.shape}", at=at)
         return operand
 
     def _read_nested_operand(self, shape: Shape | None, at: int) -> Instruction:
@@ -392,7 +392,7 @@ class ComputationReader:
 
     def _unknown_name(self, name: str, at: int) -> ShardcError:
         near = difflib.get_close_matches(name, self.by_name, n=3)
-        fix = f"near names: {', '.join(near)}" if near else "operands must be defined before they are used"
+        fix = f"near names: {', '.join(near)}" if near else "define operands before their use"
         return self.scanner.error(f"instruction {name!r} does not exist in computation {self.name!r}", at=at, fix=fix)
 
     # --- attributes -----------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ class ComputationReader:
         computation = self.computations.get(found.group(1))
         if computation is None:
             near = difflib.get_close_matches(found.group(1), self.computations, n=3)
-            fix = f"near names: {', '.join(near)}" if near else "computations must be defined before they are called"
+            fix = f"near names: {', '.join(near)}" if near else "define computations before their calls"
             raise scanner.error(f"computation {found.group(1)!r} does not exist", at=found.start(1), fix=fix)
         return computation
 
@@ -489,7 +489,7 @@ class ComputationReader:
 def check_name(scanner: Scanner, name: str, at: int) -> None:
     """A word of the language is a name only behind a %."""
     if name in KEYWORDS and scanner.text[at - 1 : at] != "%":
-        raise scanner.error(f"{name!r} is a keyword of HLO", at=at, fix=f"write %{name}, or take another name")
+        raise scanner.error(f"{name!r} is a keyword of HLO", at=at, fix=f"write %{name}, or use another name")
 
 
 @lru_cache(maxsize=16384)

@@ -104,7 +104,7 @@ def restore_carried(module: Module) -> Module:
         (_RESULTS, results, len(module.results)),
     ):
         if len(names) not in (0, count):
-            raise ParseError(f"{len(names)} names for {count_text(count, 'value')}", where=where)
+            raise ParseError(f"{len(names)} names are given for {count_text(count, 'value')}", where=where)
     attrs = {k: v for k, v in module.attrs.items() if k != "frontend_attributes"}
     left = tuple((k, v) for k, v in header.items() if k not in _OURS)
     if left:
@@ -124,7 +124,8 @@ def _global_shapes(module: Module, shapes: _Shapes) -> dict[str, tuple[Shape, ..
     wanted = (len(module.parameters), len(module.results))
     if tuple(map(len, shapes)) != wanted:
         raise ParseError(
-            f"shapes of {count_text(len(shapes[0]), 'parameter')} and {count_text(len(shapes[1]), 'result')}",
+            f"shapes of {count_text(len(shapes[0]), 'parameter')} and {count_text(len(shapes[1]), 'result')} do "
+            "not fit",
             where=_GLOBAL,
         )
     parameters, results = (tuple(map(shape_of_text, group)) for group in shapes)

@@ -102,8 +102,8 @@ def _read_count(scanner: Scanner, others: int, at: int) -> int:
     """Partitions or replicas; with those of the other kind they make the devices."""
     count = max(1, int(read_attribute(scanner, "int")))
     if count * others > MOST_DEVICES:
-        fix = f"there are at most {MOST_DEVICES:,} devices"
-        raise scanner.error(f"a program for {count_text(count * others, 'device')}", at=at, fix=fix)
+        fix = f"use at most {MOST_DEVICES:,} devices"
+        raise scanner.error(f"the program is for {count_text(count * others, 'device')}", at=at, fix=fix)
     return count
 
 

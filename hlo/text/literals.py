@@ -194,7 +194,7 @@ def _wrap_integer(value: int, dtype: DType) -> int:
 
 def _one_integer(item: str, dtype: DType, scanner: Scanner, start: int) -> int:
     if not _INT.match(item):
-        raise scanner.error(f"{item!r} is not an integer, the constant's type is {dtype}", at=start)
+        raise scanner.error(f"{item!r} is not an integer, but the constant's type is {dtype}", at=start)
     return int(item)
 
 
@@ -232,7 +232,7 @@ def _floats(items: list[str], dtype: DType, scanner: Scanner, start: int) -> NDA
 
 def _one_float(item: str, dtype: DType, scanner: Scanner, start: int) -> float:
     if not _FLOAT.match(item):
-        raise scanner.error(f"{item!r} is not a number, the constant's type is {dtype}", at=start)
+        raise scanner.error(f"{item!r} is not a number, but the constant's type is {dtype}", at=start)
     return float(item.partition("(")[0])
 
 

@@ -46,17 +46,17 @@ def read_hlo(text: str, file: str = "") -> Module:
     'negate'
     """
     if "\0" in text:
-        raise ParseError("this is not text: it holds zero bytes", where=file or None)
+        raise ParseError("the input is not text: it contains zero bytes", where=file or None)
     text = text.removeprefix("\ufeff")
     scanner = Scanner(strip_comments(text, file), file, raw=text)
     try:
         return _ModuleReader(scanner).read()
     except RecursionError:
-        raise scanner.error("this is nested too deeply") from None
+        raise scanner.error("the text is nested too deeply") from None
     except (ValueError, OverflowError, MemoryError) as e:  # numbers beyond all bounds
         if isinstance(e, MemoryError) and not str(e):  # NumPy says of what; this is the text itself
             what = "there is not enough memory to read the program"
-            raise RunError(what, where=file or None, fix="a smaller one, or a larger limit of memory") from None
+            raise RunError(what, where=file or None, fix="give a smaller program, or raise the memory limit") from None
         raise scanner.error(f"malformed value: {str(e).split(';')[0]}") from None
 
 
@@ -112,7 +112,7 @@ class _ModuleReader:
         computation = reader.read_body()
         if declared is not None and declared[0].plain != computation.root.shape.plain:
             raise scanner.error(
-                f"computation {name!r} is declared to return {declared[0]}, its root "
+                f"computation {name!r} is declared to return {declared[0]}, but its root "
                 f"%{computation.root.name} has shape {computation.root.shape}",
                 at=declared[1],
             )

@@ -44,7 +44,7 @@ def strip_comments(text: str, file: str = "") -> str:
             return found
         if found == "/*":
             where = location_at(text, match.start(), file)
-            raise ParseError("comment is never closed", where=where, fix="close it with */")
+            raise ParseError("the comment is not closed", where=where, fix="close it with */")
         return _NOT_NEWLINE.sub(" ", found)
 
     return _COMMENT.sub(blank, text)
@@ -167,7 +167,7 @@ class Scanner:
                 if depth == 0:
                     self.pos = found.end()
                     return self.text[start : self.pos]
-        raise self.error(f"{opener!r} is never closed")
+        raise self.error(f"{opener!r} is not closed")
 
     def excerpt(self) -> str:
         """The next few characters for a message."""

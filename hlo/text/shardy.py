@@ -151,7 +151,7 @@ class _ShardyReader:
         leaf = sharding[0] if isinstance(sharding, tuple) and sharding else sharding
         if isinstance(leaf, Sharding) and leaf.manual:
             return ",".join(leaf.manual)
-        raise ParseError(f"%{i.name} says nothing of its manual axes", where=i.source or None)
+        raise ParseError(f"%{i.name} does not name its manual axes", where=i.source or None)
 
     def _inline(self, i: Instruction, operands: Sequence[Instruction]) -> Instruction:
         """The body of a manual computation in place of the call."""

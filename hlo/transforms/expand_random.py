@@ -37,7 +37,9 @@ def expand_rng(i: Instruction) -> Computation:
     low, high = p.parameters
     dtype = i.shape.dtype
     if dtype.is_complex:
-        raise UnsupportedError(f"rng of {dtype}", where=f"%{i.name}", fix="draw the two parts and join them")
+        raise UnsupportedError(
+            f"rng of {dtype} is not supported", where=f"%{i.name}", fix="draw the two parts and combine them"
+        )
     if i.attrs["distribution"] == "rng_normal":
         return p.build(_normal(p, i, low, high))
     if dtype.is_float:

@@ -40,7 +40,7 @@ def need_equal_offsets(i: Instruction, equal: bool) -> None:
 
 
 def _refuse(i: Instruction, why: str) -> NoReturn:
-    fix = "slice first, permute, and update with what arrives"
+    fix = "slice first, permute the slice, and write the received slice with dynamic-update-slice"
     raise UnsupportedError(f"collective-permute of slices: {why}", where=i.place, fix=fix)
 
 

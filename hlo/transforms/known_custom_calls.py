@@ -35,7 +35,9 @@ def _approximate_top_k(b: Builder, call: Instruction, *operands: Instruction) ->
     """An exact answer is a good approximation: sort by the comparator, keep the beginning."""
     attributes = attributes_of(call)
     if len(operands) % 2 or not call.attrs.get("called_computations"):
-        raise UnsupportedError(f"ApproxTopK with {len(operands)} operands and no comparator", where=f"%{call.name}")
+        raise UnsupportedError(
+            f"ApproxTopK with {len(operands)} operands and no comparator is not supported", where=f"%{call.name}"
+        )
     arrays = operands[: len(operands) // 2]
     dim = int(attributes.get("reduction_dim", arrays[0].shape.rank - 1))
     shapes = [a.shape.plain for a in arrays]
@@ -66,7 +68,9 @@ def _lapack(routine: str) -> Expand:
 def _block_scaled_dot(b: Builder, call: Instruction, *operands: Instruction) -> Instruction:
     """XLA's product of rows with scales per block: leading dimensions are batches, the last ones are contracted."""
     if len(operands) != 4:
-        raise UnsupportedError(f"{call.attrs['custom_call_target']} with {len(operands)} operands", where=call.place)
+        raise UnsupportedError(
+            f"{call.attrs['custom_call_target']} with {len(operands)} operands is not supported", where=call.place
+        )
     rank = operands[0].shape.rank
     batch = tuple(range(rank - 2))
     return b.add(
@@ -124,7 +128,8 @@ def expand_custom_call(call: Instruction, custom_calls: CustomCalls = MappingPro
     root = expand(b, call, *(b.parameter(o.shape.plain) for o in call.operands))
     if root.shape.plain != call.shape.plain:
         raise InputError(
-            f"the expansion of {target} gives {root.shape}, the call has shape {call.shape.plain}", where=call.place
+            f"the expansion of {target} returns {root.shape}, but the call has shape {call.shape.plain}",
+            where=call.place,
         )
     return b.build(root)
 
@@ -148,7 +153,7 @@ def require_new(custom_calls: CustomCalls) -> None:
     """Raise `InputError` for a target that shardc knows, unless it is to be written as other HLO."""
     for target, own in custom_calls.items():
         if own.expand is None and is_known(target):
-            raise InputError(f"shardc knows the custom call {target!r} itself", fix="give expand to replace it")
+            raise InputError(f"shardc already implements the custom call {target!r}", fix="give expand to replace it")
 
 
 def is_known(target: str) -> bool:
@@ -180,7 +185,7 @@ def unknown_call(
         return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=_WAYS)
     if target == INSPECTION:
         fix = "remove it: `shardc explain` shows shardings; with JAX_PLATFORMS=shardc the call works"
-        return UnsupportedError("jax.debug.inspect_array_sharding asks the compiler", where=call.place, fix=fix)
+        return UnsupportedError("jax.debug.inspect_array_sharding needs JAX's own compiler", where=call.place, fix=fix)
     if _CALLBACK.match(target):
         title = dict(call.attrs.get("frontend_attributes", ())).get("callback")
         called = f" ({title})" if title else ""

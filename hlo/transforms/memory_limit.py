@@ -23,5 +23,5 @@ def memory_limit(module: Module) -> int | None:
     if text is None:
         return None
     if not text.isdecimal():
-        raise InputError(f"{_NAME} is {text!r}", where=module.name, fix="give bytes per device")
+        raise InputError(f"{_NAME} is {text!r}", where=module.name, fix="give a number of bytes per device")
     return int(text)

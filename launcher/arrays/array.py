@@ -20,8 +20,8 @@ class Array(OperationsArray):
     It has a global ``shape`` and ``dtype``, a ``sharding``, and the shards of this process. NumPy's operators,
     functions (``np.sum(x)``) and methods work on it. Each is a program over the array's mesh, compiled once for
     arguments of the same shapes, types and layouts, and returns another `Array`. In a job all processes make the same
-    calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. For what NumPy must know
-    values for (``x[mask]``, ``np.unique``) this process must hold the whole value.
+    calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. Operations whose result shape
+    depends on values (``x[mask]``, ``np.unique``) need the whole value on this process.
 
     ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never send anything. They work where this process holds the whole
     value: always with virtual devices, and for replicated values. Otherwise they raise `InputError`; `gather` sends the
@@ -37,7 +37,7 @@ class Array(OperationsArray):
     __slots__ = ()
 
     def reshard(self, sharding: Any, *, mesh: Any = None) -> Array:
-        """The same array in another layout, see `shardc.reshard`; in a job every process must call it.
+        """Return the same array in another layout, see `shardc.reshard`. In a job every process must call it.
 
         >>> x = shardc.array(np.ones((8, 4)), (mesh, P("data")))
         >>> x.reshard(P("model"))

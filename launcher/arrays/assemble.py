@@ -29,7 +29,7 @@ def assemble(
     if layout.num_devices < transport.process_count:
         name = layout.name or f"{layout.dtype}{list(layout.dims)}"
         raise InputError(
-            f"{name} would be on {count_text(layout.num_devices, 'device')}, "
+            f"{name} would be on {count_text(layout.num_devices, 'device')}, but "
             f"the job has {count_text(transport.process_count, 'rank')}",
             fix=f"give a mesh of at least {count_text(transport.process_count, 'device')}; (mesh, P()) replicates it",
         )
@@ -59,8 +59,8 @@ def block_of(
         return found, True
     if copy is False:
         raise InputError(
-            f"{shard_text(layout, region)} is not one aligned block of memory, and copy=False was given",
-            fix="leave copy= out",
+            f"{shard_text(layout, region)} is not one aligned block of memory, but copy=False was given",
+            fix="omit copy=",
         )
     block = empty(layout.local_bytes)
     if volume(region) != layout.typed(block).size:
@@ -68,14 +68,14 @@ def block_of(
     written = copy_into(layout.without_padding(block, position), region, pieces)
     if written != volume(region):
         raise InputError(
-            f"{volume(region) - written} elements of {shard_text(layout, region)} are not there",
-            fix="every process needs what its own devices hold",
+            f"{volume(region) - written} elements of {shard_text(layout, region)} are missing",
+            fix="give every process the shards of its own devices",
         )
     return block, False
 
 
 def _as_it_lies(layout: ArrayLayout, region: Region, pieces: Sequence[Piece]) -> Block | None:
-    """The memory of the one piece that has the region as compiled programs read it."""
+    """The memory of the single piece that holds the region in the layout that compiled programs read."""
     if volume(region) != np.prod(layout.local_dims, dtype=np.int64) or len(pieces) != 1:
         return None
     (piece,) = pieces

@@ -95,12 +95,12 @@ def from_dlpack(value: Any, where: str) -> NDArray[Any]:
             header.code = _UNSIGNED
         out = np.from_dlpack(_Exporter(capsule))
     except (BufferError, RuntimeError, TypeError, ValueError) as e:
-        raise InputError(f"the {type(value).__name__} cannot be read by DLPack: {e}", where=where) from None
+        raise InputError(f"the {type(value).__name__} cannot be read through DLPack: {e}", where=where) from None
     return out if dtype is None else out.view(dtype)
 
 
 class _Exporter:
-    """What `numpy.from_dlpack` asks for a capsule."""
+    """The object from which `numpy.from_dlpack` requests a capsule."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

@@ -14,7 +14,7 @@ __all__ = ["gather", "in_one_piece"]
 
 
 def gather(value: Any) -> Any:
-    """The whole value as NumPy on every rank; *every* rank must call it, with the same arrays in the same order.
+    """Return the whole value as NumPy on every rank. *Every* rank must call it, with the same arrays in the same order.
 
     ``value`` is an `Array` or a ``jax.Array``, or nested dicts, lists, tuples and dataclasses (with JAX, any pytree)
     that contain arrays.
@@ -27,7 +27,8 @@ def gather(value: Any) -> Any:
 
 
 def in_one_piece(array: ShardedArray) -> NDArray[Any] | None:
-    """The whole value in the memory of its shards, where they are all here and lie one after another; nothing is sent.
+    """The whole value in the memory of its shards, if this process holds all of them and they are contiguous; nothing
+    is sent.
 
     The array then shares its memory: steps do not write over it. In a job the answer is the same on all ranks.
     """

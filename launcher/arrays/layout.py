@@ -1,4 +1,5 @@
-"""Where the shards of an array lie: device i of the k along a dimension holds [i c, min((i+1) c, n)), c = ceil(n/k)."""
+"""The placement of an array's shards: device i of the k along a dimension holds [i c, min((i+1) c, n)), c =
+ceil(n/k)."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ class ArrayLayout:
 
     @cached_property
     def whole(self) -> bool:
-        """Does every shard hold the whole array?"""
+        """Whether every shard holds the whole array."""
         return self.local_dims == self.dims and len(set(self.positions)) == 1
 
     @cached_property
@@ -105,7 +106,7 @@ class ArrayLayout:
 
     @cached_property
     def maximal(self) -> bool:
-        """Does one device alone hold the array?"""
+        """Whether a single device holds the array."""
         return self.sharding is not None and self.sharding.mesh.is_maximal
 
     @cached_property
@@ -113,7 +114,7 @@ class ArrayLayout:
         return self.dims, self.local_dims, self.dtype, self.contents
 
     def same_data(self, other: ArrayLayout) -> bool:
-        """Do shards made under ``other`` fit this layout as they are?"""
+        """Whether shards of the layout ``other`` fit this layout unchanged."""
         return self is other or self._data == other._data
 
     def typed(self, block: NDArray[np.uint8]) -> NDArray[Any]:

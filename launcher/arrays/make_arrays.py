@@ -1,6 +1,6 @@
-"""Making a `shardc.Array`: from a value, from what a callback says of each shard, from each process's own data.
-
-None of it communicates. Every process says what its own devices hold, from a `PieceSource` that has at least that much.
+"""Making a `shardc.Array`: from a value, from a callback per shard, or from each process's own data. None of these
+functions communicates. Every process provides the shards of its own devices, from a `PieceSource` that contains at
+least those.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
             return array(leaf, given, mesh=mesh)
         sharding = as_sharding(given, leaf.ndim, mesh)
         if sharding is not None and not sharding.is_replicated:
-            raise AnnotationError("PRNG keys cannot be split", fix="replicate them, or split jax.random.key_data(keys)")
+            raise AnnotationError(
+                "PRNG keys cannot be sharded", fix="replicate them, or shard jax.random.key_data(keys)"
+            )
         return leaf
 
     return map_with_prefix(put, tree, shardings, is_sharding)
@@ -86,7 +88,7 @@ def device_put(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Any:
 def array_from_callback(
     shape: Sequence[int], dtype: Any, sharding: Any, callback: Callable[[Region], Any], *, mesh: Any = None
 ) -> Array:
-    """Make an `Array` of which ``callback(index)`` returns the elements ``array[index]``.
+    """Make an `Array` whose elements ``array[index]`` are the result of ``callback(index)``.
 
     ``index`` is a tuple of slices with start and stop. The callback is called once for each distinct shard of this
     process, in the order of its devices. Other processes may call theirs at other times. Nothing is sent. Raises
@@ -102,9 +104,9 @@ def array_from_callback(
 
 
 def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, Any], *, mesh: Any = None) -> Array:
-    """Make an `Array` of ``{device: data}``, the parts that this process's devices hold.
+    """Make an `Array` from ``{device: data}``, the shards of this process's devices.
 
-    Parts have no padding: the last shard of an uneven dimension is shorter. Of devices with equal shards, one is
+    Parts have no padding: the last shard of an uneven dimension is shorter. One of several devices with equal shards is
     enough. Nothing is sent. Raises `InputError` for a missing shard and for one that does not fit.
 
     >>> parts = {0: np.zeros(4), 2: np.ones(4)}
@@ -129,7 +131,7 @@ def _given_piece(layout: ArrayLayout, device: int, data: NDArray[Any]) -> Piece:
     expected = tuple(s.stop - s.start for s in region)
     if data.shape != expected or data.dtype != layout.dtype.numpy:
         raise InputError(
-            f"{data.dtype}{list(data.shape)} was given for {region_text(region)}",
+            f"the shard {region_text(region)} was given as {data.dtype}{list(data.shape)}",
             where=where,
             fix=f"give {layout.dtype.numpy}{list(expected)}",
         )
@@ -139,7 +141,7 @@ def _given_piece(layout: ArrayLayout, device: int, data: NDArray[Any]) -> Piece:
 def array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Sequence[int] | None = None, *, mesh: Any = None
 ) -> Array:
-    """Make an `Array` of which each process gives its own part: the smallest box around its devices' shards.
+    """Make an `Array` from one part per process: the smallest box around the shards of its devices.
 
     Dimensions that are not split among processes are complete in ``local_data``; with one process it is the global
     value. Without ``global_shape`` all processes must have parts of equal size. As in
@@ -167,9 +169,10 @@ def array_from_process_local_data(
     expected = tuple(s.stop - s.start for s in part)
     if expected != data.shape:
         raise InputError(
-            f"local data of shape {list(data.shape)} for the part {region_text(part)} of {list(layout.dims)}",
+            f"the local data have shape {list(data.shape)}, but this process holds the part {region_text(part)} "
+            f"of {list(layout.dims)}",
             where=f"process {_process()}",
-            fix=f"give {list(expected)}, all that this process's devices hold, or the global shape",
+            fix=f"give shape {list(expected)}, the data of all devices of this process, or the global shape",
         )
     return array_of(layout, _Shards((Piece(part, data),)))
 
@@ -208,13 +211,15 @@ class _Called:
         data = _plain(self.callback(region), where)
         if isinstance(data, np.ndarray) and data.dtype != self.dtype.numpy:
             raise InputError(
-                f"an array of {data.dtype} came where {self.dtype.numpy} was asked for",
+                f"the callback returned an array of {data.dtype}, not {self.dtype.numpy}",
                 where=where,
                 fix=f"convert it: x.astype({self.dtype.numpy.name!r})",
             )
         expected = tuple(s.stop - s.start for s in region)
         if data.shape != expected:
-            raise InputError(f"an array of shape {list(data.shape)} came for {list(expected)}", where=where)
+            raise InputError(
+                f"the callback returned an array of shape {list(data.shape)}, not {list(expected)}", where=where
+            )
         return (Piece(region, data),)
 
 

@@ -36,7 +36,7 @@ def require_devices(num_devices: int, ranks: int, devices_per_rank: int) -> None
     """Raise `EnvironmentProblem` when a job has not room for a mesh."""
     if ranks * devices_per_rank < num_devices:
         raise EnvironmentProblem(
-            f"the mesh has {count_text(num_devices, 'device')}, the job only "
+            f"the mesh has {count_text(num_devices, 'device')}, but the job has only "
             f"{count_text(ranks, 'rank')} x {count_text(devices_per_rank, 'device')} per rank",
             fix=f"use --ranks {-(-num_devices // devices_per_rank)} or "
             f"--devices-per-rank {-(-num_devices // max(ranks, 1))}, or a smaller --mesh",

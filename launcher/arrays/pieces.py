@@ -1,7 +1,5 @@
-"""Parts of a global array that lie somewhere, and putting them together to the part that somebody needs.
-
-Everything that gives an array its contents is a `PieceSource`: a NumPy array, the shards of an array in another
-layout, a file. Nobody ever needs the whole.
+"""Pieces of a global array, and their assembly into a requested part. Every source of an array's contents is a
+`PieceSource`: a NumPy array, the shards of an array in another layout, a file. The whole array is never needed.
 """
 
 from __future__ import annotations

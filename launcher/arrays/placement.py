@@ -22,7 +22,7 @@ _FORMS = 'give (mesh, P("data")), P("data") with mesh=, a shardc Sharding such a
 
 
 def is_sharding(value: Any) -> bool:
-    """Is ``value`` one of the forms that `as_sharding` takes?"""
+    """Whether ``value`` has one of the forms that `as_sharding` takes."""
     if isinstance(value, tuple):
         return len(value) == 2 and _is_mesh(value[0])
     return (
@@ -31,7 +31,7 @@ def is_sharding(value: Any) -> bool:
 
 
 def is_spec(value: Any) -> bool:
-    """Is it a PartitionSpec, ours or JAX's: a sharding over a mesh that somebody else names?"""
+    """Whether it is a PartitionSpec, ours or JAX's: a sharding without its mesh."""
     return isinstance(value, PartitionSpec) or hasattr(type(value), "UNCONSTRAINED")
 
 
@@ -47,9 +47,9 @@ def as_sharding(given: Any, rank: int, mesh: Any = None, where: str = "") -> Sha
         return None
     if found.unreduced or found.manual:
         raise AnnotationError(
-            f"an array cannot be laid out as {found}: its devices would hold partial values",
+            f"an array cannot have the sharding {found}: its devices would hold partial values",
             where=where or None,
-            fix="split dimensions over mesh axes, or leave the axes out",
+            fix="split dimensions over mesh axes, or omit the unreduced axes",
         )
     return found.as_layout
 
@@ -62,7 +62,7 @@ def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
         _check_over(given.mesh, wanted, where)
         if given.rank != rank:
             raise AnnotationError(
-                f"the sharding {given} is of rank {given.rank}, the array has rank {rank}", where=where or None
+                f"the sharding {given} has rank {given.rank}, but the array has rank {rank}", where=where or None
             )
         check_axes(given, where)
         return given
@@ -84,7 +84,7 @@ def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
 def _check_over(own: Mesh, wanted: Mesh | None, where: str) -> None:
     if wanted is not None and own != wanted:
         raise AnnotationError(
-            f"the sharding is over the mesh {own}, mesh= says {wanted}", where=where or None, fix="leave mesh= out"
+            f"the sharding is over the mesh {own}, but mesh= is {wanted}", where=where or None, fix="omit mesh="
         )
 
 
@@ -93,7 +93,7 @@ def _is_mesh(value: Any) -> bool:
 
 
 def _is_single_device(value: Any) -> bool:
-    """JAX's sharding of an array that lies on one device."""
+    """Whether it is JAX's sharding for an array on one device."""
     return not hasattr(value, "spec") and len(getattr(value, "device_set", ())) == 1
 
 
@@ -120,7 +120,7 @@ def as_dtype(given: Any, where: str = "") -> DType:
 
 
 def layout_of(dims: Sequence[int], dtype: DType, sharding: Sharding | None, name: str = "") -> ArrayLayout:
-    """Where the shards of such an array lie."""
+    """The layout of such an array's shards."""
     whole = tuple(int(n) for n in dims)
     if any(n < 0 for n in whole):
         raise InputError(f"{list(whole)} is not a shape", fix="dimensions are at least 0")

@@ -40,7 +40,7 @@ _KEPT = 1 << 25
 
 
 def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
-    """Arrays in another layout: over other axes, or another mesh of the same devices.
+    """Return arrays in another layout: over other axes, or over another mesh of the same devices.
 
     ``tree`` is an `Array`, or a pytree that contains some; other leaves stay as they are. ``sharding`` is one for all,
     or a pytree that is a prefix of ``tree``, in the forms of `array`. A `P` alone is over the array's own mesh. In a
@@ -81,7 +81,7 @@ def reshard_to(array: Array, target: ArrayLayout, copy: bool | None = None) -> A
             array._shared = True
         return assemble(Array, target, Held(array), transport, copy=copy)
     if copy is False:
-        raise InputError(f"{array!r} does not have the sharding {target.sharding}, and copy=False was given")
+        raise InputError(f"{array!r} does not have the sharding {target.sharding}, but copy=False was given")
     return _travelled(array, target)
 
 
@@ -154,8 +154,8 @@ def _travelled(array: Array, target: ArrayLayout) -> Array:
     source = array._layout
     if source.num_devices != target.num_devices or source.sharding is None or target.sharding is None:
         raise InputError(
-            f"{array!r} is on {count_text(source.num_devices, 'device')}, the new sharding on {target.num_devices}",
-            fix="reshard between meshes of equal size; save_checkpoint and load_checkpoint go between any",
+            f"{array!r} is on {count_text(source.num_devices, 'device')}, but the new sharding on {target.num_devices}",
+            fix="use a mesh of equal size; save_checkpoint and load_checkpoint convert between any two meshes",
         )
     for hop in _hops(replace(source, name=""), replace(target, name="")):
         array = hop(array)

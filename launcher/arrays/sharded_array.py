@@ -35,10 +35,8 @@ class Shard:
 
 
 class ShardedArray(ABC):
-    """Global ``shape`` and ``dtype``, ``sharding``, and this process's shards: what programs take and return.
-
-    How an array gets into another layout is left to `shardc.Array`: that may take a program of its own, which takes
-    and returns such arrays.
+    """Global ``shape`` and ``dtype``, ``sharding``, and this process's shards: the arguments and results of programs.
+    Only `shardc.Array` can change the layout: that may take another program, which takes and returns such arrays.
     """
 
     __slots__ = ("_gone", "_layout", "_shards", "_shared", "_transport")
@@ -87,7 +85,7 @@ class ShardedArray(ABC):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Does this process hold every shard?"""
+        """Whether this process holds every shard."""
         return self._layout.num_devices == len(self._shards.devices)
 
     @property
@@ -110,7 +108,7 @@ class ShardedArray(ABC):
 
     @property
     def is_deleted(self) -> bool:
-        """Was this array donated?"""
+        """Whether this array was donated."""
         return bool(self._gone)
 
     def block_until_ready(self) -> Self:
@@ -137,7 +135,7 @@ class ShardedArray(ABC):
                 f"this process holds only a part of {self._title()}",
                 where=f"rank {self._transport.process_index} of {self._transport.process_count}, "
                 f"sharding {self.sharding}",
-                fix="call shardc.gather(x) on every rank, then use its result where you like",
+                fix="call shardc.gather(x) on every rank, and use its result on any rank",
             )
         out = np.empty(layout.dims, layout.dtype.numpy)
         for position, device in layout.holders.items():
@@ -168,7 +166,8 @@ class ShardedArray(ABC):
             raise InputError(
                 f"no single shard of this process holds {self._title()}",
                 where=f"sharding {self.sharding}",
-                fix="np.asarray(x) or shardc.gather(x) put the value together; x.addressable_shards has the parts",
+                fix="assemble the value with np.asarray(x) or shardc.gather(x), or read the parts in "
+                "x.addressable_shards",
             )
         self._shared = True
         held = self._held(holder)
@@ -283,7 +282,7 @@ class ShardedArray(ABC):
     def _live_shards(self) -> Shards:
         if self._gone:
             raise InputError(
-                f"{self._title()} was donated to {self._gone}; its memory now belongs to a result",
+                f"{self._title()} was donated to {self._gone}: its memory now belongs to a result",
                 fix="use the result instead, or do not donate this argument",
             )
         return self._shards

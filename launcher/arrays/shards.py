@@ -1,4 +1,4 @@
-"""The memory of an array's shards in this process: addresses at hand for native code, NumPy blocks when asked for.
+"""The memory of an array's shards in this process: addresses for native code, and NumPy blocks on request.
 
 Shards may lie on an accelerator, their `DeviceContext`; then blocks are copies of them in the host's memory.
 """
@@ -55,7 +55,7 @@ class DeviceContext(Protocol):
     """Memory that is not the host's."""
 
     def read(self, address: int, nbytes: int) -> Block:
-        """A copy of what is there when all that was started is done."""
+        """A copy of the contents after all work that was started."""
         ...
 
     def wait(self) -> None:
@@ -103,7 +103,7 @@ class Shards:
         return Shards(arrangement.devices, addresses, firsts, None, piece, nbytes, context)
 
     def rewritten(self) -> Shards:
-        """These, about to be written over: what was read of them is not what will be in them."""
+        """The same shards without cached copies, since they will be overwritten."""
         if self.context is not None:
             self._blocks = None
         return self
@@ -125,7 +125,7 @@ class Shards:
         return self._blocks
 
     def one_after_another(self, devices: Sequence[int]) -> Block | None:
-        """The memory of the shards of ``devices``, where they lie in it in this order and without gaps."""
+        """The memory of the shards of ``devices``, if it contains them in this order and without gaps."""
         if not isinstance(self._lease, Lease) or self._blocks is not None:
             return None
         place = dict(zip(self.devices, self.addresses.tolist(), strict=True))

@@ -88,15 +88,15 @@ def map_with_prefix(
 ) -> Any:
     """``tree`` with ``function(leaf, given)`` for its leaves; ``given`` is of ``prefix``, which may end earlier.
 
-    ``ends`` tells what is no more a tree in the prefix; None ends it, too. Raises `AnnotationError` where the prefix
-    is no prefix.
+    ``ends`` returns whether a node is a leaf of the prefix; None is a leaf, too. Raises `AnnotationError` if ``prefix``
+    is not a prefix of the tree.
     """
     node = children(tree)
     ended = prefix is None or ends(prefix)
     if node is None:
         if not ended and children(prefix) is not None:
             raise AnnotationError(
-                f"{prefix!r} was given for one array", where=where or None, fix="give one sharding per array"
+                f"{prefix!r} was given for a single array", where=where or None, fix="give one sharding per array"
             )
         return function(tree, prefix)
     if ended:

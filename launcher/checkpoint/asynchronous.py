@@ -1,4 +1,4 @@
-"""Checkpoints that are written while the program goes on: shards are copied, and a thread writes the copies.
+"""Checkpoints that are written while the program continues: shards are copied, and a thread writes the copies.
 
 The thread never communicates, since the program does. With one process it completes the checkpoint too. In a job the
 next call on all ranks, `AsyncCheckpointer.save` or `AsyncCheckpointer.wait`, completes it.
@@ -17,10 +17,10 @@ __all__ = ["AsyncCheckpointer"]
 
 
 class AsyncCheckpointer:
-    """Saves checkpoints in ``folder`` as `save_checkpoint` does, while the program goes on.
+    """Saves checkpoints in ``folder`` as `save_checkpoint` does, while the program continues.
 
     ``keep`` and ``overwrite`` are those of `save_checkpoint`. Use it in a ``with``, or call `wait` at the end. A rank
-    needs as much memory again as it writes. Nothing else may save in ``folder`` meanwhile.
+    needs additional memory for a copy of what it writes. Nothing else may save in ``folder`` at the same time.
 
     >>> with shardc.AsyncCheckpointer("background", keep=3) as checkpointer:
     ...     path = checkpointer.save({"w": np.ones(4)}, step=1)
@@ -38,10 +38,10 @@ class AsyncCheckpointer:
     def save(self, tree: Any, *, step: int, metadata: Any = None) -> Path:
         """Copy ``tree``, start to write it, and return the path that it will have. In a job every rank must call it.
 
-        The arrays may be donated or written to afterwards. It first waits for the save before. The checkpoint appears
-        when all of it is on disk; in a job, with the next `save` or `wait`.
+        The arrays may be donated or written to afterwards. The call first waits for the previous save. The checkpoint
+        appears when all of it is on disk; in a job, with the next `save` or `wait`.
 
-        Raises as `save_checkpoint`, and what the save before failed with.
+        Raises the errors of `save_checkpoint`, and the error of a previous save that failed.
 
         >>> with shardc.AsyncCheckpointer("background", overwrite=True) as checkpointer:
         ...     str(checkpointer.save({"w": np.ones(4)}, step=2))
@@ -58,7 +58,7 @@ class AsyncCheckpointer:
         return saving.target
 
     def wait(self) -> None:
-        """Return when the last save is on disk, and complete it. In a job every rank must call it.
+        """Wait until the last save is on disk, and complete it. In a job every rank must call it.
 
         Raises `InputError` and `RunError` for a save that failed; when one rank fails, all raise.
 

@@ -56,7 +56,7 @@ def safetensors() -> Any:
 
 
 def stored(array: NDArray[Any], dtype: DType) -> NDArray[Any]:
-    """``array`` as it is kept: contiguous, in a type of the format."""
+    """``array`` in its stored form: contiguous, in a type of the format."""
     plain = np.ascontiguousarray(array).reshape(array.shape)
     if dtype.name in _CODES:
         return plain
@@ -78,7 +78,11 @@ def write_file(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
             os.fsync(file.fileno())
         return path.stat().st_size
     except (OSError, package.SafetensorError) as e:
-        raise InputError(f"the file cannot be written: {e}", where=str(path), fix="is the disk full?") from None
+        raise InputError(
+            f"the file cannot be written: {e}",
+            where=str(path),
+            fix="check the free space and the permissions of the disk",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class TensorFile:
         """The element type that the header says."""
         code = self._header[key]["dtype"]
         if code not in _TYPES:
-            raise UnsupportedError(f"tensors of type {code} cannot be read", where=f"{self.path}, {key}")
+            raise UnsupportedError(f"tensors of type {code} are not supported", where=f"{self.path}, {key}")
         return _TYPES[code]
 
     def shape(self, key: str) -> tuple[int, ...]:
@@ -139,7 +143,8 @@ class TensorFile:
         kept = shape if code or dtype.nbytes == 1 else (*shape, dtype.nbytes)
         if self._header[key]["dtype"] != (code or "U8") or self.shape(key) != kept:
             raise InputError(
-                f"the file has {self._header[key]['dtype']}{list(self.shape(key))}, the index {dtype}{list(shape)}",
+                f"the file has {self._header[key]['dtype']}{list(self.shape(key))}, but the index has "
+                f"{dtype}{list(shape)}",
                 where=f"{self.path}, {key}",
                 fix="load an older checkpoint",
             )

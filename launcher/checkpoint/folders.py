@@ -44,7 +44,7 @@ def checkpoints(folder: str | Path) -> dict[int, Path]:
 
 
 def latest_checkpoint(folder: str | Path) -> Path | None:
-    """The path of the complete checkpoint of the highest step in ``folder``; None where there is none.
+    """Return the path of the complete checkpoint of the highest step in ``folder``, or None.
 
     >>> shardc.latest_checkpoint("empty") is None
     True
@@ -54,7 +54,7 @@ def latest_checkpoint(folder: str | Path) -> Path | None:
 
 
 def resolve(path: Path) -> Path:
-    """A checkpoint's folder from itself, or from the folder of several, of which the latest is taken."""
+    """The folder of a checkpoint, given itself or a folder of several, of which it takes the latest."""
     if (path / INDEX).is_file():
         return path
     latest = latest_checkpoint(path)

@@ -53,7 +53,7 @@ def load_safetensors(
         unused = [p for p in given if not any(n == p or fnmatchcase(n, p) for n in found)]
         if unused:
             raise AnnotationError(
-                f"no tensor is called {unused[0]!r}", where=str(path), fix=f"there are {_some(sorted(found))}"
+                f"no tensor is called {unused[0]!r}", where=str(path), fix=f"the tensors are {_some(sorted(found))}"
             )
         wanted = {n: f for n, f in sorted(found.items()) if fnmatchcase(n, names)}
         out.update((n, _tensor(f, n, _sharding_of(n, given), mesh, transport)) for n, f in wanted.items())
@@ -79,7 +79,7 @@ def _tensors(files: Sequence[Path]) -> dict[str, TensorFile]:
     for file in map(TensorFile, files):
         for name in file.keys:
             if name in out:
-                raise InputError(f"the tensor {name} is there twice", where=f"{out[name].path}, {file.path}")
+                raise InputError(f"two files contain the tensor {name}", where=f"{out[name].path}, {file.path}")
             out[name] = file
     return out
 
@@ -96,7 +96,9 @@ def _files(path: Path) -> list[Path]:
         return [path / name for name in sorted(set(named))]
     found = sorted(path.glob("*.safetensors"))
     if not found:
-        raise InputError(f"there is no file {path}, nor one of safetensors in it", fix="give a file or its folder")
+        raise InputError(
+            f"{path} is neither a file nor a folder with safetensors files", fix="give a file or its folder"
+        )
     return found
 
 

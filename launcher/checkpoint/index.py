@@ -1,4 +1,4 @@
-"""The index of a checkpoint: which tensors there are, how they were sharded, and where each part of them lies.
+"""The index of a checkpoint: its tensors, their shardings, and the place of each part.
 
 ``index.json`` holds ``{"sha256": digest of the rest, "index": {...}}``. A folder is a checkpoint when it has one.
 """
@@ -101,9 +101,9 @@ class Index:
             raise _damaged(path, f"it cannot be read: {e}") from None
         if not known or content.get("version") != VERSION:
             raise UnsupportedError(
-                f"the checkpoint is of format {content.get('format')!r}, version {content.get('version')}",
+                f"the checkpoint has format {content.get('format')!r}, version {content.get('version')}",
                 where=str(path),
-                fix=f"this shardc reads {_FORMAT!r}, version {VERSION}: install the one that wrote it",
+                fix=f"this shardc reads {_FORMAT!r}, version {VERSION}: install the version that wrote it",
             )
         if _digest(content) != whole.get("sha256"):
             raise _damaged(path, "its checksum is wrong")

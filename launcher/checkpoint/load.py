@@ -61,9 +61,9 @@ def load_checkpoint(
     sharding (arrays, `ShapeDtype`, ``jax.ShapeDtypeStruct``), and None is not loaded. Without it, named tuples,
     dataclasses and other containers become dicts.
 
-    ``shardings`` (a pytree that is a prefix, in the forms of `array`) gives an array its sharding, else its leaf in
-    ``like``. Without one it has the sharding that was saved, over ``mesh`` by the names of its axes. What was saved as
-    NumPy and gets no sharding is NumPy again. ``verify=False`` skips checksums.
+    An array gets its sharding from ``shardings`` (a pytree that is a prefix, in the forms of `array`), else from its
+    leaf in ``like``. Without either, it keeps the saved sharding, over the axes of ``mesh`` with the same names. A
+    NumPy array without a sharding is loaded as NumPy. ``verify=False`` skips checksums.
 
     In a job every rank must call it, and when one fails all raise. `InputError` names the file, tensor and part that is
     damaged, missing or does not fit.
@@ -82,7 +82,9 @@ def load_checkpoint(
     everybody.do("reading an index", lambda: made.append(Index.read(place)))
     index = made.pop()
     if len(set(transport.exchange_objects(index.digest))) > 1:
-        raise InputError("the ranks see different checkpoints", where=str(place), fix="use a folder that all share")
+        raise InputError(
+            "the ranks see different checkpoints", where=str(place), fix="use a folder that all nodes share"
+        )
     over, threads = None if mesh is None else as_mesh(mesh), threads_per_process(job_config())
     reader = Reader(place, index, verify, over, transport, threads)
     everybody = Together(transport, sum(index.files.values()))
@@ -120,7 +122,7 @@ class Reader:
         return map_with_prefix(load, wanted, shardings, is_sharding)
 
     def tensor(self, name: str, like: Any, given: Any) -> Any:
-        """One tensor: an `Array`, or NumPy where nobody has a sharding for it."""
+        """One tensor: an `Array`, or NumPy if it has no sharding."""
         stored = self.index.tensors[name]
         self._check_like(name, stored, like)
         sharding = self._sharding(name, stored, like, given)
@@ -161,9 +163,9 @@ class Reader:
             return
         if tuple(shape) != stored.shape or as_dtype(dtype, name) != stored.dtype:
             raise InputError(
-                f"{name} is {stored.dtype}{list(stored.shape)} in the checkpoint, {dtype}{list(shape)} in like=",
+                f"{name} is {stored.dtype}{list(stored.shape)} in the checkpoint, but {dtype}{list(shape)} in like=",
                 where=str(self.folder),
-                fix="load it as it is (leave it out of like=) and convert it",
+                fix="load it as it is (omit it from like=), and convert it",
             )
 
     def file(self, name: str) -> TensorFile:
@@ -174,7 +176,7 @@ class Reader:
             size = path.stat().st_size if path.is_file() else None
             if size is not None and size != expected:
                 raise InputError(
-                    f"the file has {size} bytes, {expected} were written",
+                    f"the file has {size} bytes, but {expected} were written",
                     where=str(path),
                     fix="load an older checkpoint",
                 )
@@ -191,7 +193,7 @@ class Reader:
                 raise InputError(
                     f"the checksum of {name}{region_text(piece.region)} is wrong",
                     where=f"{self.folder / shard.file}, {shard.key}",
-                    fix="load an older checkpoint; verify=False reads what is there",
+                    fix="load an older checkpoint, or read the damaged data with verify=False",
                 )
             self._cut_piece.add((shard.file, shard.key, number))
 

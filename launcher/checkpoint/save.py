@@ -49,9 +49,9 @@ def save_checkpoint(
     ``tree`` is an array, or a pytree (dicts, lists, tuples, named tuples, dataclasses, JAX's types). Leaves are
     `Array`, NumPy and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each
     distinct shard is written once, by the rank of the first device that holds it. The checkpoint appears when all of it
-    is on disk, and a crash leaves earlier ones whole. ``keep`` removes all but the last so many afterwards.
-    ``overwrite`` replaces one of the same step, as atomically. ``metadata`` is plain JSON data. All ranks must see the
-    folder.
+    is on disk, and a crash leaves earlier ones intact. ``keep`` is the number of checkpoints to keep: older ones are
+    removed afterwards. ``overwrite`` replaces one of the same step, also atomically. ``metadata`` is plain JSON data.
+    All ranks must see the folder.
 
     Raises `InputError` and `RunError`; when one rank fails, all raise.
 
@@ -93,7 +93,7 @@ class CheckpointSaving:
 
     @property
     def place(self) -> Path:
-        """The folder of the files until all are there."""
+        """The folder of the files until the checkpoint is complete."""
         return self.target if self.generation else folders.staging(self.target)
 
     def copied(self) -> CheckpointSaving:
@@ -210,7 +210,7 @@ def _checked(step: int, keep: int | None, metadata: Any) -> int:
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
         raise InputError(f"step={step!r}", fix="give the number of the training step, 0 or more")
     if keep is not None and keep < 1:
-        raise InputError(f"keep={keep}", fix="keep at least the checkpoint that is written, or leave keep= out")
+        raise InputError(f"keep={keep}", fix="give at least 1, or omit keep=")
     try:
         json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError) as e:
@@ -222,7 +222,7 @@ def _need_equal(digests: Sequence[str]) -> None:
     different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if different:
         raise InputError(
-            f"ranks 0 and {different[0]} save different trees",
+            f"rank 0 and rank {different[0]} save different trees",
             fix="give all ranks the same structure, numbers, shapes, types and shardings",
         )
 
@@ -236,7 +236,7 @@ def _begin(target: Path, overwrite: bool) -> int:
     if target.exists():
         if not overwrite:
             raise InputError(
-                f"there is a checkpoint of this step: {target}", fix="save another step, or give overwrite=True"
+                f"a checkpoint of this step already exists: {target}", fix="save another step, or pass overwrite=True"
             )
         return Index.read(target).generation + 1
     folders.staging(target).mkdir()
@@ -291,12 +291,12 @@ def checksum(data: NDArray[Any]) -> str:
 
 
 def _complete(place: Path, target: Path, index: Index, keep: int | None) -> None:
-    """The moment from which the checkpoint is there."""
+    """Write the index, which completes the checkpoint."""
     for name, nbytes in index.files.items():
         path = place / name
         if not path.is_file() or path.stat().st_size != nbytes:
             raise InputError(
-                f"rank 0 does not see {path} as it was written",
+                f"{path} is missing or incomplete on rank 0",
                 fix="save to a folder that all nodes share",
             )
     with replacing(place / INDEX) as file:

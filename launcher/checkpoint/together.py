@@ -1,4 +1,4 @@
-"""Doing something on all ranks, any of which may fail: then all of them do, and nobody waits."""
+"""Runs an action on all ranks. If one rank fails, all of them raise, and none waits."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def flatten(tree: Any) -> Flat:
 
 
 class _Names:
-    """Gives every leaf a name of its own; the same tree gets the same names."""
+    """Gives every leaf a unique name; equal trees get equal names."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -68,7 +68,7 @@ def _out(value: Any, path: tuple[Any, ...], names: _Names, arrays: dict[str, Any
     wrong = next((k for k in node.keys if not isinstance(k, str | int) or isinstance(k, bool)), None)
     if wrong is not None:
         raise InputError(
-            f"the key {wrong!r} of a dict cannot be kept in a checkpoint",
+            f"a checkpoint cannot hold the key {wrong!r} of a dict",
             where=".".join(map(str, path)) or None,
             fix="use strings or integers as keys",
         )
@@ -100,9 +100,9 @@ def _leaf_out(value: Any, name: str, arrays: dict[str, Any]) -> Any:
         arrays[name] = plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
         return {"numpy": name}
     raise InputError(
-        f"a {type(value).__name__} cannot be kept in a checkpoint",
+        f"a checkpoint cannot hold a {type(value).__name__}",
         where=name,
-        fix="keep arrays, Python numbers, strings and None, in dicts, lists, tuples, dataclasses or JAX pytrees",
+        fix="use arrays, Python numbers, strings and None, in dicts, lists, tuples, dataclasses or JAX pytrees",
     )
 
 
@@ -143,7 +143,9 @@ def wrap_key(data: Any, impl: str) -> Any:
     try:
         import jax
     except ImportError:
-        raise EnvironmentProblem("the checkpoint has PRNG keys of JAX's", fix="install JAX: pip install jax") from None
+        raise EnvironmentProblem(
+            "the checkpoint contains JAX's PRNG keys", fix="install JAX: pip install jax"
+        ) from None
     return jax.random.wrap_key_data(np.asarray(data), impl=impl)
 
 
@@ -192,12 +194,14 @@ def _entry(inner: dict[Any, Any], key: Any, node: TreeLevel, path: tuple[Any, ..
     raise InputError(
         f"the checkpoint has no {'.'.join(map(str, (*path, key)))}",
         where=where,
-        fix=f"there it has {', '.join(near) or 'nothing'}; leave it out of like=, or give None for it",
+        fix=f"at this place it has {', '.join(near) or 'nothing'}; omit the entry from like=, or give None for it",
     )
 
 
 def _other_structure(path: tuple[Any, ...], where: str, saved: str, wanted: str) -> InputError:
     name = ".".join(map(str, path)) or "the tree"
     return InputError(
-        f"{name} was saved as {saved}, like= has {wanted}", where=where, fix="load without like= to see what there is"
+        f"{name} was saved as {saved}, but like= has {wanted}",
+        where=where,
+        fix="load without like= to see the saved structure",
     )

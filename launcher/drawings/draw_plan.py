@@ -42,7 +42,7 @@ _POINTS = 1000
 
 
 def plan_svg(program: str, plan: PlanReasons, rows: int = _ROWS) -> str:
-    """One page: what the plan comes to, the ``rows`` decisions that tell most, in program order, and memory.
+    """One page: the result of the plan, the ``rows`` most informative decisions in program order, and memory.
 
     Example: ``Path("plan.svg").write_text(plan_svg("step", partitioned.plan))``.
     """
@@ -77,7 +77,9 @@ def write_plan_svg(program: str, plan: PlanReasons | None, path: str | Path) -> 
     target = Path(path)
     check_writable(target)
     if plan is None:
-        raise InputError("there is no plan to draw: layouts are as propagated", fix='partition with plan="global"')
+        raise InputError(
+            "there is no plan to draw: the program has the propagated layouts", fix='partition with plan="global"'
+        )
     write_text(target, plan_svg(program, plan))
 
 
@@ -227,7 +229,7 @@ def _memory(plan: PlanReasons, top: float) -> Iterator[str]:
         heavy = ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest[:3])
         where = f" ({file_name(row.source)})" if row.source else ""
         text = f"memory limits the plan at {row.at}{where}: {bytes_text(row.usage)}"
-        text += f" of {bytes_text(row.limit)}; a GiB more would save {plan.cost_text(row.saves * 2**30)}; {heavy}"
+        text += f" of {bytes_text(row.limit)}; one more GiB would save {plan.cost_text(row.saves * 2**30)}; {heavy}"
         yield svg_text(_MARGIN, base + 36 + 18 * number, shortened(text, 170), 11, _MARK)
 
 

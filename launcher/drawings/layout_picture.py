@@ -1,4 +1,4 @@
-"""How a tensor lies over a mesh, as a picture before it is drawn: which dimensions, which parts, who holds them.
+"""The layout of a tensor over a mesh, as data for a picture: dimensions, parts, and the devices that hold them.
 
 Two dimensions are laid out as rows and columns, those with the most shards first; other dimensions that are split
 become panels, one per part. Long rows of parts are cut short in the middle, so that a picture of thousands of devices
@@ -72,7 +72,7 @@ class DimensionPart:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A dimension in parts; None stands for parts left out."""
+    """A dimension in parts; None stands for omitted parts."""
 
     dim: int
     size: int

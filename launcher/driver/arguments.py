@@ -31,7 +31,7 @@ def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any
                 return np.asarray(value, dtype.numpy)
             except OverflowError:
                 raise InputError(f"{value} does not fit {dtype}", where=where()) from None
-        raise InputError(f"a Python {type(value).__name__} was given where {dtype} is needed", where=where())
+        raise InputError(f"the parameter is {dtype}, but a Python {type(value).__name__} was given", where=where())
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as e:
@@ -42,13 +42,13 @@ def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: ArrayLayout
     """Shape and element type must be exactly the parameter's."""
     if tuple(shape) != layout.dims:
         raise InputError(
-            f"an array of shape {_dims(shape)} was given, the parameter has {_dims(layout.dims)}",
+            f"an array of shape {_dims(shape)} was given, but the parameter has {_dims(layout.dims)}",
             where=where(),
             fix="pass the global value, not one device's shard",
         )
     if dtype != layout.dtype.numpy:
         raise InputError(
-            f"an array of {dtype} was given, the parameter is {layout.dtype}",
+            f"an array of {dtype} was given, but the parameter is {layout.dtype}",
             where=where(),
             fix=f"convert it: x.astype({layout.dtype.numpy.name!r})",
         )
@@ -111,7 +111,7 @@ def _own_parts(
         held = next((part for part in parts if _covers(part[0], region)), None)
         if held is None:
             raise InputError(
-                f"this process has no part of the array that device {device} takes",
+                f"this process does not hold the part of the array that device {device} needs",
                 where=where(),
                 fix="pass it with the sharding that the program was called with",
             )

@@ -44,10 +44,9 @@ class Lease:
 
 
 class BufferPool:
-    """Memory that nobody uses any more, by size, to be used again without new page faults.
-
-    It comes back by itself (`Lease`); at most ``spare`` bytes of it are kept, which grows to what is taken between two
-    calls of `settle`. New memory is from ``empty``, by default the process's own.
+    """Unused memory by size, for reuse without new page faults. Blocks return automatically (`Lease`). At most
+    ``spare`` bytes are kept; this limit grows to the bytes taken between two calls of `settle`. New memory is from
+    ``empty``, by default the process's own.
     """
 
     def __init__(self, empty: Callable[[int], Block] = aligned_bytes) -> None:

@@ -98,7 +98,7 @@ def need_agreement(program: str, rows: Sequence[Comparison]) -> None:
         raise RunError(
             f"{program} differs from the unpartitioned program in {len(wrong)} of {count_text(len(rows), 'result')}",
             where="\n         ".join(str(row) for row in wrong[:8]),
-            fix="shardc verify FILE tries more inputs; `partition` shows the per-device program: please report it",
+            fix="try more inputs with shardc verify FILE, and report this with the output of shardc partition FILE",
         )
 
 

@@ -1,10 +1,9 @@
-"""Communication of a program's steps, measured: what the devices stood still for, and what went on beside them.
-
-*Exposed* is the time in which a process did nothing but a collective: all of one that is not asynchronous, and of the
-others what starting and awaiting them took. *Hidden* is the rest of the time in which a transfer was under way, as the
-transport's collective executor tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such
-times. The bytes of a collective are those of a device's operands; of a ragged exchange they are the rows that were
-sent, as the collective executor counts them (`row_bytes()`), on average over devices.
+"""Communication of a program's steps, measured: the time in which devices waited, and the time that computation hid.
+*Exposed* is the time in which a process did nothing but a collective: all of a synchronous one, and the start and await
+of others. *Hidden* is the rest of the time in which a transfer was under way, as the transport's collective executor
+tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such times. The bytes of a collective
+are those of a device's operands; of a ragged exchange they are the rows that were sent, as the collective executor
+counts them (`row_bytes()`), on average over devices.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Compiled:
 
     @property
     def executable(self) -> Executable:
-        """The compiled per-device program. In a job, a rank that asks before the first call compiles by itself."""
+        """The compiled per-device program. In a job, a rank that reads it before the first call compiles on its own."""
         if self._executable is None:
             assert self._compilation is not None
             self._executable, seconds = self._compilation.build(None)
@@ -90,7 +90,7 @@ class Compiled:
         return self._executable
 
     def share(self) -> Executable:
-        """`executable`, compiled by rank 0 for all ranks of a job, which must call this together.
+        """Compile on rank 0 for all ranks of a job, and return `executable`. All ranks must call this.
 
         >>> compiled.share().name
         'jit_step'
@@ -176,7 +176,8 @@ class Compiled:
             return self._signature.unflatten(list(run(flat)))
         if kwargs:
             raise InputError(
-                f"arguments by name ({', '.join(kwargs)}) need a JAX function", fix="pass arguments by position"
+                f"arguments by name ({', '.join(kwargs)}) are possible only for a JAX function",
+                fix="pass arguments by position",
             )
         results = self.run(args)
         return results[0] if len(results) == 1 else results
@@ -190,9 +191,9 @@ class Compiled:
         return list(self.driver(arguments))
 
     def profile(self, *args: Any, steps: int = 5, **kwargs: Any) -> Profile:
-        """Measure what each kernel takes, over ``steps`` steps with arguments like those of a call.
+        """Measure the time of each kernel over ``steps`` steps, with arguments like those of a call.
 
-        The program is compiled once more, with a clock around every kernel; this one stays as fast as it is. Donated
+        This compiles the program again, with a clock around every kernel; the object itself keeps its speed. Donated
         arguments are copied and stay usable. ``print`` shows a table, ``trace("step.json")`` writes a timeline for
         https://ui.perfetto.dev. Times are seconds. Raises `InputError` for a program that was loaded without clocks.
 
@@ -293,9 +294,9 @@ class Compiled:
         calls = self.executable.hosts
         if calls:
             raise UnsupportedError(
-                f"{calls[0].title} calls Python, whose functions no file holds",
+                f"{calls[0].title} calls Python functions, which cannot be saved in a file",
                 where=calls[0].place,
-                fix="compile the function where it runs: executables are kept in the cache",
+                fix="compile the function in the process that runs it: the cache keeps executables",
             )
         check_writable(Path(path))
         save(self.executable, Path(path))
@@ -304,9 +305,8 @@ class Compiled:
 def compile_program(
     program: SourceProgram, target: str = "cpu", *, tune: float | None = None, remote: RemoteCompilers | None = None
 ) -> Compiled:
-    """``program`` partitioned and compiled for ``target``; what the cache knows is not partitioned again.
-
-    ``tune`` as `compile_partitioned`. ``remote`` may find somebody else who compiles it.
+    """``program`` partitioned and compiled for ``target``; a program in the cache is not partitioned again. ``tune`` is
+    that of `compile_partitioned`. ``remote`` may find a service that compiles it.
     """
     check_target(target)
     program = program if tune is None else program.tuned(tune)

@@ -1,8 +1,8 @@
-"""Devices of one process that go different ways for a while, group by group.
+"""Devices of one process that take different branches for a while, group by group.
 
-A loop in a manual computation may turn differently often for different groups of devices, with collectives inside that
-are within the groups. The drive loop takes all devices together; from where their ways part, each group goes on as soon
-as all its members have come to the same collective.
+A loop in a manual computation may have different trip counts for different groups of devices, with collectives inside
+of the groups. The drive loop runs all devices together; where they diverge, each group goes on as soon as all its
+members have come to the same collective.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ __all__ = ["finish_diverging_groups"]
 def finish_diverging_groups(
     executor: InProcessExecutor, devices: Sequence[int], answers: Sequence[int], advance: Callable[[int], int]
 ) -> list[int]:
-    """Bring all ``devices`` to the end from where their ``answers`` say that they stopped.
-
-    ``advance(i)`` lets device ``devices[i]`` run to its next stop. Returns the last answers: all `DONE`, or those at
-    which nobody can go on (a check is false, or members of a group wait in different collectives).
+    """Run all ``devices`` to the end from the stops in their ``answers``. ``advance(i)`` runs device ``devices[i]`` to
+    its next stop. Returns the last answers: all `DONE`, or those at which no device can continue (a check is false, or
+    members of a group wait in different collectives).
     """
     stops = list(answers)
     place = {device: i for i, device in enumerate(devices)}

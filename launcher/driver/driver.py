@@ -178,7 +178,8 @@ class Driver(StepDriver):
     def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         if self._hosts.calling:
             raise RunError(
-                f"{self.executable.name} is called by a Python function that it calls", fix="take the inner call out"
+                f"{self.executable.name} calls a Python function that calls the program again",
+                fix="remove the inner call",
             )
         return super().__call__(arguments)
 
@@ -205,7 +206,8 @@ class Driver(StepDriver):
             raise self._wrong(answers)
 
     def _writes_shared(self) -> bool:
-        """Does a result go over an argument that several devices read? All must have come to a stop together for it."""
+        """Whether a result overwrites an argument that several devices read. For this, all devices must have stopped
+        together."""
         source = dict(self.executable.aliases)
         for number in (source[k] for k in self.executable.shared):
             places = [ctypes.c_void_p.from_address(row.arguments + 8 * number).value for row in self._rows]
@@ -252,7 +254,7 @@ class Driver(StepDriver):
         if stops.count(stops[0]) != len(stops):
             return self._diverged(stops)
         return RunError(
-            f"the step of {self.executable.name} stopped at collective {stops[0]}, which it does not have",
+            f"the step of {self.executable.name} stopped at collective {stops[0]}, which does not exist",
             fix="the compiled object is damaged: remove it from the cache",
         )
 
@@ -264,7 +266,7 @@ class Driver(StepDriver):
         places = "; ".join(f"device {d} is {place_of(s)}" for d, s in zip(self.devices, stops, strict=True))
         return RunError(
             f"the devices of {self.executable.name} took different branches: {places}",
-            fix="a condition that guards collectives must have the same value on all devices",
+            fix="a condition around collectives must have the same value on all devices",
         )
 
 

@@ -1,6 +1,5 @@
-"""Making executables: by this process, by a compile service, or by rank 0 of a job, which gives its own to the others.
-
-All ranks that ask for the same program on the same kind of processor get rank 0's executable. It is compiled for what
+"""Making executables: by this process, by a compile service, or by rank 0 of a job, which sends its own to the others.
+All ranks that request the same program on the same kind of processor get rank 0's executable. It is compiled for what
 their CPUs have in common, so that all of them run the same instructions and get the same bits; ranks with another
 program or another kind of processor compile for themselves (and are told about it when they load it).
 """
@@ -75,8 +74,8 @@ class RemoteCompilers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgramCompilation:
-    """What can be compiled: ``key`` tells it from all else, ``build`` compiles it for a CPU (None: this one), or has it
-    from ``remote``, if there is one. ``title`` is what the other ranks hear of it."""
+    """A compilation: ``key`` identifies it, ``build`` compiles it for a CPU (None: this one), or gets it from
+    ``remote``, if there is one. ``title`` is its name for the other ranks."""
 
     key: Callable[[], str]
     build: Callable[[Target | None], Built]

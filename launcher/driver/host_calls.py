@@ -1,7 +1,6 @@
-"""Calls of Python from a step: it stands still, operands are read, the function is called, its results are written.
-
-Functions have copies of the operands, which they may keep. What they give must have the shapes and element types that
-the call promises. Whatever they raise ends the step: `RunError`, with the exception as its cause.
+"""Calls of Python from a step: the step waits, operands are read, the function is called, and its results are written.
+Functions get copies of the operands, which they may keep. Their results must have the shapes and element types of the
+call. Any exception ends the step: `RunError`, with the exception as its cause.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Function = Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
 
 
 def is_host(answer: int) -> bool:
-    """Does a step that answers so call Python?"""
+    """Whether this answer of a step is a call of Python."""
     return HOST <= answer < WAIT
 
 
@@ -54,13 +53,13 @@ class HostCalls:
             made = function(given)
         except Exception as e:
             raise RunError(
-                f"{call.title} raised {type(e).__name__}: {e}", where=call.place, fix="see the exception above this one"
+                f"{call.title} raised {type(e).__name__}: {e}", where=call.place, fix="see the exception above"
             ) from e
         found = [(x.shape, x.dtype) for x in made]
         if found != [(a.shape.dims, a.shape.dtype.numpy) for a in call.results]:
             text = ", ".join(f"{x.dtype}{list(x.shape)}" for x in made) or "nothing"
             raise RunError(
-                f"{call.title} gave {text}, not {call.shape}",
+                f"{call.title} returned {text}, not {call.shape}",
                 where=call.place,
                 fix="return arrays with the shapes of the call",
             )
@@ -72,9 +71,9 @@ def _function(executable: Executable, call: HostCall, custom_calls: CustomCalls)
     own = custom_calls.get(call.target)
     if own is None or own.evaluate is None:
         raise InputError(
-            f"{executable.name} calls Python ({call.title}), and its functions are not available here",
+            f"{executable.name} calls Python ({call.title}), but its functions are not available in this process",
             where=call.place,
-            fix=f"compile the function itself, or give {call.target!r} by custom_calls, with evaluate",
+            fix=f"compile the function itself, or pass custom_calls= with an evaluate function for {call.target!r}",
         )
     attrs = {"custom_call_target": call.target, "backend_config": call.config, "frontend_attributes": call.marks}
     operands = [Instruction("parameter", a.shape, attrs={"index": k}) for k, a in enumerate(call.operands)]

@@ -30,7 +30,7 @@ class NativeResult(Record):
     """A result: the bytes of a shard, and the argument whose memory it may take over (-1: none).
 
     ``block_of`` is by device the number of the block of memory with its shard, among those of all results. A device in
-    ``follows`` writes its copy where nobody looks, and that address in the table stays.
+    ``follows`` writes its copy to memory that is never read, whose address in the table stays.
     """
 
     nbytes: i64
@@ -67,7 +67,7 @@ class DriverRecord(Record):
 
 @exported("shardc_run_step")
 def run_step(step: DriverRecord) -> i32:
-    """All devices from the beginning, or from where the loop came back, on what the tables say.
+    """Run all devices from the beginning, or from the point where the loop returned, with the addresses of the tables.
 
     It answers as `shardc.native.drive.drive_loop` says; without a loop `FINISHED`, `HOSTED` or `ANSWERED`.
     """

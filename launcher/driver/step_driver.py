@@ -133,7 +133,7 @@ class StepDriver(ABC):
             self._compared = not self._checks
 
     def _tell(self, *sums: int) -> None:
-        """Tell the others which step this is, and `shardc.collectives.call.stamp` of its arguments."""
+        """Send the other ranks the number of this step, and the `shardc.collectives.call.stamp` of its arguments."""
         if self._stamp is not None and self._watchdog is not None:
             self._watchdog.step.value = self.begun
             self._stamp(self.begun, *sums)
@@ -191,7 +191,8 @@ class StepDriver(ABC):
             loop.abandon()
 
     def attend(self, state: int) -> bool:
-        """What the loop came back for with ``state``; is the step over then? Raises what went wrong.
+        """Handle the event for which the loop returned with ``state``; returns whether the step is complete. Raises
+        what went wrong.
 
         Native code that runs steps calls this, and `abandon` where it raises.
         """
@@ -214,14 +215,14 @@ class StepDriver(ABC):
 
     @abstractmethod
     def _finish(self, answers: list[int]) -> None:
-        """The devices came to something else than the end together: these are their answers. Raises what is wrong."""
+        """The devices stopped before the end, with these answers. Raises the error."""
 
     def _call_python(self, loop: Prepared) -> None:
         """Make the calls of Python that devices have stopped for, and let these go on to stops of another kind."""
         raise AssertionError(f"{self.executable.name} calls no Python")
 
     def _look_after(self, loop: Prepared) -> None:
-        """A collective waits: is there still hope?"""
+        """Check whether a waiting collective can still complete."""
         try:
             self._executor.tick()
         except RunError as error:
@@ -237,8 +238,8 @@ class StepDriver(ABC):
         if len(arguments) != len(layouts):
             names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
             raise InputError(
-                f"{self.executable.name} takes {count_text(len(layouts), 'argument')}, {len(arguments)} were given",
-                fix=f"its parameters are: {names or '(none)'}",
+                f"{self.executable.name} takes {count_text(len(layouts), 'argument')}, but {len(arguments)} were given",
+                fix=f"pass these parameters: {names or '(none)'}",
             )
         if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):
             return
@@ -250,7 +251,7 @@ class StepDriver(ABC):
             same = places.get(id(arguments[number]), ())
             if len(same) > 1:
                 raise InputError(
-                    "an array is donated and passed a second time",
+                    "a donated array is passed a second time",
                     where=" and ".join(self._tables.titles[k]() for k in same),
                     fix="pass a copy, or do not donate it",
                 )
@@ -332,7 +333,8 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
             text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())
             raise InputError(
                 f"the ranks hold different programs: they differ in their {name} ({text})",
-                fix="give all ranks the same file, function, annotations, mesh, static values and shardc version; what "
-                "differs by rank must not be part of the program",
+                fix="give all ranks the same file, function, annotations, mesh, static values and shardc "
+                "version; values that "
+                "differ by rank must not be part of the program",
             )
     return _hash(mine)

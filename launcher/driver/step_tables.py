@@ -54,8 +54,8 @@ class _Table:
 class _Result:
     """One result: how its shards lie, and whose memory it may take over.
 
-    A device whose shard another one has too writes it where nobody looks; one that is ``idle`` never writes it, and
-    reads the other's.
+    A device with a copy of another device's shard writes it to memory that is never read; an ``idle`` one never writes
+    it, and reads the other's.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class StepTables:
         self._held: list[Shards] = []
 
     def _followers(self) -> Any:
-        """Memory for what nobody reads: the copies of devices whose shards others have too."""
+        """Memory that is never read: for copies of shards that other devices hold too."""
         offset, places = 0, []
         for column, result in zip(self.results.columns, self._results, strict=True):
             for i in np.flatnonzero(result.followers):

@@ -88,7 +88,7 @@ class Child:
 
     @property
     def worn(self) -> bool:
-        """Should another child do the next task?"""
+        """Whether another child should do the next task."""
         grown = self._resident - self._first_resident > _GROWTH
         return self._worn or grown or self._tasks >= _MOST_TASKS or self._process.poll() is not None
 
@@ -150,19 +150,21 @@ class Child:
             return crash_error(task, self._process.returncode, self._pipes.said, limits)
         if self._tasks:
             return DiedBeforeError()
-        return EnvironmentProblem("a worker process does not start", where=last_lines(self._pipes.said.splitlines()))
+        return EnvironmentProblem("a worker process cannot start", where=last_lines(self._pipes.said.splitlines()))
 
 
 def _folder() -> str:
     try:
         return tempfile.mkdtemp(prefix="shardc-child-")
     except OSError as e:
-        what = f"no folder for a process can be made: {e.strerror}"
-        raise EnvironmentProblem(what, where=tempfile.gettempdir(), fix="space for temporary files (TMPDIR)") from None
+        what = f"cannot create a folder for a process: {e.strerror}"
+        raise EnvironmentProblem(
+            what, where=tempfile.gettempdir(), fix="free space for temporary files, or set TMPDIR to another folder"
+        ) from None
 
 
 def _frames(reader: FrameReader, piece: bytes, task: str) -> list[MessageFrame]:
     try:
         return reader.feed(piece)
     except FrameError as e:
-        raise RunError(f"the process of {task!r} sent an answer that cannot be read: {e}") from None
+        raise RunError(f"the process of {task!r} sent an unreadable answer: {e}") from None

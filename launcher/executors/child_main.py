@@ -1,6 +1,6 @@
 """The main loop of a child: reads tasks from standard input, does one after the other, answers on standard output.
 
-It ends with its input, also in the middle of a task: whoever started it is gone then.
+It ends with its input, also during a task, since its parent has then ended.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Child:
             return _problem_answer(size_error(name, limits) if e.errno == errno.EFBIG else _internal_error(name, e))
         except RecursionError:
             what = f"the input of {name!r} is nested too deeply"
-            return _problem_answer(RunError(what, fix="a program with less nesting"))
+            return _problem_answer(RunError(what, fix="give a program with less nesting"))
         except Exception as e:
             return _problem_answer(_internal_error(name, e))
 

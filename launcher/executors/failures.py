@@ -32,24 +32,29 @@ def stopped_error(name: str) -> RunError:
 
 def timeout_error(name: str, limits: TaskLimits) -> RunError:
     """The time is over."""
-    what = f"{name!r} took longer than its limit of {limits.seconds:g} s, and was stopped"
-    return RunError(what, fix="a smaller program, or a larger limit (--time-limit of shardc serve)")
+    what = f"{name!r} exceeded its limit of {limits.seconds:g} s and was stopped"
+    return RunError(what, fix="give a smaller program, or raise the limit (--time-limit of shardc serve)")
 
 
 def disk_full_error(name: str, error: OSError) -> EnvironmentProblem:
     """The disk is full."""
-    return EnvironmentProblem(f"{name!r} has no room: {error.strerror}", fix="space for temporary files (TMPDIR)")
+    return EnvironmentProblem(
+        f"{name!r} has no disk space: {error.strerror}",
+        fix="free space for temporary files, or set TMPDIR to another folder",
+    )
 
 
 def size_error(name: str, limits: TaskLimits) -> RunError:
     """The answer has more bytes than it may have."""
-    return RunError(f"the result of {name!r} has more than {bytes_text(limits.answer_bytes)}", fix="ask for less")
+    return RunError(
+        f"the result of {name!r} has more than {bytes_text(limits.answer_bytes)}", fix="request fewer results"
+    )
 
 
 def memory_error(name: str, limits: TaskLimits) -> RunError:
     """The task needs more memory than it may have, or than the machine has."""
     allowed = f"than the {bytes_text(limits.memory_bytes)} that it may have" if limits.memory_bytes else "than there is"
-    fix = "a smaller program, or a larger limit (--memory-limit of shardc serve)"
+    fix = "give a smaller program, or raise the limit (--memory-limit of shardc serve)"
     return RunError(f"{name!r} needs more memory {allowed}", fix=fix)
 
 
@@ -62,7 +67,7 @@ def crash_error(name: str, code: int, said: str, limits: TaskLimits) -> RunError
     if code == -signal.SIGXCPU:
         return timeout_error(name, limits)
     if -code in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
-        fix = "often the system kills it when memory runs out: try again, or give a smaller program"
+        fix = "the system may have killed it for lack of memory: try again, or give a smaller program"
         return RunError(f"the process of {name!r} was killed", where=words, fix=fix)
     how = f"exit status {code}" if code >= 0 else _signal_name(-code)
     fix = "this is a bug in shardc or in LLVM: please report it with the program"

@@ -22,7 +22,7 @@ from shardc.launcher.executors.tasks import Progress
 try:
     from distributed import Client, WorkerPlugin, get_worker
 except ImportError as e:
-    raise EnvironmentProblem("the package distributed is missing", fix="pip install 'shardc[dask]'") from e
+    raise EnvironmentProblem("the package distributed is not installed", fix="pip install 'shardc[dask]'") from e
 
 __all__ = ["on_dask"]
 
@@ -129,7 +129,9 @@ def on_dask(address: str, environment: Mapping[str, str], tasks: Mapping[str, st
         client = Client(address, timeout=_CONNECTING, set_as_default=False)
     except (OSError, ValueError, ImportError) as e:
         what = f"no Dask scheduler answers at {address!r}: {str(e).splitlines()[0]}"
-        raise EnvironmentProblem(what, fix="give the address that it prints, such as tcp://host:8786") from None
+        raise EnvironmentProblem(
+            what, fix="give the address that the scheduler prints, such as tcp://host:8786"
+        ) from None
     name = f"shardc-{uuid.uuid4().hex}"
     errands = ThreadPoolExecutor(1, thread_name_prefix="shardc-dask")
     try:

@@ -41,7 +41,7 @@ def on_mpi(
         raise EnvironmentProblem(what, where=mpi.Get_library_version().splitlines()[0])
     ranks = mpi.COMM_WORLD.Get_size()
     if ranks == 1:
-        raise EnvironmentProblem("the MPI job has no rank that could work", fix="start it with two ranks or more")
+        raise EnvironmentProblem("the MPI job has no rank for workers", fix="start the job with two or more ranks")
     world, notes = mpi.COMM_WORLD.Dup(), Notes(mpi, mpi.COMM_WORLD.Dup())
     if world.Get_rank() == 0:
         leader = _Leader(ranks - 1, notes)

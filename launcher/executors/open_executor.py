@@ -43,7 +43,7 @@ def open_executor(
                 answer = workers.submit("order", payload, TaskLimits(seconds=60)).future.result()
     """
     if workers < 0:
-        raise InputError(f"{workers} workers", fix="0 (one per core), or more")
+        raise InputError(f"workers is {workers}", fix="give 0 (one per core) or more")
     if dask:
         from shardc.launcher.executors.on_dask import on_dask
 

@@ -78,7 +78,7 @@ class Pipes:
         self._selector.unregister(self._input)
 
     def _listen(self) -> bool:
-        """Was there something on standard error?"""
+        """Whether standard error had new output."""
         piece = _read(self._errors)
         self._said = (self._said + (piece or b""))[-_WORDS:]
         if piece == b"" and self._errors in self._selector.get_map():

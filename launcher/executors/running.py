@@ -68,7 +68,7 @@ class Running:
     def give_up(self, error: BaseException) -> None:
         """Whoever had it is gone: where work is spread over machines, some of them go away."""
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        self.fail(RunError(f"the worker of {self.task!r} is lost ({text})", fix="try again"))
+        self.fail(RunError(f"the worker of {self.task!r} was lost ({text})", fix="try again"))
 
     def _end(self) -> None:
         for end in self._ends:

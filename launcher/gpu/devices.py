@@ -1,4 +1,4 @@
-"""The GPUs of this machine: what there is, what cannot be used and why, and the runtime of each."""
+"""The GPUs of this machine: all of them, the unusable ones with the reason, and the runtime of each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def open_runtime(target: GpuTarget, ordinal: int = 0) -> Runtime:
     memory. EnvironmentProblem when there is no such GPU, or it does not run such code."""
     with gpu_errors():
         if target.kind == "amdgpu":
-            raise GpuProblem(f"code for {target.arch} can be made, but not run", fix="choose cuda or cuda-emulated")
+            raise GpuProblem(
+                f"code for {target.arch} can be generated, but not run", fix="choose cuda or cuda-emulated"
+            )
         if target.kind == "nvptx":
             _check(find_gpus().device(ordinal), target)
         arch = target.arch if target.kind == "emulated" else ""  # a GPU runs code for older ones, too
@@ -74,7 +76,7 @@ def _check(device: CudaDevice, target: GpuTarget) -> None:
     wanted = int(target.arch.removeprefix("sm_"))
     if wanted > 10 * device.capability[0] + device.capability[1]:
         raise GpuProblem(
-            f"the program is made for {target.arch}, this GPU has compute capability "
+            f"the program was compiled for {target.arch}, but this GPU has compute capability "
             f"{device.capability[0]}.{device.capability[1]}",
             where=f"GPU {device.ordinal} ({device.name})",
             fix=f"compile for cuda:{device.target.arch}",

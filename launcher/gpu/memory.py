@@ -106,7 +106,7 @@ class GpuContext:
             self.runtime.synchronize(self.main)
 
     def read(self, address: int, nbytes: int) -> Block:
-        """A copy of what is there when all that was started is done."""
+        """A copy of the contents after all work that was started."""
         out = np.empty(nbytes, np.uint8)
         self.download([(address, out)])
         return out

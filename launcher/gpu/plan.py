@@ -1,9 +1,9 @@
-"""What the host decides in a step, and what it need not: runs of work that are put into streams as a whole.
+"""Divides a step into parts that need the host and runs of work that are put into streams as a whole.
 
-The tree of `shardc.compiler.gpu_program` is cut where the host has to look at something or to do something: at loops
-whose end shows in memory, at choices, at what the host computes, and at collectives that go through its memory. What
-lies between is a `Segment`, which becomes a graph. A loop of known length without such places is part of its segment
-when it is short, and a segment of its own, launched again and again, when it is long.
+The tree of `shardc.compiler.gpu_program` is divided where the host must read or do something: at loops whose end is a
+value in memory, at branches, at computations of the host, and at collectives that go through its memory. What lies
+between is a `Segment`, which becomes a graph. A loop of known length without such places is part of its segment when it
+is short, and a segment of its own, launched again and again, when it is long.
 """
 
 from __future__ import annotations

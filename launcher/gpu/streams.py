@@ -199,11 +199,11 @@ def _lanes(runtime: Runtime, devices: Collection[int], streams: Sequence[Stream]
 
 
 def diverged(call: CollectiveCall, came: Sequence[int], stayed: Sequence[int]) -> RunError:
-    """Devices ``came`` to a collective, ``stayed`` took another way."""
+    """Devices ``came`` reached a collective, devices ``stayed`` took another branch."""
     return RunError(
-        f"devices took different branches: {_list(came)} came to {call.op} %{call.name}, {_list(stayed)} did not",
+        f"devices took different branches: {_list(came)} reached {call.op} %{call.name}, but {_list(stayed)} did not",
         where=call.source or None,
-        fix="a condition that guards collectives must have the same value on all devices of a group",
+        fix="a condition around collectives must have the same value on all devices of a group",
     )
 
 

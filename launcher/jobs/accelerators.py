@@ -1,4 +1,4 @@
-"""Keeping JAX on the CPU beside shardc: by itself it opens every accelerator it finds, in every rank of a job."""
+"""Keeps JAX on the CPU beside shardc: by default, JAX opens every accelerator, in every rank of a job."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ log = logging.getLogger("shardc")
 
 
 def keep_jax_on_cpu() -> None:
-    """Where nobody chose JAX's platform and a plug-in for an accelerator is installed: choose the CPU, and say so.
-
-    When JAX has opened its devices already it is too late, and every rank of a job holds memory of the same
-    accelerator: rank 0 warns. Works before and after ``import jax``, which it does not do itself.
+    """If JAX's platform is not set and a plug-in for an accelerator is installed, choose the CPU, and log it. If JAX
+    has already opened its devices, it is too late, and every rank of a job holds memory of the same accelerator: rank 0
+    warns. Works before and after ``import jax``, which it does not do itself.
     """
     jax = sys.modules.get("jax")
     chosen = os.environ.get("JAX_PLATFORMS") if jax is None else jax.config.jax_platforms
@@ -45,7 +44,7 @@ def keep_jax_on_cpu() -> None:
 
 
 def _opened() -> bool:
-    """Has JAX opened its devices? Where it does not tell, nothing is changed."""
+    """Whether JAX has opened its devices. If that is unknown, nothing is changed."""
     try:
         from jax._src.xla_bridge import backends_are_initialized
     except ImportError:

@@ -58,7 +58,7 @@ class Core:
 def check_binding(how: str) -> None:
     """Raise `InputError` unless ``how`` is one of `BINDINGS`."""
     if how not in BINDINGS:
-        raise InputError(f"--bind {how}", fix=f"it takes {', '.join(BINDINGS)}")
+        raise InputError(f"unknown value of --bind: {how}", fix=f"use one of {', '.join(BINDINGS)}")
 
 
 def processors_here() -> frozenset[int]:
@@ -95,7 +95,7 @@ def share_of(how: str, cores: Sequence[Core], rank: int, ranks: int) -> frozense
         return frozenset(p for c in cores if c.numa == mine for p in c.processors)
     if ranks > len(cores):
         raise EnvironmentProblem(
-            f"--bind core: {count_text(ranks, 'rank')} on this node, which has {count_text(len(cores), 'core')}",
+            f"--bind core: this node has {count_text(ranks, 'rank')}, but only {count_text(len(cores), 'core')}",
             fix="start fewer ranks, or use --bind none",
         )
     start, stop = (rank, rank + 1) if how == "core" else (i * len(cores) // ranks for i in (rank, rank + 1))

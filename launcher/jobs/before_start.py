@@ -1,5 +1,4 @@
-"""What is known to be wrong with a job before it is started: too many ranks, hosts that nobody finds, words that the
-launcher does not take."""
+"""Checks of a job before its start: too many ranks, unknown hosts, and options that the launcher rejects."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ def check_ranks(ranks: int, hosts: Sequence[Host]) -> None:
     most = _most_processes()
     if here > most:
         raise InputError(
-            f"{here} ranks on one host, where {most} processes can run",
-            fix="fewer ranks, more --hosts, or virtual devices: shardc run without --ranks",
+            f"one host would start {here} ranks, but its limit is {most} processes",
+            fix="use fewer ranks, more --hosts, or virtual devices (shardc run without --ranks)",
         )
 
 
@@ -45,7 +44,8 @@ def _most_processes() -> int:
 
 
 def check_hosts(hosts: Sequence[Host], words: Sequence[str], environ: Mapping[str, str] = os.environ) -> None:
-    """Refuse hosts that neither this machine nor ssh's configuration knows, unless somebody said how to reach them."""
+    """Refuse hosts that neither this machine nor ssh's configuration knows, unless the environment says how to reach
+    them."""
     if words or any(name.startswith(_REACHING) for name in environ):
         return
     strange = [h.name for h in hosts if not _is_found(h.name)]
@@ -69,16 +69,15 @@ def _is_found(name: str) -> bool:
 
 
 def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Refuse words for the launcher (``--option``) with which it does not start even one small program.
-
-    It is asked in an empty folder, as a launcher says of its own options only by using them.
+    """Refuse words for the launcher (``--option``) with which it cannot start a small program. The test runs in an
+    empty folder, since a launcher checks its options only when it uses them.
     """
     if not words:
         return
     given = " ".join(f"--option {w}" for w in words)
     fix = f"see {launcher.name} --help; an option and its value are two: --option=-env --option=NAME"
     if not words[0].startswith("-"):
-        raise InputError(f"{given}: {words[0]!r} is no option of the launcher", fix=fix)
+        raise InputError(f"{given}: {words[0]!r} is not an option of the launcher", fix=fix)
     line = [str(launcher), "-n", "1", *words, sys.executable, "-IS", "-c", f"print({_SIGN!r})"]
     with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
         try:
@@ -91,4 +90,4 @@ def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]
     if done.returncode or _SIGN not in done.stdout:
         lines = [re.sub(r"^\[.*?\] ", "", x).strip() for x in (done.stderr + done.stdout).splitlines()]
         said = next((x for x in lines if re.search(r"[a-z]", x)), f"exit code {done.returncode}")
-        raise InputError(f"{given}: the launcher rejects it: {said}", fix=fix)
+        raise InputError(f"{given}: the launcher rejected the option: {said}", fix=fix)

@@ -26,7 +26,7 @@ _WORD = (1 << 64) - 1
 
 
 def connects_all(calls: Sequence[CollectiveCall], ownership: Ownership) -> bool:
-    """Does each step bring all processes together, whatever branches it takes?"""
+    """Whether each step synchronises all processes, in every branch."""
     table, count = ownership.table(), ownership.num_processes
     return any(len(set(connected_processes(members_of(c, ownership.num_devices), table, count))) == 1 for c in calls)
 

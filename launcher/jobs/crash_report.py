@@ -35,7 +35,7 @@ _PART, _MOST = 1 << 16, 1 << 26
 
 
 class CrashReporter:
-    """A rank's end of the socket: tells the launcher who it is, what it runs, and that it ends in good order."""
+    """A rank's end of the socket: reports to the launcher its identity, its program, and its regular end."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ class CrashReporter:
         self._say({"plan": plan.to_json(), "number": number})
 
     def reported(self) -> None:
-        """This rank tells the user what went wrong."""
+        """This rank reports the error to the user."""
         self._say({"told": True})
 
     def close(self) -> None:

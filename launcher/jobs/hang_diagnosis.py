@@ -40,9 +40,9 @@ _PHASES = {START: "the start of ", DONE_PHASE: "the end of "}
 
 
 def culprits(found: Sequence[RankStatus], plans: Plans) -> list[RankStatus]:
-    """Those that the others wait for: the dead; else the stopped; else those that took another way than most; else
-    those that have ended or do something else while somebody waits for them; else those that wait in another program or
-    exchange than most. Empty when nobody waits."""
+    """The ranks that the others wait for: dead ranks; else stopped ones; else those that took another branch than most;
+    else those that have ended or do something else while others wait for them; else those that wait in another program
+    or exchange than most. Empty if no rank waits."""
     for process in (DEAD, STOPPED):
         gone = [s for s in found if s.process == process and not (process == DEAD and s.state == GONE)]
         if gone:
@@ -59,10 +59,9 @@ def culprits(found: Sequence[RankStatus], plans: Plans) -> list[RankStatus]:
 
 
 def is_deadlocked(found: Sequence[RankStatus], before: Sequence[RankStatus], rank: int, plans: Plans) -> bool:
-    """Does ``rank``, which has just found again that others are missing, wait for processes that wait for it?
-
-    Whoever waits until all have come shows by ``polls`` that it has looked since ``before``; so nobody has come to it
-    whom it finds at another place both times.
+    """Whether ``rank``, which has again found others missing, waits for processes that wait for it. A rank that waits
+    for all others shows by ``polls`` that it has looked since ``before``. So a process that was at another place both
+    times did not reach it in between.
     """
     then = {s.rank: s for s in before}
     here = {
@@ -120,10 +119,9 @@ def _in_minority(found: Sequence[RankStatus]) -> list[RankStatus]:
 
 
 def is_standstill(found: Sequence[RankStatus], before: Sequence[RankStatus]) -> bool:
-    """Does everybody wait for others of this node, or has ended, where it already was ``before``?
-
-    Groups of ranks may run a loop differently often, and so take different ways for a while: nobody is lost as long as
-    one of them gets on.
+    """Whether every rank waits for others of this node or has ended, at the same place as ``before``. Groups of ranks
+    may have different trip counts of a loop, and so take different branches for a while. That is no hang as long as one
+    of them makes progress.
     """
     same = [(s.rank, s.state, s.completed, s.begun) for s in found] == [
         (s.rank, s.state, s.completed, s.begun) for s in before
@@ -149,15 +147,14 @@ def diverged_ranks(found: Sequence[RankStatus]) -> list[RankStatus]:
 
 
 def _collectives_reached(s: RankStatus) -> dict[int, tuple[int, int]]:
-    """Which collectives and phases a process came to, by number."""
+    """The collectives and phases that a process reached, by number."""
     first = s.begun - len(s.recent)
     return {first + n: (index, phase) for n, (index, phase, _) in enumerate(s.recent)}
 
 
 def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunError:
-    """The error that names who is missing where, what it does, and what the others wait in.
-
-    ``why`` says what made the watchdog look, for example ``after 60 s``.
+    """The error that names the missing ranks, their state, and the collective in which the others wait. ``why`` is the
+    reason for the check, for example ``after 60 s``.
     """
     guilty = culprits(found, plans)
     astray = guilty == diverged_ranks(found) != []
@@ -174,9 +171,9 @@ def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunErr
         if len(guilty) == sum(_waits(s) for s in found):
             what = f"{_names(guilty)} wait for each other at different places ({why})"
     elif met is not None and collective is not None:
-        what = f"{_names(guilty)} did not come to {collective}, {collective.devices[met.rank]} ({why})"
+        what = f"{_names(guilty)} did not reach {collective}, {collective.devices[met.rank]} ({why})"
     elif met is not None and met.state == EXCHANGING:
-        what = f"{_names(guilty)} did not come to {met.note} ({why})"
+        what = f"{_names(guilty)} did not reach {met.note} ({why})"
     else:
         what = f"{_names(guilty)} failed ({why})"
     lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * (not minority)}" for s in guilty]

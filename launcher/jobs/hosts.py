@@ -62,18 +62,18 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def place_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
-    """How many of ``ranks`` run on each host, in blocks in their order; hosts with none are left out.
-
-    Hosts that name a number take at most so many, the others share the rest equally. Raises `InputError` when there
-    are more ranks than all of them take.
+    """The number of ``ranks`` on each host, in blocks in their order, without unused hosts. Hosts with a number of
+    slots take at most that many; the others share the rest equally. Raises `InputError` when there are more ranks than
+    all of them take.
     """
     left = ranks
     sharing = sum(h.slots == 0 for h in hosts)
     named = sum(h.slots for h in hosts)
     if hosts and not sharing and named < ranks:
         raise InputError(
-            f"{count_text(ranks, 'rank')}, and {named} places on {', '.join(f'{h.name}:{h.slots}' for h in hosts)}",
-            fix="give hosts more places (a:4), or leave the numbers out",
+            f"{count_text(ranks, 'rank')} need more than the {named} slots of "
+            f"{', '.join(f'{h.name}:{h.slots}' for h in hosts)}",
+            fix="give the hosts more slots (a:4), or omit the numbers",
         )
     rest = max(0, ranks - named)
     out = []

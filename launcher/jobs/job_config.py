@@ -23,5 +23,5 @@ def job_config() -> Config:
 
 
 def spare_cores(ranks: int, transfer_thread: bool | None = None) -> bool:
-    """Has each of ``ranks`` on this node a core for transfers besides the one that computes?"""
+    """Whether each of ``ranks`` on this node has a core for transfers in addition to the one that computes."""
     return len(processors_here()) >= 2 * ranks > 0 if transfer_thread is None else transfer_thread

@@ -1,4 +1,4 @@
-"""The launchers of the MPI families: what they are called, and how each is told the same things."""
+"""The launchers of the MPI families: their names, and their options for the same settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _export_all(environ: Mapping[str, str]) -> list[str]:
 
 
 def _export_nothing(environ: Mapping[str, str]) -> list[str]:
-    """Hydra passes the environment on by itself."""
+    """Hydra passes the environment on without options."""
     return []
 
 

@@ -1,8 +1,6 @@
-"""Which launcher started this process, which MPI library it would load, and whether the two fit.
-
-Nothing here loads libmpi except `start_mpi`: a login node must not. A mismatched pair gives every rank a world of
-its own (or aborts inside MPI_Init), so it is refused before the library is loaded, and the world's size is
-compared with the launcher's after.
+"""Finds the launcher of this process and the MPI library that it would load, and checks that they fit. Only `start_mpi`
+loads libmpi: a login node must not. With a mismatched pair, every rank is a separate world (or MPI_Init aborts), so it
+is refused before the library is loaded, and the world's size is compared with the launcher's after.
 """
 
 from __future__ import annotations
@@ -123,7 +121,8 @@ def check(launcher: Launcher | None, library: MpiLibrary | None, *, mpiexec: str
     own = f"start the job with `{mpiexec} -n {launcher.size or 'N'} ...`, which finds the launcher of this library"
     if launcher.kind == "slurm":
         raise EnvironmentProblem(
-            f"the job was started by {launcher.title}: {library.title} would see {launcher.size} worlds of one rank",
+            f"the job was started by {launcher.title}: {library.title} would start {launcher.size} separate "
+            "worlds of one rank",
             fix=f"use srun --mpi=pmi2 (or pmix, see srun --mpi=list), or {own}",
         )
     in_slurm_step = "SLURM_STEP_NUM_TASKS" in launcher.evidence
@@ -145,7 +144,7 @@ def start_mpi(environ: Mapping[str, str] = os.environ) -> Any:
     launcher = detect_launcher(environ)
     if "mpi4py.MPI" not in sys.modules:
         if find_spec("mpi4py") is None:
-            raise EnvironmentProblem("the package mpi4py is missing", fix="pip install mpi4py")
+            raise EnvironmentProblem("the package mpi4py is not installed", fix="pip install mpi4py")
         check(launcher, find_library(environ))
     try:
         from mpi4py import MPI

@@ -83,19 +83,19 @@ def start_job(
     take: nothing is started then.
     """
     if ranks < 1:
-        raise InputError(f"a job of {count_text(ranks, 'rank')}", fix="ranks are at least 1")
+        raise InputError(f"the job would have {count_text(ranks, 'rank')}", fix="start at least 1 rank")
     check_binding(options.bind)
     Config.from_environment(environ)  # every rank would say what is wrong there
     running = detect_launcher(environ)
     if running is not None:
         raise InputError(
             f"this process is already part of a job, started by {running.title}",
-            fix="leave out --ranks (or shardc mpiexec): the command joins the job it is started in",
+            fix="omit --ranks (or shardc mpiexec): the command joins the job that started it",
         )
     if not options.hosts and shutil.which(command[0], path=environ.get("PATH")) is None:
         raise InputError(
             f"there is no program {command[0]!r}",
-            fix="give its path; a script takes python in front",
+            fix="give its path; write python in front of a script",
         )
     if not options.hosts and _RUNNER in command:
         _check_python(command[0], environ)
@@ -138,9 +138,9 @@ def _check_python(python: str, environ: Mapping[str, str]) -> None:
     look = "import importlib.util as u, sys; sys.exit(3 if u.find_spec('shardc') is None else 0)"
     if subprocess.run([path, "-c", look], env=dict(environ), capture_output=True, check=False).returncode == 3:
         raise InputError(
-            f"the Python of {python!r} has no shardc",
+            f"shardc is not installed for the Python of {python!r}",
             where=path,
-            fix=f"activate the environment that has it, or start ranks by {sys.executable}",
+            fix=f"activate the environment of shardc, or start the ranks with {sys.executable}",
         )
 
 

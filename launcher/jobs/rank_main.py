@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _write_whole_lines() -> None:
-    """Write a line at once, also where Python is told to buffer nothing: lines of several ranks do not mix."""
+    """Write each line at once, also if Python's output is unbuffered, so that lines of several ranks do not mix."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)

@@ -154,7 +154,7 @@ class Watchdog:
         return made
 
     def claim_failure(self) -> bool:
-        """This process fails by itself: is it the first of its node?"""
+        """Record that this process fails; returns whether it is the first of its node."""
         return os.getpid() == self._process and self._claimed()
 
     def printed(self) -> None:
@@ -163,7 +163,7 @@ class Watchdog:
             self._reporter.reported()
 
     def close(self) -> None:
-        """This process ends in good order; a child that it forked is somebody else."""
+        """Record that this process ends regularly; a forked child is another process."""
         if os.getpid() != self._process:
             return
         self._over.set()
@@ -202,7 +202,7 @@ class Watchdog:
         abort(1, sys.modules.get("mpi4py.MPI"))
 
     def _hopeless(self, now: float) -> bool:
-        """Is somebody dead, or has ended or taken another way while this process waits?"""
+        """Whether another rank has died, ended or taken another branch while this process waits."""
         if self._table is None:
             return False
         if self._dead():
@@ -235,7 +235,7 @@ class Watchdog:
         return self._table is not None and bool(self._table.rows[0]["failed"][0])
 
     def _claimed(self) -> bool:
-        """Is it this process that speaks for its node?"""
+        """Whether this process reports for its node."""
         if self._table is not None and not self._mine:
             field = ROW.fields["failed"][1] if ROW.fields else 0
             word = int(self._table.rows[0].ctypes.data) + field

@@ -1,4 +1,4 @@
-"""NumPy's operations on arrays, computed where the shards lie: each call is a small program, compiled once.
+"""NumPy's operations on arrays, computed on the devices of the shards: each call is a small program, compiled once.
 
 Start with `call`; `operation` compiles and runs one.
 """

@@ -36,9 +36,9 @@ _LONG = 64
 
 
 def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """``function(*args, **kwargs)``, a function of NumPy's or of arrays, where the shards lie; in a job all processes
-    make the same calls. What cannot be computed there NumPy computes, of the whole values, where this process holds
-    them. Raises what NumPy raises.
+    """``function(*args, **kwargs)``, a function of NumPy or of arrays, on the devices of the shards. In a job all
+    processes must make the same calls. NumPy computes unsupported functions from the whole values, if this process
+    holds them. Raises NumPy's errors.
     """
     if any(isinstance(a, Tracer) for a in args):
         return NotImplemented
@@ -123,9 +123,9 @@ def _call_on_whole_values(
         given, named = unflatten(tree, map(whole, leaves))
     except InputError:
         raise UnsupportedError(
-            f"{refused.what}, and this process holds only a part of what it is called with",
+            f"{refused.what}, and this process holds only a part of its arguments",
             where=refused.where or Location(*user_line()),
-            fix=f"{refused.fix}; or let NumPy do it with whole values, of shardc.gather(x), which every rank must call",
+            fix=f"{refused.fix}; or let NumPy compute it from whole values: call shardc.gather(x) on every rank",
         ) from refused
     log.debug("%s is computed by NumPy, of whole values: %s", getattr(function, "__name__", function), refused.what)
     try:
@@ -165,7 +165,7 @@ class _Encoding:
     def find(self, encoded: Encoded) -> ArrayOperation:
         arrays = [x for x in self.leaves if isinstance(x, ShardedArray)]
         if not arrays:
-            raise UnsupportedError("a call without an array")
+            raise UnsupportedError("the call has no array argument")
         first = arrays[0]
         kind = first.operations_type if isinstance(first, OperationsArray) else type(first)
         return find_operation(self.function, encoded, tuple(self.kinds), first._transport, kind)

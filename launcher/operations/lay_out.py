@@ -32,8 +32,8 @@ def lay_out(traced: TracedCall, given: Sequence[Sharding | None], placed: Shardi
         return module
     if len(meshes) > 1:
         raise InputError(
-            f"arrays over different meshes in one operation: {', '.join(map(str, meshes))}",
-            fix="bring them to one mesh: shardc.reshard(x, y.sharding)",
+            f"one operation has arrays over different meshes: {', '.join(map(str, meshes))}",
+            fix="move them to one mesh: shardc.reshard(x, y.sharding)",
         )
     mesh = next(iter(meshes))
     module = module.with_(mesh=mesh, num_partitions=mesh.size, donors=traced.changed)

@@ -50,7 +50,7 @@ def decode(array: NDArray[Any], dtype: DType, where: str) -> NDArray[Any]:
         return array.astype(dtype.numpy, copy=False)
     if to == dtype.numpy or array.dtype.kind not in "iu" or array.dtype.itemsize != dtype.nbytes:
         held = "" if to == dtype.numpy else f" (as {to})"
-        raise InputError(f"the file holds {array.dtype}, the parameter is {dtype}{held}", where=where)
+        raise InputError(f"the file holds {array.dtype}, but the parameter is {dtype}{held}", where=where)
     if not dtype.is_integer:
         return np.ascontiguousarray(array, to).view(dtype.numpy).reshape(array.shape)
     if np.any(array.astype(np.int16) != array.astype(dtype.numpy).astype(np.int16)):
@@ -61,7 +61,7 @@ def decode(array: NDArray[Any], dtype: DType, where: str) -> NDArray[Any]:
 def read_inputs(path: Path, parameters: Sequence[ArraySpec]) -> list[NDArray[Any]]:
     """The arguments in ``path``; raises `InputError` naming key and parameter for anything that does not fit."""
     if not path.is_file():
-        raise InputError(f"there is no file {path}", fix="--inputs names an .npz file with in0, in1, ...")
+        raise InputError(f"there is no file {path}", fix="give --inputs an .npz file with the arrays in0, in1, ...")
     try:
         # Opened here, because np.load leaves a damaged file open.
         with path.open("rb") as handle:
@@ -93,12 +93,14 @@ def _input(file: Any, path: Path, number: int, parameter: ArraySpec) -> NDArray[
     try:
         array = file[f"in{number}"]
     except ValueError as e:
-        raise InputError(f"the array cannot be read: {e}", where=where, fix="object arrays are never loaded") from None
+        raise InputError(
+            f"the array cannot be read: {e}", where=where, fix="save arrays of numbers: object arrays are never loaded"
+        ) from None
     if array.shape != parameter.global_shape.dims:
         raise InputError(
-            f"the file holds shape {list(array.shape)}, the parameter has {list(parameter.global_shape.dims)}",
+            f"the file holds shape {list(array.shape)}, but the parameter has {list(parameter.global_shape.dims)}",
             where=where,
-            fix="a file holds global arrays",
+            fix="save the global array, not one shard",
         )
     return decode(array, parameter.global_shape.dtype, where)
 

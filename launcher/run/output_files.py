@@ -31,13 +31,13 @@ def check_writable(path: Path | None) -> None:
         raise InputError(f"{path} cannot be written: {e.strerror or e}") from None
     if not is_regular:
         if not os.access(target, os.W_OK):
-            raise InputError(f"{path} is not writable", fix="write somewhere else")
+            raise InputError(f"{path} is not writable", fix="write to another place")
         return
     folder = target.parent
     if not folder.is_dir():
         raise InputError(f"the folder {folder} for {path.name} does not exist", fix=f"mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
-        raise InputError(f"the folder {folder} for {path.name} is not writable", fix="write somewhere else")
+        raise InputError(f"the folder {folder} for {path.name} is not writable", fix="write to another place")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ __all__ = ["random_argument", "random_arguments"]
 def random_arguments(shapes: Sequence[Shape], seed: int) -> list[NDArray[Any]]:
     """One array per shape; argument k depends on ``seed`` and k only."""
     if seed < 0:
-        raise InputError(f"seed={seed}", fix="seeds are 0 or more")
+        raise InputError(f"seed is {seed}", fix="give a seed of 0 or more")
     return [random_argument(shape, np.random.default_rng([seed, k])) for k, shape in enumerate(shapes)]
 
 

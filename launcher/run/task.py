@@ -214,7 +214,7 @@ def start_ranks(
     if ranks > executable.num_devices:
         devices = executable.num_devices
         raise InputError(
-            f"the program runs on {count_text(devices, 'device')}, --ranks asks for {ranks}",
+            f"the program runs on {count_text(devices, 'device')}, but --ranks is {ranks}",
             fix=f"give a mesh of {count_text(ranks, 'device')}, such as {_mesh_for(executable, ranks)}, or use --ranks "
             f"{'1' if devices == 1 else f'1 to {devices}'}",
         )
@@ -223,7 +223,9 @@ def start_ranks(
         save(executable, path)
         compares = whole is not None and not task.steps and not task.profile
         if compares and task.outputs and not (task.outputs != "-" and target_of(Path(task.outputs))[1]):
-            raise InputError(f"SHARDC_CHECK reads {task.outputs} back", fix="name a regular file, or leave it out")
+            raise InputError(
+                f"SHARDC_CHECK must read {task.outputs} back", fix="name a regular file, or omit --outputs"
+            )
         if compares and not task.outputs:
             task = replace(task, outputs=str(Path(folder) / "out.npz"))
         runner = [sys.executable, "-m", "shardc.launcher.jobs.rank_main", "-m", "shardc.cli.rank"]

@@ -50,7 +50,7 @@ def key_value_transport(
     heaps = open_heaps(messages.exchange_objects, count)
     if isinstance(heaps, str):
         raise EnvironmentProblem(
-            f"the processes were started without MPI and share no memory: {heaps}",
+            f"the processes were started without MPI and do not share memory: {heaps}",
             fix="start them with `shardc mpiexec -n N python ...`, or with another launcher of the machine's MPI",
         )
     helper = _has_helper(config.transfer_thread, local)

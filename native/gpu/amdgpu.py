@@ -111,4 +111,4 @@ class AmdgpuCode(DeviceCode):
 
 
 def _missing(what: str) -> GpuProblem:
-    return GpuProblem(f"there is no code for {what} on AMD GPUs", fix='compile for "cuda" or "cpu"')
+    return GpuProblem(f"shardc cannot generate code for {what} on AMD GPUs", fix='compile for "cuda" or "cpu"')

@@ -20,7 +20,7 @@ from shardc.native.gpu.problems import GpuFault, GpuProblem
 __all__ = ["Cubin", "Usage", "assemble", "can_assemble", "find_ptxas", "link_ptx"]
 
 _TIMEOUT = 300
-_FIX = "pip install nvidia-cuda-nvcc (ptxas), or nvidia-nvjitlink and cuda-bindings"
+_FIX = "install ptxas (pip install nvidia-cuda-nvcc), or nvidia-nvjitlink and cuda-bindings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def assemble(ptx: bytes, arch: str) -> Cubin:
 def link_ptx(ptx: bytes, arch: str) -> Cubin:
     """The same by nvJitLink, within this process."""
     if not _has_linker():
-        raise GpuProblem("there is no assembler for PTX", where=arch, fix=_FIX)
+        raise GpuProblem("no assembler for PTX is installed", where=arch, fix=_FIX)
     from cuda.bindings import nvjitlink
 
     options = [f"-arch={arch}", "-O3", "-verbose"]

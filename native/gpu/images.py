@@ -28,5 +28,5 @@ def gpu_image(module: ir.Module, target: GpuTarget) -> Image:
     if target.kind == "emulated":
         return Image("emulated", compile_emulated(module))
     if target.kind != "nvptx":
-        raise GpuProblem(f"nothing here runs code for {target}", fix='use "cuda" or "cuda-emulated"')
+        raise GpuProblem(f"this process cannot run code for {target}", fix='use "cuda" or "cuda-emulated"')
     return Image("ptx", emit_ptx(module, target))

@@ -42,7 +42,7 @@ def check_shared(name: str, shared_bytes: int, most: int) -> None:
     """GpuProblem when the chip has less shared memory than a kernel wants."""
     if shared_bytes > most:
         raise GpuProblem(
-            f"the kernel wants {shared_bytes} bytes of shared memory per block, this GPU has {most}",
+            f"the kernel needs {shared_bytes} bytes of shared memory per block, but this GPU has {most}",
             where=name,
             fix="compile the program for this GPU",
         )

@@ -38,7 +38,7 @@ class GpuFault(GpuError):
 def out_of_memory(nbytes: int, free: int, total: int, device: str) -> GpuProblem:
     """What is said when ``nbytes`` bytes do not fit."""
     return GpuProblem(
-        f"out of memory: {nbytes:,} bytes are needed, {free:,} of {total:,} are free",
+        f"out of memory: {nbytes:,} bytes are needed, but only {free:,} of {total:,} are free",
         where=device,
         fix="use more devices, a sharding that splits the largest arrays, or smaller arrays",
     )

@@ -153,7 +153,7 @@ class AxisTable:
             )
         if sharding.mesh != self.mesh and sharding.used_axes():
             raise UnsupportedError(
-                f"a value is sharded over mesh [{sharding.mesh}], the program over [{self.mesh}]",
+                f"a value is sharded over mesh [{sharding.mesh}], but the program over mesh [{self.mesh}]",
                 where=where,
                 fix="use one mesh for the whole program",
             )
@@ -195,7 +195,7 @@ def _atoms_of_axis(name: str, size: int, cuts: set[int]) -> list[tuple[int, int]
     for low, high in pairwise(marks):
         if high % low:
             raise UnsupportedError(
-                f"sub-axes cut axis {name!r} of size {size} at both {low} and {high}",
+                f"sub-axes split axis {name!r} of size {size} at both {low} and {high}, which do not nest",
                 where=f"axis {name}",
                 fix="use sub-axes whose sizes divide one another",
             )

@@ -1,5 +1,5 @@
-"""Layouts for a whole program at once: the propagated ones are a start, what the user wrote is kept.
-
-Start with `plan_layouts`. `tie_nodes` makes decisions of operations, `node_options` what each may do, `layout_problem`
-and `memory_spans` the one problem that `strategy.solve` solves, `write_shardings` puts the answer onto the program.
+"""Layouts for a whole program at once. The propagated layouts are the start, and the user's annotations are kept. Start
+with `plan_layouts`. `tie_nodes` groups operations into decisions, `node_options` lists the options of each.
+`layout_problem` and `memory_spans` make the problem that `strategy.solve` solves, and `write_shardings` writes the
+answer onto the program.
 """

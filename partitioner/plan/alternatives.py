@@ -1,4 +1,4 @@
-"""What a choice would cost more with another option somewhere, where its surroundings may follow."""
+"""The extra cost of another option for one variable, if its neighbours may change too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLACK = 1e-6
 
 
 class Alternatives:
-    """Other choices than ``choice``, each with one variable changed by force, and others that follow as it pays."""
+    """Alternatives to ``choice``. Each one changes one variable, then those neighbours whose change lowers the cost."""
 
     def __init__(self, problem: ChoiceProblem, choice: Sequence[int]) -> None:
         self.problem = problem
@@ -35,9 +35,8 @@ class Alternatives:
         self.room = problem.limits - problem.usage(choice) if len(problem.limits) else problem.limits
 
     def more(self, variable: int, options: Sequence[int]) -> float | None:
-        """What the best of ``options`` costs more there; None where none of those tried is allowed.
-
-        It is what was found: some other choice may be cheaper.
+        """The extra cost of the best of ``options`` for that variable; None if none of the tried ones is allowed. The
+        search is not complete: a cheaper choice may exist.
         """
         hopes = self.hopes(variable)[list(options)]
         tried = [options[k] for k in np.argsort(hopes, kind="stable")[:_TRIES]]
@@ -50,13 +49,13 @@ class Alternatives:
         return max(0.0, min(found)) if found else None
 
     def rank(self, variable: int, groups: Mapping[object, Sequence[int]]) -> list[object]:
-        """The keys of ``groups`` of a variable's options, those first that may be cheapest."""
+        """The keys of ``groups`` of a variable's options, sorted by the lowest possible cost."""
         hopes = self.hopes(variable)
         least = {key: float(hopes[list(options)].min()) for key, options in groups.items()}
         return sorted((k for k, hope in least.items() if np.isfinite(hope)), key=least.__getitem__)
 
     def hopes(self, variable: int) -> Numbers:
-        """What each option might cost: as if each neighbour could follow by itself."""
+        """The lowest possible cost of each option, as if each neighbour could change independently."""
         found = self.problem.costs[variable].copy()
         near: dict[int, Numbers] = {}
         for u, table in self.tables[variable]:
@@ -66,7 +65,7 @@ class Alternatives:
         return found
 
     def _local(self, variable: int, chosen: Callable[[int], int], without: int = -1) -> Numbers:
-        """The costs of a variable's options beside its neighbours."""
+        """The costs of a variable's options with the present options of its neighbours."""
         found = self.problem.costs[variable].copy()
         for u, table in self.tables[variable]:
             if u != without:
@@ -74,7 +73,8 @@ class Alternatives:
         return found
 
     def _follow(self, variable: int, option: int, *, careful: bool) -> dict[int, int]:
-        """What changes with this option, once its surroundings have followed: ``careful``, only within the memory."""
+        """The changes that follow from this option in its neighbourhood; with ``careful``, only those within the
+        memory."""
         new = {variable: option}
 
         def chosen(v: int) -> int:
@@ -96,7 +96,7 @@ class Alternatives:
         return new
 
     def _difference(self, new: Mapping[int, int]) -> float | None:
-        """What it costs more with changes; None where they are not allowed."""
+        """The extra cost of the changes; None if they are not allowed."""
         more = 0.0
         for v, k in new.items():
             costs = self.problem.costs[v]
@@ -109,7 +109,7 @@ class Alternatives:
         return more if np.isfinite(more) and self._fits(new) else None
 
     def _fits(self, new: Mapping[int, int]) -> bool:
-        """Is there memory for it, or does it take no more anywhere?"""
+        """Whether the changes fit in memory, or increase its use nowhere."""
         if not len(self.room):
             return True
         change = np.zeros(len(self.room) + 1)

@@ -1,9 +1,8 @@
-"""A plan that nobody asked for: looked for where a program may send less than as propagated, taken where it does.
-
-Each step costs more than the one before it, and most programs are done early: what sends nothing, has too many layouts
-to choose among, or sends what no plan goes below without more arithmetic stays as it is. A plan that changes no layout
-is not carried out. One that sends no less, computes more or takes far more memory, as models know it, is not judged.
-All limits count work: equal programs have equal plans.
+"""The automatic plan (``plan="auto"``). It is searched if a program may send less than with propagated layouts, and
+taken if it does. Each step of the search costs more than the previous one, and most programs end early. A program stays
+unchanged if it sends nothing or has too many layouts, or if no plan can send less without more arithmetic. A plan that
+changes no layout is not carried out. A plan is not judged if by the models it sends no less, computes more or takes far
+more memory. All limits count work, so equal programs have equal plans.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _AS_PROPAGATED = "the best plan has the propagated layouts"
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A ``question``, and its ``answer`` that seems worth being carried out: it costs less than ``present``, what the
-    program ``first`` costs as propagated, which ``models`` find to be ``modelled``. ``text`` writes a cost."""
+    """A ``question`` and a promising ``answer``. It costs less than ``present``, the cost of the propagated program
+    ``first``, which is ``modelled`` by ``models``."""
 
     question: LayoutQuestion
     answer: ChosenOptions
@@ -62,11 +61,11 @@ def choose_auto_plan(
     interface: FreeInterface | None = None,
     tell: Callable[[PlanReasons | str], None] | None = None,
 ) -> Module:
-    """The per-device program as propagated, or that of a plan that costs less and takes no more memory: on a machine,
-    no more than that or the larger part of what a device has.
+    """The propagated per-device program, or that of a plan that costs less and takes no more memory. On a machine, a
+    plan may also use the larger part of a device's memory.
 
-    ``module``, ``finish``, ``judge``, ``interface`` and ``tell`` are as `choose_plan` has them; ``tell`` is given the
-    reasons of a plan that is taken, or the sentence why none is.
+    ``module``, ``finish``, ``judge``, ``interface`` and ``tell`` are those of `choose_plan`; ``tell`` gets the reasons
+    of a plan that is taken, or the sentence why none is.
     """
     assert module.mesh is not None
     known = Context.over(module.mesh, module, machine).shared()
@@ -91,7 +90,7 @@ def _find_promise(
     budget: PlanBudget,
     known: ChosenSplits,
 ) -> _Promise | str:
-    """The cheapest plan as models know it, or why it promises nothing; ``first`` is the program without one."""
+    """The cheapest plan by the models, or why it is not promising; ``first`` is the program without a plan."""
     try:
         question = pose_question(module, machine, interface, check=budget.check, hiding=False, known=known)
     except OverBudgetError as error:
@@ -119,7 +118,8 @@ def _carry_out(
     judge: Judge,
     tell: Callable[[PlanReasons | str], None] | None,
 ) -> Module | str:
-    """The program of the plan, or of one within the memory, that is better than the first one; without one, why."""
+    """The program of the plan, or of another one within the memory, if it is better than the first program; else
+    the reason why not."""
     question, answer, present, modelled = promise.question, promise.answer, promise.present, promise.modelled
     floor = _MEMORY * question.context.resharder.price.memory()
     room, before = max(modelled.peak, floor), None
@@ -175,23 +175,23 @@ def _gain_text(planned: float, present: float, gain: float) -> str:
 
 
 def _lies_like(laid_out: Module, module: Module) -> bool:
-    """Has a plan changed no layout? What is done between them is decided as well without it."""
+    """Whether the plan changed no layout. Without changes, the usual partitioning makes the same decisions."""
     pairs = zip(laid_out.instructions(), module.instructions(), strict=True)
     return all(a is b or a.sharding == b.sharding for a, b in pairs)
 
 
 def _sent(module: Module) -> tuple[float, ...]:
-    """The bytes that it sends and its collectives; of a global program those that manual computations have."""
+    """The bytes that a program sends, and its collectives; for a global program, those of manual computations."""
     return judge_by_bytes(lambda _: 0.0)(module).cost
 
 
 def _own_cost(module: Module, context: Context, machine: Machine | None) -> float:
-    """What the collectives of manual computations cost: the same with every plan, so that problems do not have it."""
+    """The cost of collectives in manual computations. It is the same for every plan, so problems do not contain it."""
     sent, count = _sent(module) if machine is None else collectives_cost(context, module.entry)
     return sent + TIE_PER_COLLECTIVE * count if machine is None else sent
 
 
 def _cost(found: Judgement, machine: Machine | None) -> float:
-    """The cost of a program as problems of layouts have it: where bytes count, arithmetic decides ties."""
+    """The cost of a program in the unit of layout problems; if the unit is bytes, arithmetic breaks ties."""
     cost, count = found.cost
     return cost if machine is not None else cost + TIE_PER_COLLECTIVE * count + TIE_PER_ITERATION * found.flops / 2

@@ -1,7 +1,7 @@
-"""What an operation's dimensions may be given: whole blocks of mesh axes, all of them jointly.
+"""The mesh axes that an operation's dimensions may be split over: whole blocks of axes, assigned jointly.
 
-A *block* is a run of atoms that no sharding of the program tells apart: an axis of the mesh, or a part of one that
-some sharding cuts. An *assignment* gives each block to one of several places (factors), or to none.
+A *block* is a run of atoms that no sharding of the program separates: an axis of the mesh, or a part of an axis that
+some sharding divides. An *assignment* gives each block to one of several places (factors), or to none.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def assignments(
 
 
 def _orders(group: Sequence[Atoms]) -> list[tuple[Atoms, ...]]:
-    """Of two blocks both orders; of more, the mesh's and its reverse."""
+    """Both orders of two blocks; for more blocks, the order of the mesh and its reverse."""
     if len(group) < 2:
         return [tuple(group)]
     return [tuple(group), tuple(reversed(group))]

@@ -1,4 +1,4 @@
-"""The best of several ways to lay out a program: as propagated, and as planned within what memory there is."""
+"""Compares the propagated program with plans within the memory, and returns the best."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ def choose_plan(
     interface: FreeInterface | None = None,
     tell: Callable[[PlanReasons], None] | None = None,
 ) -> Module:
-    """The per-device program that costs least.
-
-    ``module`` is propagated, its calls opened; ``finish`` makes the per-device program of it or of a planned one, whose
-    operations it does as chosen; ``within`` so many bytes its loops keep less, where nothing fits otherwise.
-    ``memory``: bytes per device that it may take (None: as many as without a plan). ``judge`` says what a per-device
-    program costs (default: bytes, on a machine what models say). Leaves of ``interface`` may lie in any layout. What
-    goes beyond the ``budget`` stays as propagated. ``tell`` is given the reasons of a plan, also of one that was made
-    and not taken. Raises `PlanError` where nothing is found within ``memory``.
+    """The per-device program of least cost. ``module`` is propagated, with its calls inlined. ``finish`` makes the
+    per-device program of a module; operations of a planned one are done as chosen. With ``within`` bytes, its loops
+    keep less if nothing fits otherwise. ``memory``: limit in bytes per device (None: the memory without a plan).
+    ``judge`` returns the cost of a per-device program (default: bytes; on a machine, the models' cost). Leaves of
+    ``interface`` may have any layout. Programs beyond the ``budget`` keep the propagated layouts. ``tell`` gets the
+    reasons of a plan, also of one that is not taken. Raises `PlanError` if no plan is found within ``memory``.
     """
     budget = budget or PlanBudget()
     first = finish(module, None)
@@ -69,7 +67,8 @@ def choose_plan(
     make = finish
 
     def ways(plan: CarriedPlan) -> Iterator[tuple[Module, Judgement]]:
-        """Done as the plan says, and with its layouts alone, around which operations are decided again."""
+        """Two ways to carry out a plan: with its operations, and with only its layouts, around which operations are
+        decided again."""
         laid_out = plan.question.answer(plan.choice)
         for way, splits in ((laid_out, plan.question.splits(plan.choice)), (plan.propagated or laid_out, None)):
             made = make(way, splits)

@@ -1,4 +1,5 @@
-"""Why a plan is as it is: what each decided value was wanted in, what it lies in, what the next best would cost."""
+"""The reasons of a plan: for each decided value the propagated layout, the chosen layout, and the cost of the next
+best."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def explain_plan(
 ) -> PlanReasons:
     """The reasons of a plan that was made for ``limit`` modelled bytes.
 
-    ``answer`` is the choice of the whole problem, ``memory`` what a device may take. With a ``why`` the plan was not
-    taken: then nothing is told of single values.
+    ``answer`` is the choice of the whole problem, ``memory`` the limit of a device. With a ``why`` the plan was not
+    taken, and the result has no single values.
     """
     assert answer.choice is not None
     price = question.context.resharder.price
@@ -70,8 +71,8 @@ def explain_plan(
 
 @dataclass(frozen=True, slots=True)
 class _DecidedValue:
-    """The value that a variable is told by: leaf ``leaf`` of ``op``, called ``name``; it is that of ``node``, number
-    ``member`` of its cluster."""
+    """The value that stands for a variable in reports: leaf ``leaf`` of ``op``, called ``name``. It belongs to
+    ``node``, member number ``member`` of its cluster."""
 
     name: str
     role: DecidedRole
@@ -87,13 +88,14 @@ class _DecidedValue:
 
 
 def _values(question: LayoutQuestion) -> list[_DecidedValue | None]:
-    """The value of each cluster: the largest that others read; None for scalars, and for what nobody reads."""
+    """The value of each cluster: the largest one that other clusters read; None for scalars, and if there are no
+    readers."""
     borders = _borders(question)
     return [_value(question, k, borders) for k in range(len(question.problem.clusters))]
 
 
 def _borders(question: LayoutQuestion) -> dict[DecisionNode, tuple[str, DecidedRole, Instruction, int]]:
-    """What borders are called, and what they stand for."""
+    """The names of borders, and the values that they stand for."""
     graph, module = question.graph, question.module
     found: dict[DecisionNode, tuple[str, DecidedRole, Instruction, int]] = {}
     for op, nodes in graph.borders.items():
@@ -152,7 +154,7 @@ class _PlanTelling:
             yield self._decision(ks, merged.classes[ks[0]], others)
 
     def _layouts(self, k: int, value: _DecidedValue) -> list[AxisLayout]:
-        """Where the value lies under each option."""
+        """The layout of the value under each option."""
         options = self.question.problem.members[k][value.member].options
         return [(o.results or o.operands)[_slot(value)] for o in options]
 
@@ -197,13 +199,13 @@ def _slot(value: _DecidedValue) -> int:
 
 
 def _wanted_layout(value: _DecidedValue) -> AxisLayout:
-    """As propagated: borders begin so."""
+    """The propagated layout, with which borders begin."""
     node = value.node
     return (node.option.results or node.option.operands)[0] if node.free else value.wire.preferred
 
 
 def wanted_choice(question: LayoutQuestion) -> tuple[int, ...]:
-    """The options that are nearest to what propagation says."""
+    """The options that are nearest to the propagated layouts."""
     problem = question.problem
     found: list[int] = []
     for cluster, members in zip(problem.clusters, problem.members, strict=True):
@@ -219,7 +221,7 @@ def wanted_choice(question: LayoutQuestion) -> tuple[int, ...]:
 
 
 def _rows(question: LayoutQuestion, answer: ChosenOptions, limit: float) -> Iterator[tuple[int, MemoryRow]]:
-    """The instructions where memory keeps the cost up most, in program order, each with its fullest row."""
+    """The instructions where memory increases the cost most, in program order, each with its fullest row."""
     assert answer.choice is not None
     nodes, names = question.graph.nodes, name_variables(question)
     at: dict[Instruction, list[BindingRow]] = {}
@@ -246,7 +248,7 @@ def heaviest_values(
 
 
 def name_variables(question: LayoutQuestion) -> list[str]:
-    """What each variable of the problem is called."""
+    """The name of each variable of the problem."""
     values = _values(question)
     clusters = question.problem.clusters
     names = [c.members[0].op.name if v is None else v.name for c, v in zip(clusters, values, strict=True)]

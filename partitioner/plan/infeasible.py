@@ -1,4 +1,5 @@
-"""Errors for what no plan can do: by how much memory is exceeded and by which values, or what contradicts itself."""
+"""Errors if no plan is possible: the excess of memory and the largest values, or the annotations that contradict each
+other."""
 
 from __future__ import annotations
 
@@ -17,10 +18,9 @@ _TOLD = 6
 
 
 def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: float, peak: float) -> PlanError:
-    """No plan was found within ``memory`` bytes: the smallest one, of ``choice``, came to ``peak``.
-
-    All other figures are the model's for this one plan, at the operation where it needs most: they add up. The model of
-    memory bounds nothing from below: only what arguments take that stay as they are is sure.
+    """No plan was found within ``memory`` bytes: the smallest one, of ``choice``, takes ``peak`` bytes. All other
+    figures are the model's for this plan, at the operation that needs most memory; they add up. The model gives no
+    lower bound: only the bytes of arguments with given layouts are certain.
     """
     usage = question.memory.usage(choice)
     place = int(usage.argmax())
@@ -52,7 +52,7 @@ def describe_conflict(question: LayoutQuestion, answer: ChosenOptions) -> PlanEr
     names = name_variables(question)
     values = list(dict.fromkeys(names[v] for v in answer.conflict))
     return PlanError(
-        f"no layouts of {', '.join(values)} are allowed together",
+        f"no combination of layouts for {', '.join(values)} is allowed",
         where=question.module.name,
         fix="remove annotations or constraints of these values",
     )

@@ -1,4 +1,4 @@
-"""How many equal values there are that do not need each other: moved alike, their collectives are joined."""
+"""Counts equal values that do not depend on each other. If they are moved alike, their collectives are combined."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _GROUPS = 8
 
 
 def count_joined_moves(module: Module, wires: Sequence[Wire]) -> Mapping[Wire, int]:
-    """For each value that an operation makes, how many there are in its computation that will be moved as it is, none
-    made from another one; itself included. Alike are those with the same dimensions that the same operations read."""
+    """For each result of an operation, the number of values in its computation that will be moved in the same way,
+    itself included. None of them depends on another. Values are alike if they have the same dimensions and their
+    readers are the same operations."""
     kinds: dict[object, list[tuple[Instruction, Wire]]] = {}
     for w in wires:
         if w.producer is not None and w.producer.strategies and not w.made:
@@ -52,7 +53,8 @@ class _Group:
 
 
 def _find_behind(module: Module, made: Set[Instruction]) -> Mapping[Instruction, tuple[Computation, int, int]]:
-    """Of each instruction in ``made`` its computation, its bit, and the bits of those that it is made from."""
+    """For each instruction in ``made``: its computation, its bit, and the bits of the instructions that it depends
+    on."""
     found: dict[Instruction, tuple[Computation, int, int]] = {}
     for c in module.computations:
         if not any(i in made for i in c):

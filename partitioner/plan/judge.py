@@ -1,4 +1,4 @@
-"""What a per-device program costs: bytes that it sends, or seconds by the models that partitioning goes by."""
+"""The cost of a per-device program: the bytes that it sends, or seconds by the models of partitioning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Judge = Callable[[Module], Judgement]
 
 
 def judge_by_bytes(peak: Callable[[Module], float] = estimate_peak) -> Judge:
-    """What one device sends in a step, as reports count it, then how often; ``peak`` says how much memory it needs."""
+    """The bytes that one device sends in a step, as reports count them, then the number of collectives; ``peak``
+    returns the memory."""
 
     def judge(module: Module) -> Judgement:
         sent = count = computed = 0.0
@@ -54,8 +55,8 @@ def judge_by_bytes(peak: Callable[[Module], float] = estimate_peak) -> Judge:
 
 
 def judge_by_models(context: Context, machine: Machine) -> Judge:
-    """Modelled seconds: collectives one after the other, and what is computed between them; ``context`` is one of the
-    program before it was partitioned."""
+    """Modelled seconds: collectives one after the other, and the computation between them; ``context`` belongs to the
+    program before partitioning."""
 
     def judge(module: Module) -> Judgement:
         sent, count = collectives_cost(context, module.entry)
@@ -72,8 +73,8 @@ def judge_by_models(context: Context, machine: Machine) -> Judge:
 
 
 def is_better(found: Judgement, least: Judgement, before: Judgement | None, room: float) -> bool:
-    """Does a plan cost less than the best one so far, within the memory? What fits beats what does not; of those that
-    fit, one that computes no more than the program ``before`` beats one that does."""
+    """Whether a plan costs less than the best one so far, within the memory. A plan that fits is better than one that
+    does not. Of those that fit, one that computes no more than the program ``before`` is better than one that does."""
     if least.peak > room or found.peak > room:
         return found.peak < least.peak and least.peak > room
     found_more, least_more = (before is not None and j.flops > before.flops * MORE_FLOPS for j in (found, least))

@@ -1,8 +1,7 @@
-"""The whole program as one problem: a variable per cluster, a table of costs per value that goes from one to another.
-
-A value with several readers is brought into one *common form* first, a variable of its own, and from there to each of
-them: what many read is moved once, and what is a part of it costs nothing more. Moves cost their lower bound in bytes,
-or what the direct way takes on a machine.
+"""The whole program as one problem: a variable per cluster, and a table of costs per value that passes between
+clusters. A value with several readers is first moved to one *common form*, which is a variable too, and from there to
+each reader. So a value is moved once for all its readers, and taking a part of it costs nothing more. The cost of a
+move is its lower bound in bytes or, on a machine, the time of the direct way.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class LayoutProblem:
     common: dict[Wire, tuple[int, tuple[AxisLayout, ...]]] = field(default_factory=dict)
 
     def options(self, values: Sequence[int]) -> dict[DecisionNode, NodeOption]:
-        """What each node does."""
+        """The options of each node."""
         return {
             n: m.options[values[k]]
             for k, (cluster, members) in enumerate(zip(self.clusters, self.members, strict=True))
@@ -57,15 +56,16 @@ class LayoutProblem:
         }
 
     def flops(self) -> list[_Costs]:
-        """The operations that a device does for each cluster, by its options."""
+        """The number of operations per device for each cluster, by option."""
         return [
             np.sum([_flops(n, m) for n, m in zip(c.members, members, strict=True)], axis=0)
             for c, members in zip(self.clusters, self.members, strict=True)
         ]
 
     def within_arithmetic(self, most: float) -> LayoutProblem:
-        """The same without the options that come to more than ``most`` operations though all else does the least that
-        it can; with all of them where even that is more: then the program is done in other operations than these."""
+        """The same problem without options that exceed ``most`` operations even if all other clusters do their minimum.
+        If that minimum already exceeds ``most``, all options stay: then the program will have other operations than
+        these."""
         flops, costs = self.flops(), list(self.costs)
         room = most - sum(float(f.min()) for f in flops)
         if room < 0:
@@ -86,10 +86,10 @@ def build_problem(
     joined: Mapping[Wire, int] | None = None,
 ) -> LayoutProblem:
     """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments;
-    ``overlap`` hides moves (None: nothing does); ``joined`` tells how many values are moved together with one.
-
-    The forms that are common to the readers of such an argument are told twice: copies of it, then it itself; those of
-    a state that a loop hands on three times: copies of it, copies of its pieces one by one, then it itself.
+    ``overlap`` hides moves (None: no move is hidden); ``joined`` returns the number of values that are moved together
+    with one. The common forms of a free argument appear twice: as copies, then as the argument itself. Those of a state
+    that a loop passes on unchanged appear three times: as copies, as copies of its pieces one by one, then as the state
+    itself.
     """
     return _Builder(resharder, clusters, options, arguments, overlap, joined or {}).build(wires)
 
@@ -191,7 +191,7 @@ class _Builder:
         asked: dict[int, dict[tuple[AxisLayout, ...], None]],
         fixed: dict[AxisLayout, None],
     ) -> None:
-        """From where the wire starts to each reader by itself."""
+        """Connect the source of the wire to each reader separately."""
         problem = self.problem
         if source is not None and fixed:
             problem.costs[source] += self._table(wire, starts, tuple(fixed)).sum(axis=1)
@@ -205,16 +205,16 @@ class _Builder:
                 problem.pairs.append(PairCost(source, k, table))
 
     def _times_moved(self, wire: Wire, reader: DecisionNode) -> float:
-        """How often it is moved for a reader. What never changes in a loop lies there as it begins, and its copies are
-        common forms, which memory counts: all else costs as if each iteration moved it."""
+        """The number of moves for a reader. A value that never changes in a loop keeps its initial layout there. Its
+        copies are common forms, which memory counts. All other values cost as if each iteration moved them."""
         loops = [n.op for n in (wire.producer if is_kept(wire) else None, reader) if n is not None and is_still(n)]
         return max([wire.times, *(max(_SOME_RUNS * wire.times, self._runs[op]) for op in loops)])
 
     # -- tables ----------------------------------------------------------------------------------------------
 
     def _read_and_write(self, wire: Wire, variable: int, layouts: tuple[AxisLayout, ...]) -> None:
-        """What a cluster that is one kernel reads and writes takes its time; but for what it is fused with, a product
-        before or behind it."""
+        """Add the time in which a cluster that is one kernel reads or writes the value. Products are not such kernels.
+        The caller leaves out values that are fused with a product."""
         if not self.second_per_byte or not self.problem.clusters[variable].loop_of:
             return
         local, rate = self.resharder.table.local_dims, wire.nbytes * self.second_per_byte * wire.times
@@ -228,7 +228,8 @@ class _Builder:
     def _table(
         self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...], times: float | None = None
     ) -> _Costs:
-        """The costs of all moves, done so many ``times`` where they move all of it; the same array for equal ones."""
+        """The costs of all moves, ``times`` the cost of one where they move the whole value. Equal tables are one
+        array."""
         times = wire.times if times is None else times
         beside = self._seconds_beside(wire)
         joined = self.joined.get(wire, 1)
@@ -248,7 +249,7 @@ class _Builder:
         return found
 
     def _moves(self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...], times: float) -> _Costs:
-        """The costs of all moves of different layouts: of the wire, or of its pieces where these can be moved."""
+        """The costs of all moves between distinct layouts: of the wire or, if possible, of its pieces."""
         whole, pieces = self._seconds_beside(wire)
         found = self._exposed(wire, wire.dims, starts, wants, whole) * times
         moved = pieces_moved(wire)
@@ -278,14 +279,14 @@ class _Builder:
         return found + self._cut(wire, dims, starts, wants) * (moves == 0) if self._is_cut(wire) else found
 
     def _is_cut(self, wire: Wire) -> bool:
-        """Does it take a kernel to make a smaller part of it, as no reader computes that for itself?"""
+        """Whether a kernel must cut a smaller part out of the value, because no reader can do that itself."""
         light = (r.node is not None and self.problem.clusters[self.place[r.node][0]].loop_of for r in wire.readers)
         return self.second_per_byte > 0 and not all(light)
 
     def _cut(
         self, wire: Wire, dims: tuple[int, ...], starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...]
     ) -> _Costs:
-        """What such a kernel takes."""
+        """The cost of such a kernel."""
         local = self.resharder.table.local_dims
         nbytes = wire.nbytes * np.array([math.prod(local(x, dims)) for x in wants])
         other = np.array([[a is not b for b in wants] for a in starts])
@@ -293,28 +294,28 @@ class _Builder:
 
 
 def is_kept(wire: Wire) -> bool:
-    """Is it what a loop's body reads of a state that the loop hands on as it is?"""
+    """Whether the value is an element of a loop's state that the loop's body reads and never changes."""
     node = wire.producer
     return node is not None and wire.slot == 1 and node.op.opcode == "while" and is_still(node)
 
 
 def is_still(node: DecisionNode) -> bool:
-    """Does a loop hand this leaf on as it is?"""
+    """Whether a loop passes this leaf of its state on unchanged."""
     return node.op.opcode == "while" and len(node.operands) == 2 and node.operands[1].producer is node
 
 
 def pieces_moved(wire: Wire) -> LoopPieces | None:
-    """The pieces that loops move of it one by one: not before they begin."""
+    """The pieces of the value that loops move one by one, inside of their bodies."""
     return None if _begins_state(wire) else wire.pieces
 
 
 def _begins_state(wire: Wire) -> bool:
-    """Does a loop begin with it that hands it on as it is?"""
+    """Whether the value is the initial value of a loop's state that the loop passes on unchanged."""
     return any(r.node is not None and r.slot == 0 and is_still(r.node) for r in wire.readers)
 
 
 def _count_runs(nodes: Iterable[DecisionNode]) -> Mapping[Instruction, float]:
-    """How often the body of each loop runs: as often as what changes in it."""
+    """The number of runs of each loop's body: that of the values that change in it."""
     runs: dict[Instruction, float] = {}
     for n in nodes:
         if n.op.opcode == "while":
@@ -331,7 +332,7 @@ def _flops(node: DecisionNode, members: MemberOptions) -> _Costs:
 
 
 def _share(node: DecisionNode, option: NodeOption) -> float:
-    """The part of an operation's iterations that one device goes through."""
+    """The share of an operation's iterations that one device executes."""
     factors = node.strategies[option.strategy].problem.rule.factors
     return option.work / max(math.prod(f.size for f in factors), 1)
 
@@ -346,7 +347,7 @@ def _is_read_by_one_product(wire: Wire) -> bool:
 
 
 def _kinds(layouts: Sequence[AxisLayout]) -> tuple[list[AxisLayout], list[int]]:
-    """Different layouts, and the number of each one's."""
+    """The distinct layouts, and for each layout the index of its distinct one."""
     number: dict[AxisLayout, int] = {}
     index = [number.setdefault(x, len(number)) for x in layouts]
     return list(number), index

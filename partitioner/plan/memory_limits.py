@@ -1,4 +1,4 @@
-"""Limits of memory for plans, corrected by what plans come to."""
+"""Memory limits for plans, corrected by the memory that carried-out plans take."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _NARROW = 1.01
 
 @dataclass(slots=True)
 class MemoryLimits:
-    """How much memory plans are made for, such that what they come to just fits into ``room``.
-
-    Plans know memory by models: what one comes to tells what the models are off by. ``fits`` is the most modelled
-    memory that was found to fit, ``over`` the least that was not.
+    """The modelled memory for which plans are made, so that their real memory just fits into ``room``. Each carried-out
+    plan shows the error of the model. ``fits`` is the largest modelled memory that fitted, ``over`` the smallest that
+    did not.
     """
 
     room: float
@@ -28,7 +27,7 @@ class MemoryLimits:
         self.next = self.room
 
     def learn(self, modelled: float, found: float) -> None:
-        """A plan of ``modelled`` bytes came to ``found`` bytes."""
+        """Record that a plan of ``modelled`` bytes takes ``found`` bytes."""
         if found <= self.room:
             self.fits = max(self.fits, modelled)
         else:
@@ -39,5 +38,5 @@ class MemoryLimits:
 
     @property
     def narrow(self) -> bool:
-        """Is there nothing between what fits and what does not?"""
+        """Whether the limits that fit and those that do not are too close for another try."""
         return self.next <= self.fits * _NARROW or self.over <= self.fits * _NARROW

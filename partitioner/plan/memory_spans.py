@@ -1,10 +1,9 @@
-"""What lies in a device's memory at the same time: rows of bytes over the options of variables.
-
-Places are nodes in program order. A value takes memory from where it is made to where it is read last, a loop's state
-from before the loop to where it is read behind it; what a cluster computes for itself takes none. A common form takes
-the place of the value that it was brought from; where a reader runs, the form that it reads counts in place of both.
-What a loop hands on as it is takes the memory of what it begins with.
-What is known early and smaller than what it is made from lies in its place, as the compiler computes it early.
+"""The values that are in a device's memory at the same time: rows of bytes over the options of variables. Places are
+nodes in program order. A value takes memory from its definition to its last use, a loop's state from before the loop to
+its last use after it. Values inside of a cluster take none. A common form replaces the value that it was moved from. At
+a reader, the form that it reads counts instead of both. State that a loop passes on unchanged uses the memory of its
+initial value. A value that is known early and smaller than its operands replaces them, since the compiler computes it
+early.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ _FUSING = frozenset(("elementwise", "shape"))
 
 @dataclass(slots=True)
 class MemorySpans:
-    """The memory of a problem. ``arguments`` are the borders of free arguments, ``given`` the bytes of all others:
-    both are there all the time."""
+    """The memory of a problem. ``arguments`` are the borders of free arguments, ``given`` the bytes of all others: both
+    stay in memory for the whole program."""
 
     table: AxisTable
     problem: LayoutProblem
@@ -56,7 +55,7 @@ class MemorySpans:
                 self._add(wire, place)
 
     def uses(self) -> tuple[MemoryUse, ...]:
-        """The spans as a problem of choice takes them: a row per place."""
+        """The spans in the form of a choice problem: a row per place."""
         return tuple(MemoryUse(v, low, high + 1, nbytes) for low, high, v, nbytes in self.spans)
 
     def usage(self, values: Sequence[int]) -> _Bytes:
@@ -74,7 +73,7 @@ class MemorySpans:
     # -- spans -----------------------------------------------------------------------------------------------
 
     def _find_early(self) -> None:
-        """Nodes that alone read a value behind its other readers, and make less of it."""
+        """Nodes that are the only readers of a value after its other readers, and compute a smaller result."""
         for wire in self.wires:
             producer = wire.producer
             if wire.made or producer is None or producer in self.arguments or _is_carry(producer):
@@ -86,7 +85,8 @@ class MemorySpans:
                 self._early.update(dict.fromkeys(late, kept))
 
     def _find_loop_ends(self) -> None:
-        """Where the loop of each carried leaf ends: behind all that its leaves are made from and read by."""
+        """The end of the loop of each carried leaf: after all nodes that its leaves depend on, and all their
+        readers."""
         ends: dict[object, int] = {}
         borders = [n for n in self._nodes() if _is_carry(n)]
         for n in borders:
@@ -99,7 +99,7 @@ class MemorySpans:
         return [n for c in self.problem.clusters for n in c.members]
 
     def _last(self, wire: Wire) -> int:
-        """Where it is read last: a loop that hands it on unchanged reads it to its end."""
+        """The last use of the value; a loop that passes it on unchanged uses it to the end of the loop."""
         last = max((self._early.get(r.node, r.at) if r.node is not None else r.at for r in wire.readers), default=0)
         for r in wire.readers:
             n = r.node
@@ -160,17 +160,19 @@ class MemorySpans:
             self._span(begin, max(begin, last), hub, nbytes, read)
 
     def _end_of(self, carry: DecisionNode) -> int:
-        """Where the state of a loop is read last, or updated in place: else until what the body makes is there."""
+        """The last use of a loop's state, or its in-place update; otherwise the place where the body has computed the
+        new state."""
         if _is_updated(carry):
             return max(self._ends[carry], self._behind(carry), *(w.last for w in carry.results[:2]))
         return max(w.last for w in carry.results[:2])
 
     def _behind(self, carry: DecisionNode) -> int:
-        """Where the state is read last behind the loop, or takes the common form of those who read it there."""
+        """The last use of the state after the loop, or the place where it takes the common form of its readers
+        there."""
         return self._ends[carry] if carry.results[-1] in self.problem.common else carry.results[-1].last
 
     def _span(self, low: int, high: int, variable: int, nbytes: _Bytes, without: Set[int]) -> None:
-        """From ``low`` to ``high``, less some places."""
+        """The places from ``low`` to ``high``, without some of them."""
         for place in sorted(p for p in without if low <= p <= high):
             if low < place:
                 self.spans.append((low, place - 1, variable, nbytes))
@@ -179,13 +181,13 @@ class MemorySpans:
             self.spans.append((low, high, variable, nbytes))
 
     def _in_place(self, wire: Wire, producer: DecisionNode) -> bool:
-        """Does it take the memory of what it was made from? The second results of a carry are its first."""
+        """Whether the value uses the memory of an operand. The second results of a carry are its first ones."""
         if producer in self._ends:
             return wire.slot > 0 or is_still(producer)
         return producer.op.opcode == "dynamic-update-slice" and len(producer.operands[0].readers) == 1
 
     def _is_fused(self, wire: Wire) -> bool:
-        """Is it a rearrangement that its only reader computes for itself?"""
+        """Whether the value is a rearrangement that is fused into its only reader."""
         producer, reader = wire.producer, wire.readers[0].node if len(wire.readers) == 1 else None
         if producer is None or reader is None:
             return False
@@ -198,9 +200,8 @@ class MemorySpans:
         starts: Sequence[AxisLayout],
         place: dict[DecisionNode, tuple[int, int]],
     ) -> frozenset[int]:
-        """Where a reader runs, what it reads lies in the form that it reads; the places where that is counted.
-
-        Another form that lies beside it is left out there. What is given stays, and only what is more is added.
+        """At a reader, an operand is in memory in the form that the reader takes. Returns the places where that is
+        counted; other forms are not counted there. Given values stay, and only the additional bytes are added.
         """
         producer, base = wire.producer, 0.0
         if producer is None or (wire not in self.problem.common and self._in_place(wire, producer)):
@@ -229,7 +230,7 @@ def _is_carry(node: DecisionNode) -> bool:
 
 
 def _is_updated(node: DecisionNode) -> bool:
-    """Does a loop hand this leaf on as it is, or with parts of it updated?"""
+    """Whether a loop passes this leaf on unchanged, or with parts of it updated."""
     if len(node.operands) != 2:
         return False
     made = node.operands[1].producer
@@ -239,7 +240,7 @@ def _is_updated(node: DecisionNode) -> bool:
 
 
 def _makes_less(node: DecisionNode, wire: Wire, producer: DecisionNode) -> bool:
-    """Does it compute something smaller of the value alone, as often as that is made?"""
+    """Whether the node computes a smaller result from this value alone, as often as the value is made."""
     if OPS[node.op.opcode].family != "elementwise" or len(node.results) != 1 or node.times != producer.times:
         return False
     made = node.results[0]

@@ -1,8 +1,8 @@
-"""Equal decisions, such as those of a network's equal layers, are taken once.
+"""Equal decisions, such as those of equal layers, are made once.
 
-Two variables are equal if their costs are, and they cost the same with neighbours that are equal, so many steps far
-(colour refinement: Weisfeiler and Leman, 1968). The merged problem has one variable for all of them; what it allows is
-a choice of the whole problem, too, with the same cost.
+Two variables are equal if their costs are equal and their pair costs with equal neighbours are equal, up to a number of
+steps (colour refinement: Weisfeiler and Leman, 1968). The merged problem has one variable for each class. Each of its
+choices is a choice of the whole problem, with the same cost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MergedProblem:
 
 
 def merge_equal(whole: ChoiceProblem) -> MergedProblem:
-    """``whole`` with its equal variables as one."""
+    """``whole`` with one variable for each class of equal variables."""
     classes = _classes(whole)
     count = max(classes, default=-1) + 1
     costs: list[NDArray[np.float64]] = [np.zeros(0)] * count

@@ -1,4 +1,4 @@
-"""The options of clusters: every way to give the mesh's axes to their loops, with what each member does for it."""
+"""The options of clusters: every assignment of mesh axes to their loops, with the strategy of each member."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ TIE_PER_BYTE = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberOptions:
-    """What one node does under each option of its cluster: equal nodes share one. ``own`` is its cost by itself, for
-    one run."""
+    """The strategy of one node under each option of its cluster. Equal nodes share one object. ``own`` is the node's
+    own cost for one run."""
 
     options: tuple[NodeOption, ...]
     own: NDArray[np.float64]
@@ -52,14 +52,14 @@ class MemberOptions:
     _wants: dict[int, tuple[AxisLayout, ...]] = field(default_factory=dict)
 
     def starts(self, result: int) -> tuple[AxisLayout, ...]:
-        """The layouts that result ``result`` lies in; the same tuple each time."""
+        """The layouts of result ``result``; the same tuple each time."""
         found = self._starts.get(result)
         if found is None:
             found = self._starts[result] = tuple(o.results[result] for o in self.options)
         return found
 
     def wants(self, operand: int) -> tuple[AxisLayout, ...]:
-        """The layouts that operand ``operand`` is read in; the same tuple each time."""
+        """The layouts in which operand ``operand`` is read; the same tuple each time."""
         found = self._wants.get(operand)
         if found is None:
             found = self._wants[operand] = tuple(o.operands[operand] for o in self.options)
@@ -68,7 +68,8 @@ class MemberOptions:
 
 @dataclass(slots=True)
 class ClusterOptions:
-    """Makes options; axes are given by ``blocks``; ``collective`` is what one weighs besides its cost."""
+    """Makes options, which assign axes in ``blocks``; ``collective`` is the fixed cost that is added for each
+    collective."""
 
     context: Context
     blocks: tuple[Atoms, ...]
@@ -78,7 +79,7 @@ class ClusterOptions:
     _chosen: dict[object, list[_Factors]] = field(default_factory=dict)
 
     def of(self, cluster: TiedNodes) -> list[MemberOptions]:
-        """One `MemberOptions` per member, all with as many options."""
+        """One `MemberOptions` per member, all with the same number of options."""
         first = cluster.members[0]
         if len(cluster.members) == 1 and not cluster.loop_of:
             return [self._border(first) if first.free else self._alone(first, cluster.carries.get(first, ()))]
@@ -86,7 +87,8 @@ class ClusterOptions:
         return [self._member(n, cluster, chosen) for n in cluster.members]
 
     def most(self, cluster: TiedNodes) -> int:
-        """About how many options it has, before they are made: the largest of its strategies, in any order of axes."""
+        """An estimate of the number of options before they are made: that of the largest strategy, in any order of
+        axes."""
         places = len(cluster.loops)
         if not cluster.loop_of:
             node = cluster.members[0]
@@ -97,7 +99,7 @@ class ClusterOptions:
     # -- borders ---------------------------------------------------------------------------------------------
 
     def _border(self, node: DecisionNode) -> MemberOptions:
-        """Every layout that it may take, the same on all sides."""
+        """Every layout that a border may have, the same on all sides."""
         wire = node.results[0] if node.results else node.operands[0]
         sides = (len(node.option.operands), len(node.option.results))
         key = (wire.dims, wire.nbytes, sides, node.option, node.among)
@@ -112,7 +114,8 @@ class ClusterOptions:
 
     @property
     def _tie_per_byte(self) -> float:
-        """What a byte held by a border weighs on a machine: of layouts that cost the same the smaller one is better."""
+        """The small cost of a byte that a border holds on a machine: of layouts with equal cost, the smaller one is
+        better."""
         price = self.context.resharder.price
         return TIE_PER_BYTE / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
 
@@ -135,7 +138,8 @@ class ClusterOptions:
         return found
 
     def _waits(self, node: DecisionNode, options: Sequence[NodeOption]) -> NDArray[np.float64]:
-        """What a kernel of its own takes longer than its arithmetic: what it reads and writes comes at its own rate."""
+        """The time that a separate kernel takes beyond its arithmetic, since its reads and writes have their own
+        rate."""
         price, cost = self.context.resharder.price, OP_COSTS[node.op.opcode]
         if not isinstance(price, Seconds) or cost.free:
             return np.zeros(len(options))
@@ -160,7 +164,7 @@ class ClusterOptions:
         return np.array(found)
 
     def _product_seconds(self, node: DecisionNode, options: Sequence[NodeOption], device: Device) -> Iterator[float]:
-        """What a device's part of a product takes: small and narrow ones do not fill the matrix unit."""
+        """The time of a device's part of a product: small and narrow parts do not fill the matrix unit."""
         local, op, known = self.context.table.local_dims, node.op, dict[object, float]()
         for option in options:
             sides = [*zip(node.operands, option.operands, strict=True), *zip(node.results, option.results, strict=True)]
@@ -172,7 +176,7 @@ class ClusterOptions:
             yield known[dims]
 
     def _price_of_work(self, node: DecisionNode) -> float:
-        """Of one iteration of an operation that is no part of another's kernel."""
+        """The price of one iteration of an operation that is not fused into another kernel."""
         return (node.rate or TIE_PER_ITERATION) if node.counts else 0.0
 
     def _splits(self, node: DecisionNode, group: tuple[int, ...]) -> Iterator[NodeOption]:
@@ -238,5 +242,5 @@ class ClusterOptions:
 
 
 def _fits(size: int, parts: int) -> bool:
-    """Are so many parts nearly even?"""
+    """Whether this number of parts is nearly even."""
     return -(-size // parts) * parts <= _MOST_PADDED * size

@@ -1,7 +1,6 @@
-"""How much of a move can pass beside arithmetic: what is computed neither before its value is there nor after it.
-
-A loop's body counts twice in a row: what an iteration reads of the weights may come while the last one computes, and
-what it adds to the gradients may go while the next one does.
+"""How much of a move can overlap with arithmetic: with operations that are independent of its value. A loop's body
+counts twice in a row. Weights for an iteration may arrive during the previous one, and its gradients may be sent during
+the next one.
 """
 
 from __future__ import annotations
@@ -28,15 +27,16 @@ _SHARE, _HIDDEN = 0.5, 0.9
 
 @dataclass(frozen=True, slots=True)
 class BesideMoves:
-    """Seconds of arithmetic per run of its computation ``beside`` the value of an instruction, and ``before`` one: what
-    an instruction's operands need not wait for, where they are there from the beginning."""
+    """Seconds of arithmetic per run of a computation. ``beside`` is the arithmetic that is independent of an
+    instruction's value. ``before`` is the arithmetic before an instruction, for operands that exist from the
+    beginning."""
 
     beside: Mapping[Instruction, float]
     before: Mapping[Instruction, float]
 
     def seconds_of(self, wire: Wire) -> tuple[float, float]:
-        """What arithmetic is beside a move of ``wire``, and beside one of its pieces, in powers of four: equal layers
-        have about as much."""
+        """The arithmetic beside a move of ``wire`` and beside a move of one of its pieces, rounded to powers of four,
+        so that equal layers have equal figures."""
         nodes = [r.node for r in wire.readers if r.node is not None]
         pieces = max((self.beside.get(n.op, 0.0) for n in nodes if n.op.opcode == "dynamic-slice"), default=0.0)
         producer = wire.producer
@@ -48,7 +48,7 @@ class BesideMoves:
 
 
 def exposed(seconds: NDArray[np.float64], room: float) -> NDArray[np.float64]:
-    """What of moves that take so many ``seconds`` is not hidden by the arithmetic beside them."""
+    """The part of moves that take ``seconds`` that the arithmetic beside them does not hide."""
     return seconds - _HIDDEN * np.minimum(seconds, _SHARE * room)
 
 
@@ -57,7 +57,7 @@ def _round(room: float) -> float:
 
 
 def find_overlap(module: Module, nodes: Sequence[DecisionNode]) -> BesideMoves:
-    """Where ``nodes`` are all that computes, split perfectly over the devices."""
+    """The overlap if only ``nodes`` compute, split perfectly over the devices."""
     assert module.mesh is not None
     seconds: dict[Instruction, float] = {}
     for n in nodes:
@@ -89,7 +89,7 @@ def _fill(
     beside: dict[Instruction, float],
     before: dict[Instruction, float],
 ) -> None:
-    """The figures of a loop's body, of two runs of it in a row."""
+    """The figures of a loop's body, from two consecutive runs."""
     window = list(body)
     n, place = len(window), {i: k for k, i in enumerate(window)}
     reach = np.eye(2 * n, dtype=bool)
@@ -111,7 +111,7 @@ def _fill(
 
 
 def _of_last_run(i: Instruction, c: Computation) -> Instruction | None:
-    """What the last run of a loop's body hands on to ``i``."""
+    """The value that the previous run of a loop's body passes to ``i``."""
     element = carried_element(i, c)
     if element is None:
         return None

@@ -1,4 +1,4 @@
-"""How much work a plan may be: counted, not timed, so that equal programs have equal plans everywhere."""
+"""The limits of work for a plan. Work is counted, not timed, so that equal programs have equal plans everywhere."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _THOROUGH = SolveLimits(parts=2, enough=5e-3)
 
 
 class OverBudgetError(UnsupportedError):
-    """A plan would take more work than it may."""
+    """A plan would exceed its limit of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanBudget:
-    """``options`` of all decisions together, with ``options_each`` more per decision, ``most`` at most; ``rounds``: how
-    many plans are carried out, ``seeds``: how many that follow patterns besides; ``limits`` of the solver; ``gain``:
-    the least share of the cost that a plan must promise; ``doubt``: by how much models may be off; ``repairs``:
-    rounds of the solver within memory; ``slack``: by how much a plan within memory may cost more than the program
-    without one, as models know it."""
+    """``options`` is the limit for all decisions together, with ``options_each`` more per decision and at most
+    ``most``. ``rounds``: the number of plans to carry out, ``seeds``: the number of additional plans that follow
+    patterns. ``limits``: those of the solver. ``gain``: the least share of the cost that a plan must save. ``doubt``:
+    the assumed error of the models. ``repairs``: rounds of the solver within memory. ``slack``: the extra modelled cost
+    that a plan within memory may have over the program without a plan."""
 
     options: float = math.inf
     options_each: float = 0.0
@@ -39,31 +39,32 @@ class PlanBudget:
     slack: float = math.inf
 
     def check(self, decisions: int, options: int) -> None:
-        """Raise `OverBudgetError` for ``decisions`` that have more ``options`` together."""
+        """Raise `OverBudgetError` if ``decisions`` have more ``options`` together than the limit."""
         most = min(self.options + self.options_each * decisions, self.most)
         if options > most:
             raise OverBudgetError(
                 f"a plan would choose among {options:,} layouts for {decisions:,} decisions,"
-                f" and its limit is {most:,.0f}",
-                fix='ask for plan="global", which has no such limit',
+                f" but its limit is {most:,.0f}",
+                fix='use plan="global", which has no such limit',
             )
 
     @property
     def limits_within_memory(self) -> SolveLimits:
-        """The solver's limits where memory is limited: each round then takes longer, as it searches for what fits."""
+        """The solver's limits if memory is limited: each round then takes longer, since it searches for a choice that
+        fits."""
         return replace(self.limits, rounds=min(self.limits.rounds, self.repairs))
 
     def is_promising(self, bound: float, planned: float, present: float) -> bool:
-        """Is a plan that costs ``planned`` worth being carried out, where no plan is below ``bound`` and the program
-        costs ``present`` without one? A program below the bound has something that models do not know: far below it
-        they say nothing."""
+        """Whether a plan of cost ``planned`` is worth carrying out. No plan costs less than ``bound``, and the program
+        without a plan costs ``present``. A program below the bound has a property that the models lack; far below it,
+        they are not used."""
         if bound > present * (1 + self.gain):
             return bound <= present * (1 + self.doubt)
         return planned <= present * (1 - self.gain)
 
     def is_promising_within_memory(self, planned: float, present: float) -> bool:
-        """Is one that was made to take less memory? It may seem to cost a little more than the present program: for
-        such plans models are less true."""
+        """The same for a plan that was made to use less memory. Its modelled cost may be slightly above that of the
+        present program, since the models are less exact for such plans."""
         return planned <= present * (1 + self.slack)
 
 
@@ -72,5 +73,5 @@ _CAREFUL = PlanBudget(300, 48, 100_000, 2, 0, SolveLimits(columns=0, rounds=20, 
 
 
 def budget_of(plan: Plan) -> PlanBudget:
-    """Of a ``global`` plan all that it takes; of an ``auto`` one what grows as the program does."""
+    """The budget of a plan: ``global`` gets the work that it needs, ``auto`` work that grows with the program."""
     return PlanBudget() if plan == "global" else _CAREFUL

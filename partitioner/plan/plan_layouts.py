@@ -1,7 +1,6 @@
-"""Choose the layouts of a whole program at once, for the least cost within a memory.
-
-What the user wrote is kept: parameters, results and constraints lie as they are said to, manual computations as they
-are. Every other value may lie in any way that its operations allow; so may arguments and results of a free interface.
+"""Choose the layouts of a whole program at once, for the least cost within a memory limit. The user's annotations are
+kept: parameters, results and constraints have the given layouts, and manual computations stay unchanged. Every other
+value may have any layout that its operations allow, and so may arguments and results of a free interface.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _FOLDS: tuple[Pass, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class LayoutQuestion:
-    """What there is to choose in ``module``: the decisions in ``graph``, their ``problem`` and its ``memory``."""
+    """The choices in ``module``: the decisions in ``graph``, their ``problem`` and its ``memory``."""
 
     module: Module
     interface: FreeInterface
@@ -71,7 +70,7 @@ class LayoutQuestion:
     joined: Mapping[Wire, int]
 
     def unhidden(self) -> LayoutQuestion:
-        """The same question where no move is hidden beside arithmetic."""
+        """The same question, without moves hidden by arithmetic."""
         old, arguments = self.problem, frozenset(self.graph.arguments.values())
         problem = build_problem(
             self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments, joined=self.joined
@@ -80,11 +79,11 @@ class LayoutQuestion:
         return replace(self, problem=problem, memory=memory)
 
     def within_arithmetic(self, most: float) -> LayoutQuestion:
-        """The same question where a device does at most so many operations."""
+        """The same question with a limit on the operations of a device."""
         return replace(self, problem=self.problem.within_arithmetic(most))
 
     def as_choice(self, limit: float) -> ChoiceProblem:
-        """The problem with so many bytes of memory per device (infinite: without rows)."""
+        """The problem with this limit of memory per device in bytes (infinite: without rows)."""
         problem, memory = self.problem, self.memory
         if limit == np.inf:
             return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs))
@@ -94,8 +93,8 @@ class LayoutQuestion:
     def solve(
         self, limit: float, start: Sequence[int] | None = None, limits: SolveLimits | None = None
     ) -> ChosenOptions:
-        """The best choice found within ``limit`` bytes, or the one nearest to them; no choice where nothing is allowed.
-        Equal decisions are taken once, beginning with ``start``."""
+        """The best choice found within ``limit`` bytes, or the one nearest to the limit; no choice if nothing is
+        allowed. Equal decisions are made once, beginning with ``start``."""
         merged, limits = merge_equal(self.as_choice(limit)), limits or budget_of("global").limits
         answer = solve_choice(merged.problem, None if start is None else merged.collapse(start), limits)
         if answer.choice is None:
@@ -118,7 +117,7 @@ class LayoutQuestion:
         return write_shardings(self.module, chosen)
 
     def splits(self, choice: Sequence[int]) -> ChosenSplits:
-        """How a choice has the operations done, in the program that it is the `answer` for."""
+        """The strategies of a choice for the operations of the program that is its `answer`."""
         options, found = self.problem.options(choice), dict[tuple[str, str], PlannedSplit]()
         for node, row in self.graph.rows.items():
             option = options[node]
@@ -130,7 +129,7 @@ class LayoutQuestion:
         return self.context.shared(found)
 
     def _interface(self, options: Mapping[DecisionNode, NodeOption]) -> dict[Instruction, tuple[Sharding, ...]]:
-        """The shardings of arguments and results: as they were, but for leaves that are free."""
+        """The shardings of arguments and results: unchanged, except for free leaves."""
         graph, free, table = self.graph, self.interface, self.context.table
         chosen: dict[Instruction, tuple[Sharding, ...]] = {}
         first = 0
@@ -151,7 +150,7 @@ class LayoutQuestion:
         return chosen
 
     def given_arguments(self) -> list[tuple[str, float]]:
-        """Arguments that lie as they are given, with their bytes, largest first."""
+        """Arguments with given layouts, with their bytes, the largest first."""
         module, local = self.module, self.context.table.local_dims
         names = dict(zip((p.name for p in module.parameters), module.argument_names, strict=True))
         found = [
@@ -164,7 +163,7 @@ class LayoutQuestion:
     def _settled(
         self, wire: Wire, choice: Sequence[int], start: AxisLayout, options: Mapping[DecisionNode, NodeOption]
     ) -> AxisLayout:
-        """Where a value lies once it is whole: as it is made, or partial ones as they are read."""
+        """The layout of a value once it is not partial: as it is computed or, for partial values, as it is read."""
         if not start.unreduced:
             return start
         common = self.problem.common.get(wire)
@@ -186,11 +185,10 @@ def pose_question(
     hiding: bool = True,
     known: ChosenSplits | None = None,
 ) -> LayoutQuestion:
-    """The question for a propagated module, its calls opened, folded as it may be once its values are split.
-
-    Leaves of ``interface`` may lie in any layout, all other arguments and results lie as propagated. ``check`` is told
-    the numbers of decisions and, about, of their options before these are made, and may raise. Without ``hiding`` no
-    move is hidden beside arithmetic. ``known`` is as `Context.over` has it.
+    """The question for a propagated module, with its calls inlined and folded as they can be once values are split.
+    Leaves of ``interface`` may have any layout; all other arguments and results keep the propagated one. ``check`` is
+    called with the number of decisions and the estimated number of options before these are made, and may raise.
+    Without ``hiding``, arithmetic hides no move. ``known`` is that of `Context.over`.
     """
     interface = interface or FreeInterface()
     if module.mesh is None:
@@ -214,7 +212,7 @@ def pose_question(
 
 
 def _on_device(module: Module, graph: DecisionGraph) -> Sequence[Wire]:
-    """The values that take memory of the device: all but those in host memory."""
+    """The values that use the device's memory: all except those in host memory."""
     host = HostValues(module)
     if not host.any:
         return graph.wires
@@ -234,7 +232,7 @@ def _name_apart(module: Module) -> Module:
 
 
 def _find_given_layouts(graph: DecisionGraph) -> list[AxisLayout]:
-    """Layouts that the user gave: of arguments, results and constraints."""
+    """Layouts given by the user: of arguments, results and constraints."""
     found = [w.given for w in graph.wires if w.producer is None and not w.made]
     found += [r.want() for w in graph.wires for r in w.readers if r.node is None]
     return list(dict.fromkeys(found))

@@ -1,4 +1,5 @@
-"""What a plan says of itself: of each decided value what was wanted, what was chosen, and what the next best costs."""
+"""The reasons of a plan as data: for each decided value the propagated layout, the chosen layout, and the cost of the
+next best."""
 
 from __future__ import annotations
 
@@ -24,13 +25,12 @@ DecidedRole = Literal["argument", "result", "loop", "value"]
 
 @dataclass(frozen=True, slots=True)
 class LayoutDecision:
-    """The layout of a value, or of ``names`` equal ones (of equal layers) that were decided together.
-
-    ``names`` are the user's for arguments and results, else the instructions' in the program whose calls are opened;
-    ``leaf`` is the array of a tuple. ``wanted`` is what propagation says, ``chosen`` what the plan says.
-    ``wanted_more`` is what the plan costs more with the wanted layout here, all else chosen anew as far as that was
-    looked for (None: not allowed, or not known), ``next_more`` the same for the best other layout, ``next_best``.
-    ``times`` is how often one of them is made. ``binds`` are the rows of `PlanReasons.rows` that it has bytes in.
+    """The layout of a value, or of several equal values (of equal layers) that were decided together. ``names`` are the
+    user's for arguments and results, else those of instructions in the program with inlined calls; ``leaf`` is the
+    index in a tuple. ``wanted`` is the propagated layout, ``chosen`` the planned one. ``wanted_more`` is the extra cost
+    of the plan with the wanted layout here, with other layouts adapted by a search (None: not allowed, or not known).
+    ``next_more`` is the same for ``next_best``, the best other layout. ``times`` is the number of executions. ``binds``
+    are the rows of `PlanReasons.rows` that contain bytes of the value.
     """
 
     names: tuple[str, ...]
@@ -50,16 +50,16 @@ class LayoutDecision:
 
     @property
     def moved(self) -> bool:
-        """Does it lie otherwise than propagation wants?"""
+        """Whether the plan changes the propagated layout."""
         return self.chosen.as_layout != self.wanted.as_layout
 
     @property
     def local_bytes(self) -> int:
-        """What one of them takes on a device."""
+        """The bytes of one value on a device."""
         return self.bytes_in(self.chosen)
 
     def bytes_in(self, sharding: Sharding) -> int:
-        """What one of them would take on a device."""
+        """The bytes of one value on a device with this layout."""
         return self.shape.with_dims(sharding.local_dims(self.shape.dims)).nbytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,13 +91,12 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class PlanReasons:
-    """A plan of layouts over ``mesh`` beside what propagation gives, of one device and one step.
-
-    ``unit`` is that of ``cost`` (seconds on ``machine``, or bytes sent), ``wanted_cost`` the cost with every layout as
-    propagated, ``bound`` what no plan within the memory goes below (inf: there is none); all by the models that plans
-    are made with. ``judged`` and ``judged_wanted`` are what the whole per-device programs come to. ``taken`` is false
-    where the propagated layouts stay, ``why`` then says why. ``limit``: bytes per device. ``decisions`` and the bytes
-    in use, ``usage`` and ``wanted_usage``, are in program order.
+    """A plan of layouts over ``mesh`` compared with the propagated layouts, for one device and one step. ``unit`` is
+    the unit of ``cost``: seconds on ``machine``, or bytes sent. ``wanted_cost`` is the cost of the propagated layouts,
+    ``bound`` a lower bound on the cost of all plans within the memory (inf: there is none). All three are by the models
+    that plans are made with. ``judged`` and ``judged_wanted`` are the results of the whole per-device programs.
+    ``taken`` is false if the propagated layouts stay; ``why`` then has the reason. ``limit``: bytes per device.
+    ``decisions`` and the bytes in use, ``usage`` and ``wanted_usage``, are in program order.
     """
 
     mesh: Mesh
@@ -119,15 +118,15 @@ class PlanReasons:
 
     @property
     def gap(self) -> float | None:
-        """How much of the cost is not proven to be needed, from 0 on: 0.01 is one percent; None without a bound, and
-        where no plan is within the memory."""
+        """The share of the cost that is not proven to be necessary: 0.01 is one percent. None without a bound, and if
+        no plan is within the memory."""
         if not math.isfinite(self.bound):
             return None
         return max(0.0, self.cost - self.bound) / abs(self.cost) if self.cost else 0.0
 
     @property
     def proof(self) -> str:
-        """What is proven of other plans, in words."""
+        """The proven bound on other plans, in words."""
         if self.gap is None:
             memory = "the memory" if self.limit is None else bytes_text(self.limit)
             return f"{f'no plan is within {memory}' if self.bound > 0 else 'nothing is proven'} ({self.method})"
@@ -135,12 +134,13 @@ class PlanReasons:
 
     @cached_property
     def moved(self) -> tuple[LayoutDecision, ...]:
-        """Decisions that differ from what propagation wants."""
+        """Decisions that change the propagated layout."""
         return tuple(d for d in self.decisions if d.moved)
 
     def most_telling(self, most: int) -> tuple[LayoutDecision, ...]:
-        """So many decisions at most, in program order: first those that differ from what was wanted, by what that
-        saves, then those whose next best costs most, then the largest; one of each kind before a second of any."""
+        """At most this many decisions, in program order. Those that change the propagated layout come first, by their
+        savings, then those whose next best costs most, then the largest. One decision of each kind is taken before a
+        second of any kind."""
         ranked = sorted(enumerate(self.decisions), key=lambda x: _rank(x[1]))
         seen: Counter[object] = Counter()
         turns: list[tuple[int, int]] = []
@@ -157,7 +157,7 @@ class PlanReasons:
         return bytes_text if self.unit == "B" else seconds_text
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; memory over the program is left to pictures."""
+        """Plain data for JSON, without the memory over the program, which only pictures show."""
         told = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("usage", "wanted_usage")}
         for name in ("judged", "judged_wanted"):
             judged: Judgement = told[name]
@@ -169,12 +169,13 @@ class PlanReasons:
 
 
 def _rank(d: LayoutDecision) -> tuple[float, ...]:
-    """Smaller for what tells more."""
+    """A sort key, smaller for more informative decisions."""
     return (-d.moved, -(d.wanted_more or 0.0), -(d.next_more or 0.0), -d.local_bytes * len(d.names))
 
 
 def layout_words(sharding: Sharding) -> str:
-    """``data,None``, as annotations say it; ``whole`` for a value that every device has; partial values besides."""
+    """``data,None``, as in annotations; ``whole`` for a value that every device holds; with a note for partial
+    values."""
     text = dims_text(sharding.dims) if any(d.axes for d in sharding.dims) else "whole"
     if sharding.unreduced:
         text += f", partial {sharding.reduction} over {'+'.join(map(str, sharding.unreduced))}"

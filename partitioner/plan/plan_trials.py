@@ -1,7 +1,6 @@
-"""Plans are carried out, each once, and the best of what they come to is kept.
-
-A plan is made with models; what it comes to shows when it is carried out. Where that takes more memory than there is,
-the next plan is made for as much less. Models err: plans that follow patterns (`find_seeds`) are carried out, too.
+"""Carries out plans, each once, and keeps the best program. A plan is made with models, and its real cost is known only
+when it is carried out. If it exceeds the memory, the next plan is made for that much less. Models have errors, so plans
+that follow patterns (`find_seeds`) are carried out too.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, slots=True)
 class CarriedPlan:
-    """What a question was answered within so many bytes; ``propagated`` is the program that the choice is near to."""
+    """The answer to a question within a number of bytes; ``propagated`` is the propagated program that the choice is
+    near to."""
 
     question: LayoutQuestion
     answer: ChosenOptions
@@ -51,10 +51,9 @@ class CarriedPlan:
 
 @dataclass(slots=True)
 class PlanTrials(Generic[Made]):
-    """Keeps the ``best`` program that plans come to within ``room`` bytes, its cost ``least``; ``taken`` is its plan.
-
-    ``ways`` are those to carry a plan out, and what each comes to. ``before`` is what the program without a plan comes
-    to, ``rounds`` how many limits of memory are tried. ``last`` is the last plan that was carried out.
+    """Keeps the ``best`` program of all plans within ``room`` bytes, its cost ``least``, and its plan ``taken``.
+    ``ways`` are the ways to carry out a plan, each with its judgement. ``before`` is the judgement of the program
+    without a plan, ``rounds`` the number of memory limits to try. ``last`` is the last plan that was carried out.
     """
 
     ways: Callable[[CarriedPlan], Iterator[tuple[Made, Judgement]]]
@@ -68,8 +67,8 @@ class PlanTrials(Generic[Made]):
     tried: set[tuple[int, ...]] = field(default_factory=set)
 
     def run(self, question: LayoutQuestion, answer: ChosenOptions, limits: SolveLimits | None = None) -> None:
-        """Plans for ``question``, one ``answer`` of which is given, within limits of memory that are corrected by what
-        each comes to."""
+        """Carry out plans for ``question``, whose ``answer`` is the first, within memory limits that each result
+        corrects."""
         corrected, first = MemoryLimits(self.room), answer
         for count in range(_MORE_ROUNDS * self.rounds):
             if count >= self.rounds and self.fits:
@@ -91,14 +90,14 @@ class PlanTrials(Generic[Made]):
 
     @property
     def fits(self) -> bool:
-        """Is the best program within the memory?"""
+        """Whether the best program is within the memory."""
         return self.least is not None and self.least.peak <= self.room
 
     def try_seeds(
         self, question: LayoutQuestion, seeds: Sequence[PlanSeed], cheapest: ChosenOptions, most: int
     ) -> None:
-        """At most so many plans that follow patterns; those that are faster and take too much memory again, within less
-        of it. Their bounds are those of the ``question``, whose ``cheapest`` answer is given."""
+        """Carry out at most this many plans that follow patterns. Plans that are faster but exceed the memory are made
+        again for less memory. Their bounds are those of the ``question``, whose ``cheapest`` answer is given."""
         most += len(self.tried)
 
         whole = question.as_choice(math.inf)
@@ -122,12 +121,12 @@ class PlanTrials(Generic[Made]):
                 return
 
     def _is_faster(self, found: Judgement) -> bool:
-        """Than the best program within the memory, if there is one."""
+        """Whether the plan is faster than the best program within the memory, if there is one."""
         return self.least is None or not self.fits or found.cost < self.least.cost
 
     def carry_out(self, plan: CarriedPlan, *, hopeful: float = math.inf) -> Judgement | None:
-        """What a plan comes to in the best of its ways; a next one is gone where those before take no longer than the
-        best plan by a factor ``hopeful``. None for a plan that was tried before."""
+        """The judgement of a plan in the best of its ways. The next way is tried only if the earlier ones are within a
+        factor ``hopeful`` of the best plan. None for a plan that was tried before."""
         if plan.choice in self.tried:
             return None
         self.tried.add(plan.choice)

@@ -1,8 +1,7 @@
-"""Operations whose dimensions follow one another become one decision: chains of elementwise operations and their like.
-
-Two operations are *tied* by a value if one of them has no dimension that the other has not: whatever splits the one
-splits the other alike. Their dimensions (factors) then are the same loops of a *cluster*. What may carry partial
-values on is tied to its like only, so that a cluster is partial as a whole or not at all.
+"""Groups operations whose dimensions correspond, such as chains of elementwise operations, into one decision. A value
+*ties* two operations if one of them has no dimension that the other lacks: every split of one is a split of the other.
+Their dimensions (factors) then are the same loops of a *cluster*. Operations that can pass on partial values are tied
+only to each other, so a cluster is partial as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _LIGHT = frozenset(("elementwise", "shape", "reduction"))
 
 @dataclass(eq=False, slots=True)
 class TiedNodes:
-    """Nodes that are decided together. ``loops`` are the sizes of their common loops, ``loop_of`` tells each member's
-    factors' loops (-1: a factor that is never split). ``carries``: the operands of each member that may stay partial
-    together; empty for a cluster that has only whole values."""
+    """Nodes that are decided together. ``loops`` are the sizes of their common loops, ``loop_of`` the loop of each
+    factor of each member (-1: a factor that is never split). ``carries``: the operands of each member that may stay
+    partial together; empty for a cluster that has only whole values."""
 
     members: list[DecisionNode] = field(default_factory=list)
     loops: list[int] = field(default_factory=list)
@@ -66,7 +65,7 @@ class _Ties:
         return node in self._light
 
     def _find_partial(self, node: DecisionNode) -> None:
-        """May the results of ``node`` be partial sums, and which operands may be so for that?"""
+        """Whether the results of ``node`` may be partial sums, and which operands may then be partial."""
         for s in node.strategies:
             rule = s.problem.rule
             sums = rule.of_kind(FactorKind.REDUCTION) if rule.reduction == "sum" and not s.finished else ()
@@ -78,7 +77,7 @@ class _Ties:
                 self.partial.update(node.results)
 
     def _carried(self, node: DecisionNode, strategy: OpStrategy) -> tuple[int, ...]:
-        """The operands in which the node is linear, where all of them may be partial, and the result is not larger."""
+        """The operands in which the node is linear, if all of them may be partial and the result is not larger."""
         size = max((_size(w) for w in node.results), default=0)
         for reduction, groups in strategy.groups:
             if reduction == "sum":
@@ -89,7 +88,7 @@ class _Ties:
         return ()
 
     def tie(self, wire: Wire, node: DecisionNode, slot: int) -> None:
-        """Tie ``node`` to who makes ``wire``, its operand ``slot``, if one of them has no loops of its own."""
+        """Tie ``node`` to the producer of ``wire``, its operand ``slot``, if one of them has no loops of its own."""
         producer = wire.producer
         assert producer is not None
         if producer.times != node.times or (producer in self.group) != (node in self.group):
@@ -148,7 +147,7 @@ class _Ties:
 
 
 def _is_light(node: DecisionNode) -> bool:
-    """One way to do it, dimension by dimension, without collectives of its own."""
+    """Whether the node has one strategy, works per dimension, and has no collectives of its own."""
     if len(node.strategies) != 1 or OPS[node.op.opcode].family not in _LIGHT:
         return False
     problem = node.strategies[0].problem
@@ -165,7 +164,7 @@ def _loops(node: DecisionNode) -> Iterable[int]:
 
 
 def _pairs(producer: DecisionNode, result: int, node: DecisionNode, slot: int) -> list[tuple[int, int]] | None:
-    """The factors that a value ties together; None where it does not fit."""
+    """The factors that a value ties together; None if it ties none."""
     left, right = _rule(producer), _rule(node)
     out: list[tuple[int, int]] = []
     for (f,), (g,) in zip(left.results[result], right.operands[slot], strict=True):

@@ -1,4 +1,4 @@
-"""Chosen layouts put onto a program: the same instructions, with other shardings."""
+"""Writes chosen layouts onto a program: the same instructions, with other shardings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _PASSED_ON = frozenset(("tuple", "get-tuple-element", "optimization-barrier", "d
 
 
 def write_shardings(module: Module, chosen: Mapping[Instruction, tuple[Sharding, ...]]) -> Module:
-    """``module`` with the ``chosen`` shardings, per leaf; what loops and calls hand on follows from them.
-
-    A loop's entry is its carry: parameters, roots and the loops' operands get the same. All other instructions keep
-    what they have.
+    """``module`` with the ``chosen`` shardings, per leaf; values that loops and calls pass on follow from them. The
+    entry of a loop is its carry: parameters, roots and the loop's operands get the same sharding. All other
+    instructions keep theirs.
     """
     leaves = dict(chosen)
     for i in module.instructions():

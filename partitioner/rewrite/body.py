@@ -120,7 +120,7 @@ class Body(ComputationScope):
             raise UnsupportedError(
                 f"{op.opcode} cannot be partitioned: {row.why}",
                 where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
-                fix="give the program without it, or an already partitioned one",
+                fix="remove it, or give an already partitioned program",
             )
         common = self.context.plan.common.get(op, {})
         for leaf, value in enumerate(leaves(self.values[op]) if common else ()):

@@ -106,7 +106,9 @@ def _bits_as_integers(em: Emitter, op: Instruction, x: Instruction) -> list[Inst
     word = DTYPES.get(f"u{shape.dtype.bits}")
     if word is None:
         raise UnsupportedError(
-            f"{title_of(op)} gives {shape} on several devices", where=op.place, fix="give another element type"
+            f"{title_of(op)} returns {shape}, which several devices cannot share",
+            where=op.place,
+            fix="return another element type",
         )
     return [em.add("bitcast-convert", shape.with_dtype(word), x)]
 

@@ -25,8 +25,8 @@ from shardc.sharding.notations.tile_assignments import from_tile
 
 __all__ = ["RULES", "axis_groups", "axis_pairs", "named_groups"]
 
-_OUTSIDE = "it speaks about devices: it belongs to a partitioned program or a manual computation"
-_PAIRS = "asynchronous pairs and transfers belong to a program that is partitioned already"
+_OUTSIDE = "it names devices, so it belongs to a partitioned program or a manual computation"
+_PAIRS = "asynchronous pairs and transfers belong to a program that is already partitioned"
 _GLOBAL_IDS = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 
 
@@ -37,7 +37,7 @@ def _partition(body: Body, op: Instruction) -> Tree:
         raise UnsupportedError(
             f"{op.opcode} cannot be partitioned: {_OUTSIDE}",
             where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
-            fix="give the program without it, or an already partitioned one",
+            fix="remove it, or give an already partitioned program",
         )
     table = body.context.table
     named = named_groups(op, table.mesh)
@@ -60,7 +60,7 @@ def _need_fitting(op: Instruction, members: int) -> None:
         raise UnsupportedError(
             f"{op.opcode} of {op.operands[0].shape} to {op.shape} does not fit groups of {members} members",
             where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
-            fix="give the groups, or the program with the number of devices that it was written for",
+            fix="give replica groups, or use the number of devices that the program was written for",
         )
 
 

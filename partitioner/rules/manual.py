@@ -68,9 +68,9 @@ def _sides(
         if part * table.extent(own) != n:
             raise UnsupportedError(
                 f"{op.attrs['custom_call_target']} between {outer} and {inner}: the manual axes {', '.join(axes)} "
-                f"cut {n} into {table.extent(own)}",
+                f"split {n} into {table.extent(own)} parts",
                 where=f"%{op.name}" + (f" ({op.source})" if op.source else ""),
-                fix="let the sharding of the whole value name the manual axes that cut it, on even sizes",
+                fix="let the sharding of the whole value name the manual axes that split it, and use even sizes",
             )
         rest = tuple(a for a in atoms if a not in manual)
         rest = () if table.is_uneven(rest, part) else rest

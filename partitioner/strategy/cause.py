@@ -1,7 +1,5 @@
-"""Why data moves, as data: what moved between which layouts, who asked for it, and what else was considered.
-
-A `Cause` travels with the collectives that it leads to (`shardc.hlo.ir.ir.Origin`); costs of alternatives are looked up
-when somebody asks.
+"""Why data moves, as data: the value, its layouts, the operation that needs it, and the alternatives. A `Cause` is
+attached to the collectives that it leads to (`shardc.hlo.ir.ir.Origin`); costs of alternatives are computed on request.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ __all__ = ["Cause", "RegionDecision", "SplitDecision", "causes_of"]
 
 @dataclass(frozen=True, slots=True)
 class RegionDecision:
-    """A decision for several operations at once: what they send together, and would send each by itself.
+    """A joint decision for several operations: their cost together, and the cost if each decided alone.
 
     ``unit`` is ``B`` (bytes per device) or ``s``.
     """
@@ -39,9 +37,8 @@ class RegionDecision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitDecision:
-    """How one operation is split: the ``choice`` for its ``problem`` (its operands as they lay, its results as wanted).
-
-    ``regional`` tells that it was decided together with others.
+    """How one operation is split: the ``choice`` for its ``problem`` (the present layouts of its operands, the wanted
+    layouts of its results). ``regional`` is set if it was decided together with others.
     """
 
     op: Instruction
@@ -52,17 +49,17 @@ class SplitDecision:
 
     @property
     def unit(self) -> str:
-        """Of costs: ``B`` or ``s``."""
+        """The unit of costs: ``B`` or ``s``."""
         return "B" if isinstance(self.resharder.price, Bytes) else "s"
 
     def cost(self) -> tuple[float, int]:
-        """What the choice sends for this operation alone (bytes or seconds), in how many collectives."""
+        """The cost of the choice for this operation alone (bytes or seconds), and its number of collectives."""
         made = self.choice
         ends = (made.operands, made.results)
         return cost_of(self.resharder.table, self.resharder, self.problem, made.factors, ends)
 
     def others(self) -> list[SplitChoice]:
-        """What else was considered, the cheapest first."""
+        """The alternatives, the cheapest first."""
         taken = (self.choice.factors, self.choice.carried)
         found = rank_splits(self.resharder.table, self.resharder, self.problem)
         return [c for c in found if (c.factors, c.carried) != taken]
@@ -70,10 +67,9 @@ class SplitDecision:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cause:
-    """A global value that is brought from one layout into another.
-
-    ``reader`` is the operation during whose rewriting that happens and ``asked`` how it is split, where it is an
-    operation on shards, for its ``operand``; ``made`` is how the operation was split that made a partial value.
+    """The move of a global value from one layout to another. ``reader`` is the operation that needs it as its
+    ``operand``; ``asked`` is how that operation is split, if it runs on shards. ``made`` is the split of the operation
+    that computed a partial value.
     """
 
     value: str
@@ -89,5 +85,5 @@ class Cause:
 
 
 def causes_of(origin: Origin | None) -> tuple[Cause, ...]:
-    """The causes that an origin carries."""
+    """The causes attached to an origin."""
     return () if origin is None else tuple(c for c in origin.causes if isinstance(c, Cause))

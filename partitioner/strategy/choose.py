@@ -1,9 +1,9 @@
 """Choosing how one operation is split: axes for each factor, by modelled cost.
 
-Candidates start from the result's propagated layout or from one operand's present layout and take from the others
-what fits. Where an operand is partial and the operation is linear in it, the partial value may be carried through.
-The candidate that sends the fewest bytes wins, then the fewest collectives, then the least local work; carrying on
-beats reducing at equal cost, because a later reduction can merge with others or become a reduce-scatter.
+A candidate starts from the result's propagated layout or from one operand's present layout, and adds compatible axes of
+the others. If an operand is partial and the operation is linear in it, the result may stay partial. The best candidate
+sends the fewest bytes, then uses the fewest collectives, then has the least local work. At equal cost, a value stays
+partial: a later reduction can merge with others or become a reduce-scatter.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SplitOperand:
-    """An operand as the choice sees it: its layouts so far, or ``free`` of cost in every layout.
-
-    ``shared``: others read it too, so that its reduced form costs nothing extra here.
-    ``repetitions``: it is the same so many times, and is brought into another layout once for all of them, unless
-    these read its ``pieces``.
+    """An operand in a choice: its existing layouts, or ``free`` of cost in every layout. ``shared``: other operations
+    read it too, so its reduced form costs nothing extra here. ``repetitions``: the operand is the same in that many
+    runs, and one move serves all of them, unless they read its ``pieces``.
     """
 
     dims: tuple[int, ...]
@@ -58,12 +56,12 @@ class SplitOperand:
 
 @dataclass(frozen=True, slots=True)
 class SplitProblem:
-    """One operation: everything its choice depends on, so that equal problems share one answer.
+    """Everything that the choice for one operation depends on, so that equal problems share one answer.
 
-    ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is
-    jointly linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per
-    element, wanted layout) per result; ``sends`` is what the operation costs in collectives of its own, ``computes``
-    what it computes, for operations whose strategies differ in that.
+    ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is jointly
+    linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per element,
+    wanted layout) per result; ``sends`` is the cost of the operation's own collectives, ``computes`` the time that it
+    computes, for operations whose strategies differ in that.
     """
 
     rule: FactorRule
@@ -83,8 +81,7 @@ Computes = Callable[[AxisTable, SplitProblem, tuple[Atoms, ...], Device], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitChoice:
-    """Axes per factor, the layouts that follow for operands and results, and what is carried partial.
-
+    """Axes per factor, the resulting layouts of operands and results, and the axes over which values stay partial.
     Compared by identity: choices for different problems may look alike.
     """
 
@@ -139,7 +136,8 @@ def _rank_all(table: AxisTable, resharder: Resharder, problem: SplitProblem) -> 
 
 
 def _candidates(table: AxisTable, problem: SplitProblem, carried: Atoms) -> Iterator[tuple[Atoms, ...]]:
-    """Axes per factor, from every tensor's point of view; axes of dimensions that must be whole also moved away."""
+    """Axes per factor, starting from each tensor; also with the axes of dimensions that must be whole moved to other
+    factors."""
     layouts = (*(o.layouts[0] for o in problem.operands), *(wanted for _, _, wanted in problem.results))
     for order in _orders(problem):
         factors = assign(table, problem, layouts, order, carried)
@@ -153,7 +151,7 @@ def _candidates(table: AxisTable, problem: SplitProblem, carried: Atoms) -> Iter
 def move_away(
     table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], carried: Atoms, first: tuple[int, AxisLayout]
 ) -> tuple[Atoms, ...]:
-    """``factors`` with the axes of a tensor's layout that found no place on its factor with most room.
+    """``factors`` with the unused axes of a tensor's layout added to its factor with the most room.
 
     ``first`` is (tensor, its layout); the factor is one that passes through.
     """
@@ -184,9 +182,8 @@ def common_partial(layouts: Sequence[AxisLayout]) -> tuple[Atoms, str]:
 
 
 def _orders(problem: SplitProblem) -> Iterator[tuple[int, ...]]:
-    """Orders in which tensors (operands, then results) have their say; those left out follow.
-
-    Results alone only where nothing is reduced: doing the work of a product on every device is no way to send less.
+    """Orders in which tensors (operands, then results) determine axes; the omitted ones follow. Results determine them
+    alone only if nothing is reduced, since repeating a product on every device is no acceptable way to send less.
     """
     n = len(problem.operands)
     results = tuple(range(n, n + len(problem.results)))
@@ -205,9 +202,8 @@ def _orders(problem: SplitProblem) -> Iterator[tuple[int, ...]]:
 def assign(
     table: AxisTable, problem: SplitProblem, layouts: Sequence[AxisLayout], order: Sequence[int], banned: Atoms
 ) -> tuple[Atoms, ...]:
-    """Axes per factor when tensors are heard in ``order``; each atom serves one factor.
-
-    ``layouts`` are those of all tensors, operands first; atoms in ``banned`` serve none.
+    """Axes per factor if tensors determine them in ``order``; each atom splits one factor. ``layouts`` are those of all
+    tensors, operands first; atoms in ``banned`` split none.
     """
     rule, tensors = problem.rule, problem.rule.tensors
     chosen: list[Atoms] = [()] * len(rule.factors)
@@ -300,7 +296,8 @@ def cost_of(
     factors: tuple[Atoms, ...],
     ends: tuple[tuple[AxisLayout, ...], tuple[AxisLayout, ...]],
 ) -> tuple[float, int]:
-    """What an assignment sends: operands into the layouts ``ends[0]``, results in those of ``ends[1]`` where wanted."""
+    """The communication cost of an assignment: operands move to the layouts ``ends[0]``, results from ``ends[1]`` to
+    the wanted layouts."""
     wire, count = 0.0, 0
     for operand, layout in zip(problem.operands, ends[0], strict=True):
         if not operand.free:

@@ -1,4 +1,4 @@
-"""What was decided for the whole program before any of it is written."""
+"""Decisions for the whole program, made before any part of it is written."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ __all__ = ["ChosenSplits", "LayoutPlan", "PlannedSplit"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
-    """How an operation is done where its operands lie in ``sources`` (None: wherever they lie).
-
-    ``row`` is what its opcode's row was, ``strategy`` the one of its strategies that is taken.
+    """How an operation runs if its operands have the layouts ``sources`` (None: any layouts). ``row`` is its opcode's
+    row in the rule table, ``strategy`` the chosen strategy.
     """
 
     row: Local
@@ -31,17 +30,16 @@ class PlannedSplit:
     choice: SplitChoice
 
     def fits(self, operands: Sequence[GlobalValue]) -> bool:
-        """Do the operands lie as the plan has them?"""
+        """Whether the operands have the planned layouts."""
         return self.sources is None or all(v.layout is x for v, x in zip(operands, self.sources, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutPlan:
-    """Decisions by operation; ``layouts`` of leaves at borders, where they are not the propagated ones.
-
-    ``layouts`` has loops (what they carry), parameters and roots of called computations, and conditionals. ``common``
-    has values, by operation and leaf, that are brought into a form first from which other readers take theirs. ``why``
-    has all that is decided otherwise than each operation would by itself.
+    """Decisions by operation. ``layouts`` has the layouts of border leaves that differ from the propagated ones:
+    carries of loops, parameters and roots of called computations, conditionals. ``common`` has values, by operation and
+    leaf, that are first moved to a form from which all readers take theirs. ``why`` has the decisions that differ from
+    those that each operation would make alone.
     """
 
     decisions: Mapping[Instruction, PlannedSplit] = field(default_factory=dict)
@@ -52,21 +50,22 @@ class LayoutPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSplits:
-    """How operations are done, by opcode and name, in layouts of ``resharder``: a choice for a program, kept while it
-    is prepared. ``found`` remembers the best choices of operations alone; without ``splits`` it and paths are all that
-    programs share."""
+    """How operations run, by opcode and name, in layouts of ``resharder``: a choice for a program that is kept while
+    the program is prepared. ``found`` caches the best choices of single operations. Without ``splits``, programs share
+    only this cache and paths."""
 
     resharder: Resharder
     splits: Mapping[tuple[str, str], PlannedSplit] = field(default_factory=dict)
     found: dict[SplitProblem, SplitChoice] = field(default_factory=dict)
 
     def serves(self, table: AxisTable) -> bool:
-        """May a program of that table be partitioned in these terms? Finer ones are for a choice that has them."""
+        """Whether a program with this table can be partitioned with these atoms, which must include its own. Finer
+        atoms are used only for a choice that has them."""
         own = self.resharder.table
         return own.includes(table) and (bool(self.splits) or table.includes(own))
 
     def plan_for(self, module: Module) -> LayoutPlan:
-        """The decisions for what is left of the program: operations that are as they were."""
+        """The decisions for the operations that are unchanged in the prepared program."""
         return LayoutPlan(
             {
                 i: found

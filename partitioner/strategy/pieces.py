@@ -1,8 +1,7 @@
-"""What loops read and write of values piece by piece, and which of their values never change.
-
-A value that a loop's body only reads and passes on is brought into another layout once, before the loop. What is read
-piece by piece, each piece once (the layers' weights under scan), gains nothing by that: the same bytes move, nothing
-hides them, and the whole is held. So it costs what its pieces cost, wherever it is moved. Likewise what is written
+"""Finds values that loops read or write piece by piece, and values that never change in a loop. A value that a loop's
+body only reads and passes on is moved to another layout once, before the loop. A value whose pieces are each read once
+(the layers' weights under scan) gains nothing by that. The same bytes move, nothing hides them, and the whole value
+stays in memory. So it costs as much as its pieces, wherever it is moved. The same holds for values that are written
 piece by piece.
 """
 
@@ -22,20 +21,22 @@ __all__ = ["LoopPieces", "count_repetitions", "find_pieces_read", "find_pieces_w
 
 @dataclass(frozen=True, slots=True)
 class LoopPieces:
-    """``count`` pieces of ``dims`` of a value with the dimensions ``whole`` are all that is read of it."""
+    """A loop reads a value of dimensions ``whole`` only in ``count`` pieces of dimensions ``dims``."""
 
     whole: tuple[int, ...]
     dims: tuple[int, ...]
     count: int
 
     def moves(self, *layouts: AxisLayout) -> bool:
-        """May the value be moved between ``layouts`` piece by piece? None of them splits what pieces are cut from."""
+        """Whether the value can be moved between ``layouts`` piece by piece: none of them splits the dimensions that
+        pieces divide."""
         cut = [d for d, (n, size) in enumerate(zip(self.whole, self.dims, strict=True)) if size < n]
         return not any(x.dims[d] for x in layouts for d in cut)
 
 
 def find_pieces_read(op: Instruction, whole: tuple[int, ...], times: float) -> LoopPieces | None:
-    """What ``op`` reads in ``times`` runs of its first operand; None unless that is pieces, no more than all of it."""
+    """The pieces of its first operand that ``op`` reads in ``times`` runs; None if it reads no pieces, or more than the
+    whole."""
     if op.opcode != "dynamic-slice" or times <= 1 or times * op.shape.size > math.prod(whole):
         return None
     return LoopPieces(whole, op.shape.dims, round(times))
@@ -46,8 +47,8 @@ _READERS = ("dynamic-slice", "gather")
 
 
 def find_pieces_written(body: Computation, index: int, times: int) -> LoopPieces | None:
-    """What ``times`` runs of a loop's body write into element ``index`` of its state (layers' gradients under scan);
-    None unless that is pieces, no more than all of it."""
+    """The pieces that ``times`` runs of a loop's body write into element ``index`` of its state (layers' gradients
+    under scan); None if it writes no pieces, or more than the whole."""
     made = body.root.operands[index] if body.root.opcode == "tuple" else body.root
     if made.opcode != "dynamic-update-slice" or carried_element(made.operands[0], body) != index:
         return None
@@ -56,9 +57,8 @@ def find_pieces_written(body: Computation, index: int, times: int) -> LoopPieces
 
 
 def count_repetitions(module: Module) -> Mapping[Instruction, int]:
-    """How often a loop is known to run, for each carried element that its body passes on and only reads pieces of.
-
-    Elements that take part in arithmetic are left out: whole, they would make every device do all of it.
+    """The known trip count of a loop, for each element of its state that the body passes on and reads only in pieces.
+    Elements that take part in arithmetic are omitted: whole operands would make every device do all the work.
     """
     found: dict[Instruction, int] = {}
     for loop in module.instructions():

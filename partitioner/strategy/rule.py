@@ -34,10 +34,11 @@ __all__ = [
 
 @dataclass(slots=True)
 class LocalSite:
-    """One operation while its local form is written.
+    """One operation during the writing of its local form.
 
     ``operands`` are local instructions in the chosen layouts ``choice.operands``; ``shapes`` are the global shapes of
-    the results' leaves. An ``emit`` that leaves nothing partial although reduction factors are split sets ``finished``.
+    the results' leaves. An ``emit`` sets ``finished`` if it leaves nothing partial although reduction factors are
+    split.
     """
 
     op: Instruction
@@ -135,17 +136,17 @@ def nothing(op: Instruction, rule: FactorRule) -> frozenset[int]:
 SendsOf = Callable[[Instruction, FactorRule], Sends]
 
 
-#: The time that an operation computes; equal for equal operations. Either all of its strategies say it, or none.
+#: The time that an operation computes, equal for equal operations. All of its strategies give it, or none does.
 ComputesOf = Callable[[Instruction, FactorRule], Computes]
 
 
 def always(sends: Sends) -> SendsOf:
-    """The same for every operation: what its dimensions say is enough."""
+    """The same for every operation: its dimensions are sufficient."""
     return lambda op, rule: sends
 
 
 class PartitionRow:
-    """What the table of partition rules says of one opcode: `Local`, `Refused`, or `Handled` by the rewriting."""
+    """The row of one opcode in the table of partition rules: `Local`, `Refused`, or `Handled` by the rewriting."""
 
     __slots__ = ()
 
@@ -159,12 +160,11 @@ class PartitionRow:
 class Local(PartitionRow):
     """An operation that runs on shards by its factor rule.
 
-    ``summary`` says how, in a few words. ``emit`` writes it; ``usable`` tells which factors it may split;
-    ``linear(op, reduction)`` gives the groups of operands that may stay partial together. ``rule`` is the index
-    equation that it runs by (None: it does not apply); ``sends`` what an operation so written sends itself;
-    ``finishes(op)`` that nothing stays partial although reduction factors are split.
-    ``alternatives`` are further strategies: the cheapest one is taken, the first of equals. ``computes`` is how long
-    it computes, where strategies differ in that.
+    ``summary`` describes it in a few words. ``emit`` writes it, and ``usable`` returns the factors that it may split.
+    ``linear(op, reduction)`` returns the groups of operands that may stay partial together. ``rule`` returns its index
+    equation (None: the strategy does not apply), ``sends`` the cost of its own collectives. ``finishes(op)`` is true if
+    nothing stays partial although reduction factors are split. ``alternatives`` are further strategies: the cheapest
+    one is taken, and the first of equal ones. ``computes`` returns its time to compute, where strategies differ in it.
     """
 
     summary: str
@@ -185,6 +185,6 @@ class Local(PartitionRow):
 
 @dataclass(frozen=True, slots=True)
 class Refused(PartitionRow):
-    """An operation that no global program can hold, because of ``why``."""
+    """An operation that no global program may contain; ``why`` is the reason."""
 
     why: str

@@ -1,4 +1,4 @@
-"""What the partitioner knows of a global value: the local instructions that hold it, by layout."""
+"""The state of a global value in the partitioner: the local instructions that hold it, by layout."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class PartialAxes:
 class GlobalValue:
     """One global array during rewriting.
 
-    ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value
-    with ``remake`` (constants, iotas, broadcast scalars) can be made afresh in any layout for nothing. ``wanted``
-    is its propagated layout, ``uses`` how many operand slots read it, ``why`` the reason why it is partial over
-    each axis, ``made`` the decision that made it so, and ``moved`` that its elements were not added up
-    (`unreduced.moved_partials`). ``common`` is the form that it is brought into before any other.
+    ``forms`` are the local instructions made so far, by layout, in order; the first one is ``layout``. A value with
+    ``remake`` (constants, iotas, broadcast scalars) can be computed again in any layout at no cost. ``wanted`` is its
+    propagated layout, ``uses`` the number of operands that read it, ``why`` the reason why it is partial over each
+    axis, ``made`` the decision that made it so, and ``moved`` that its elements were not added up
+    (`unreduced.moved_partials`). ``common`` is the form to which it is moved first.
     """
 
     __slots__ = (

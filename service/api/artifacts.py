@@ -122,4 +122,4 @@ def _read(context: ApiContext, key: str, name: str, request: Request) -> tuple[S
 
 
 def _unknown(what: str) -> Refusal:
-    return Refusal(404, InputError("there is no such artifact", where=what, fix="submit the order (again)"))
+    return Refusal(404, InputError("there is no such artifact", where=what, fix="submit the order again"))

@@ -21,11 +21,18 @@ def content_type(request: Request, *allowed: str) -> str:
     """The media type of the body; refused with 415 when it is none of ``allowed``, or the body is compressed."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in allowed:
-        what = f"a body of type {given[:100]!r}" if given else "a body without a type"
+        what = f"bodies of type {given[:100]!r} are not accepted" if given else "the body has no type"
         raise Refusal(415, InputError(what, where="Content-Type", fix=f"send {' or '.join(allowed)}"))
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding != "identity":
-        raise Refusal(415, InputError(f"a body in {coding[:100]!r}", where="Content-Encoding", fix="send it as it is"))
+        raise Refusal(
+            415,
+            InputError(
+                f"bodies encoded as {coding[:100]!r} are not accepted",
+                where="Content-Encoding",
+                fix="send it without encoding",
+            ),
+        )
     return given
 
 
@@ -54,7 +61,7 @@ async def body_of(request: Request, limit: int, stall_seconds: float, budget: Bo
             if len(data) > limit:
                 raise _too_large(limit)
             if budget.left < 0:
-                error = RunError("there are too many uploads at a time", fix="try again in a moment")
+                error = RunError("too many uploads are in progress", fix="try again in a moment")
                 raise Refusal(503, error, {"Retry-After": "1"})
         yield bytes(data)
     finally:
@@ -70,7 +77,7 @@ async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]
             async with asyncio.timeout_at(end):
                 part = await anext(stream, None)
         except TimeoutError:
-            what = f"fewer than {_PACE} more bytes arrived in {stall_seconds:g} s"
+            what = f"the upload is too slow: fewer than {_PACE} bytes arrived in {stall_seconds:g} s"
             raise Refusal(408, InputError(what, where="body"), {"Connection": "close"}) from None
         except ClientDisconnect:
             raise Refusal(400, InputError("the client closed the connection", where="body")) from None
@@ -84,6 +91,6 @@ async def _parts(request: Request, stall_seconds: float) -> AsyncIterator[bytes]
 
 def _too_large(limit: int) -> Refusal:
     """What still comes of the body is dropped by the connection, so that who sends it hears the answer."""
-    what = f"the body is longer than the {limit:,} bytes that this server takes"
-    fix = "send less, or have the server take more (--max-upload of shardc serve)"
+    what = f"the body exceeds this server's limit of {limit:,} bytes"
+    fix = "send less, or ask the operator to raise the limit (--max-upload of shardc serve)"
     return Refusal(413, InputError(what, where="body", fix=fix), limit=limit)

@@ -72,7 +72,7 @@ class TimedConnection(H11Protocol):
 
     async def _unless_refused(self, scope: Scope, receive: Receive, send: Send) -> None:
         if len(self.connections) >= self.most_connections:
-            crowded = RunError("there are too many connections", fix="try again in a moment")
+            crowded = RunError("too many connections are open", fix="try again in a moment")
             answer = problem_response(crowded, 503, {"Retry-After": "1", "Connection": "close"})
         elif _ends_twice(scope):
             unclear = InputError(

@@ -23,7 +23,7 @@ function older(value) {
 async function show() {
   const token = sessionStorage.getItem(KEPT);
   const answer = await fetch("v1/openapi.json", { headers: token ? { Authorization: `Bearer ${token}` } : {} });
-  const said = await answer.json().catch(() => ({ what: `the service answers ${answer.status}` }));
+  const said = await answer.json().catch(() => ({ what: `the service answered with status ${answer.status}` }));
   // Nothing is awaited from here on: whoever sees the form can type, the focus is there.
   document.getElementById("ask").hidden = answer.ok;
   if (!answer.ok) {

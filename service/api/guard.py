@@ -98,10 +98,10 @@ class Guard:
         kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             fix = "send the header Authorization: Bearer TOKEN (SHARDC_TOKEN, or the file of SHARDC_TOKEN_FILE)"
-            raise Refusal(401, InputError("the service asks for a token", fix=fix), _challenge())
+            raise Refusal(401, InputError("the service requires a token", fix=fix), _challenge())
         name = self._tokens.find(token.strip())
         if name is None:
-            error = InputError("the service does not know this token", fix="ask its operator for one")
+            error = InputError("the service does not know this token", fix="ask its operator for a valid token")
             raise Refusal(401, error, _challenge(', error="invalid_token"'))
         scope["token_name"] = name
 
@@ -117,7 +117,7 @@ def _check_place(headers: Headers) -> None:
         raise Refusal(403, InputError(f"the request is for {host[:100]!r}", where="Host", fix=fix))
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
-        fix = "use the page that this server has, or start it with --token-file"
+        fix = "use this server's own page, or start the server with --token-file"
         raise Refusal(403, InputError(f"the request is from a page of {origin[:100]!r}", where="Origin", fix=fix))
 
 

@@ -105,7 +105,7 @@ async def _not_valid(request: Request, error: Exception) -> Response:
     place = [str(part) for part in first["loc"]]
     status = 400 if first["type"] == "json_invalid" else 422
     what = "the body is not JSON" if status == 400 else str(first["msg"])
-    found = InputError(what, where=".".join(place), fix="see /docs for what this path takes")
+    found = InputError(what, where=".".join(place), fix="see the fields of this path at /docs")
     return problem_response(found, status)
 
 

@@ -64,7 +64,7 @@ class TokenFile:
             return
         try:
             if stamp is None:
-                raise InputError("the token file is gone", where=str(self._path))
+                raise InputError("the token file was removed", where=str(self._path))
             self._tokens, told = open_tokens(self._path)
         except ShardcError as error:
             told = f"{error}\n  the tokens stay as they were"
@@ -121,18 +121,20 @@ def _read(lines: list[str], path: Path) -> tuple[dict[str, str], list[str], int]
         where = f"{path}:{number}"
         name, word = (words[0], words[1]) if len(words) == 2 else (f"line-{number}", words[0])
         if len(words) > 2 or not (_HASHED.fullmatch(word) or _TOKEN.fullmatch(word)) or word == "sha256:":
-            raise InputError("the line is no token", where=where, fix="write NAME sha256:HEX, or NAME TOKEN")
+            raise InputError("the line is not a token", where=where, fix="write NAME sha256:HEX, or NAME TOKEN")
         if not _HASHED.fullmatch(word):
             if len(word) < _SHORTEST:
-                fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
-                raise InputError(f"a token has at least {_SHORTEST} characters", where=where, fix=fix)
+                fix = "make one with python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                raise InputError(f"a token must have at least {_SHORTEST} characters", where=where, fix=fix)
             word, plain = _hash(word), plain + 1
         if name in hashes:
             raise InputError(f"two tokens are called {name!r}", where=where, fix="name each once")
         hashes[name] = word[7:]
         kept.append(f"{name} {word}")
     if not hashes:
-        raise InputError("the file has no token", where=str(path), fix="remove it, and the server makes one")
+        raise InputError(
+            "the file contains no token", where=str(path), fix="remove the file: the server then makes a token"
+        )
     return hashes, kept, plain
 
 

@@ -30,14 +30,14 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
         made = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise EnvironmentProblem(f"no address {host!r}: {error.strerror}", where="--host") from None
+        raise EnvironmentProblem(f"the address {host!r} cannot be used: {error.strerror}", where="--host") from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
         made.listen(512)
     except OSError as error:
         made.close()
-        fix = "give another --port; 0 takes one that is free"
+        fix = "give another --port, or 0 for a free one"
         raise EnvironmentProblem(f"cannot listen at {host}:{port}: {error.strerror}", fix=fix) from None
     return made
 

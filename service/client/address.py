@@ -29,7 +29,7 @@ class Address:
         """
         given = (url or config.server).strip()
         if not given:
-            raise InputError("no compile service is named", fix="--server URL, or SHARDC_SERVER=URL")
+            raise InputError("no compile service is named", fix="give --server URL, or set SHARDC_SERVER=URL")
         return Address(
             _check_url(given, "--server" if url else "environment variable SHARDC_SERVER"),
             config.token,
@@ -47,14 +47,14 @@ class Address:
 
 
 def _check_url(url: str, where: str) -> str:
-    fix = "give it as http://127.0.0.1:8377 or https://shardc.example.com"
+    fix = "give a URL such as http://127.0.0.1:8377 or https://shardc.example.com"
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
     except ValueError:
-        raise InputError("this is not a URL", where=where, fix=fix) from None
+        raise InputError("the address is not a URL", where=where, fix=fix) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError("a URL must not hold a password", where=where, fix="SHARDC_TOKEN or SHARDC_TOKEN_FILE")
+        raise InputError("a URL must not hold a password", where=where, fix="set SHARDC_TOKEN or SHARDC_TOKEN_FILE")
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
         raise InputError(f"{url!r} is not the URL of a compile service", where=where, fix=fix)
     if any(c.isspace() or not c.isprintable() for c in url):

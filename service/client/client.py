@@ -29,11 +29,11 @@ Given = str | Path | bytes | SourceProgram | RemoteProgram
 
 
 def connect(url: str = "", token: str = "", key: str = "", *, hear: Hear | None = None) -> Client:
-    """The client of the compile service at ``url``; default: ``SHARDC_SERVER``.
+    """Return a client of the compile service at ``url``; default: ``SHARDC_SERVER``.
 
-    ``token`` is what the service knows you by; default: ``SHARDC_TOKEN``, then ``SHARDC_TOKEN_FILE``. ``key`` is the
-    key that the service signs with, in hexadecimal; default: ``SHARDC_SERVER_KEY``, otherwise the service is asked.
-    ``hear`` is called with a `Job` each time one changes. This call itself sends nothing.
+    ``token`` identifies you to the service; default: ``SHARDC_TOKEN``, then ``SHARDC_TOKEN_FILE``. ``key`` is the key
+    with which the service signs, in hexadecimal; default: ``SHARDC_SERVER_KEY``, otherwise the client asks the service.
+    ``hear`` is called with each `Job` that changes. This call itself sends nothing.
 
     Raises `InputError` for a wrong URL, `EnvironmentProblem` without the package urllib3.
 
@@ -70,7 +70,9 @@ class Client(Requests):
             from shardc.service.client.terms import need_none_of
 
             if given.config.custom_calls:
-                raise InputError(f"a compile service cannot be used: {need_none_of(given.config)}", fix="compile here")
+                raise InputError(
+                    f"a compile service cannot be used: {need_none_of(given.config)}", fix="compile on this machine"
+                )
             return RemoteProgram(self, program_bytes(given), "", given.config, local=given)
         from shardc.frontends.load import content_kind, read_file
 

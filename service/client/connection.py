@@ -173,7 +173,7 @@ def _body(answer: BaseHTTPResponse, limit: int, where: str) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limit:
-            raise RunError(f"the answer is longer than the {limit} bytes expected", where=where)
+            raise RunError(f"the answer exceeds the expected {limit} bytes", where=where)
     return b"".join(parts)
 
 

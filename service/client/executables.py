@@ -46,7 +46,7 @@ def read_executable(data: bytes, order: CompileOrder) -> Executable:
 
     executable = read_bytes(data, f"{FILE} from the compile service")
     if order.cpu is not None and executable.features not in ("", order.cpu.features):
-        raise RunError("the compile service made code for another processor than the one asked for")
+        raise RunError("the compile service made code for another processor than the requested one")
     return replace(executable, seconds={})
 
 

@@ -64,8 +64,8 @@ class RemotePartitioned(Reported):
         ours = self.options["machine"]
         if ours and machine and str(ours) != str(machine):
             raise UnsupportedError(
-                f"partitioned for {ours} and asked about {machine}: an order has one machine",
-                fix="partition without a machine, or for the same",
+                f"the program is partitioned for {ours}, but the question is about {machine}: an order has one machine",
+                fix="partition without a machine, or for the same machine",
             )
         terms = {k: v for k, v in self.options.items() if k != "machine" and v is not None}
         terms |= {**machine_terms(ours or machine), "partitioned_for": "machine" if ours else "bytes"}
@@ -140,7 +140,9 @@ class RemotePartitioned(Reported):
 
         mine, others = self.program, other.program
         if mine.data != others.data or self.options != other.options:
-            raise UnsupportedError("two different programs are compared here only", fix="load them without a service")
+            raise UnsupportedError(
+                "a compile service cannot compare two different programs", fix="load both without a service"
+            )
         terms = {"other_annotations": dict(others.specs), "other_mesh": dict(others.sizes), "remedies": 0}
         return mine.carry_out(self.order(ExplainOrder, machine, **terms)).value(Difference, "difference.json")
 
@@ -173,7 +175,7 @@ class RemotePartitioned(Reported):
         from shardc.analysis.simulate.simulation import Simulation
 
         if not (machine or self.options["machine"]):
-            raise InputError("no machine to simulate", fix="name one, such as h100-dgx")
+            raise InputError("no machine to simulate is given", fix="name one, such as h100-dgx")
         terms = {"mapping": mapping_text(mapping), "ignore_memory": ignore_memory, "page": False}
         return self.program.carry_out(self.order(SimulateOrder, machine, **terms)).value(Simulation, "simulation.json")
 
@@ -199,7 +201,7 @@ class RemotePartitioned(Reported):
 
     def _check_use(self) -> None:
         if reason := need_none_of(self.program.config):
-            raise UnsupportedError(f"a compile service cannot do this: {reason}", fix="compile here")
+            raise UnsupportedError(f"a compile service cannot do this: {reason}", fix="compile on this machine")
 
     def compile_order(self, target: str, machine: Target, **fields: Any) -> CompileOrder:
         """The order for an executable for ``target`` (a GPU of this computer is its kind) and a processor."""
@@ -230,7 +232,7 @@ class RemotePartitioned(Reported):
         self._check_use()
         if name and identifier(name) != name:
             raise InputError(
-                f"{name!r} is not a name in C", where="the program's name", fix=f"{identifier(name)!r} is one"
+                f"{name!r} is not a valid name in C", where="the program's name", fix=f"use {identifier(name)!r}"
             )
         order = self.compile_order("cpu", ahead_target(cpu, system), ahead=True, symbol=name, page=False)
         program = self.program

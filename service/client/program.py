@@ -133,8 +133,9 @@ class RemoteProgram:
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> RemoteProgram:
         """Refused: what such calls mean is known here only."""
         raise UnsupportedError(
-            f"custom calls of one's own at a compile service ({', '.join(custom_calls)}): they are known here only",
-            fix="give them to shardc.load(...) and compile here",
+            f"a compile service cannot use your custom calls ({', '.join(custom_calls)}): their functions exist "
+            "only in this process",
+            fix="give them to shardc.load(...) and compile on this machine",
         )
 
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> RemoteProgram:
@@ -156,8 +157,8 @@ class RemoteProgram:
     def tuned(self, seconds: float) -> RemoteProgram:
         """Refused: tuning is for the computer that it runs on."""
         raise UnsupportedError(
-            f"tuning (for {seconds:g} s) at a compile service: it measures the computer that it runs on",
-            fix="leave it out, or compile here",
+            f"a compile service cannot tune (for {seconds:g} s): it would measure its own computer",
+            fix="omit tune=, or compile on this machine",
         )
 
     def propagate(self, *, conservative: bool = False) -> RemotePropagated:
@@ -251,8 +252,10 @@ class RemotePropagated:
         # Words are checked there.
         PartitionOptions(windowed_einsum, pipelined_loops, decomposed_rings, plan=plan, memory=memory)
         if judge is not None or interface is not None:
-            what = "a judge of one's own" if judge is not None else "a free interface"
-            raise UnsupportedError(f"{what} at a compile service: an order cannot express it", fix="partition here")
+            what = "judge=" if judge is not None else "a free interface"
+            raise UnsupportedError(
+                f"a compile service cannot use {what}: an order cannot express it", fix="partition on this machine"
+            )
         machine = machine or self.program.config.machine or None
         asked: dict[str, Any] = {"machine": machine, "decomposed_rings": decomposed_rings}
         asked |= {"windowed_einsum": windowed_einsum, "pipelined_loops": pipelined_loops}

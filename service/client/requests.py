@@ -82,7 +82,9 @@ class Requests:
         digest = hashlib.sha256(data).hexdigest()
         told = _object(self._connection.json("POST", "/v1/programs", content=data)).get("program")
         if told != digest:
-            raise RunError(f"a program arrived as {told}, it was sent as {digest}", where=self.address.url)
+            raise RunError(
+                f"the program was damaged in transfer: sent {digest}, received {told}", where=self.address.url
+            )
         return digest
 
     def submit(self, order: Order, programs: Mapping[str, bytes] | None = None) -> Job:
@@ -170,7 +172,7 @@ class Requests:
         if job.entry is None:
             raise RunError("the job was cancelled", where=f"job {job.id} at {self.address.url}")
         if job.entry.key != job.key:
-            raise RunError("the service gives another result than the one asked for", where=f"job {job.id}")
+            raise RunError("the service returned another result than the requested one", where=f"job {job.id}")
         return Result(self, self.check_entry(job.entry), order, programs)
 
     def _another_build(self, job: Job) -> NoReturn:
@@ -183,16 +185,16 @@ class Requests:
         info = self.info()
         there, here = f"{info.get('version')} ({info.get('build')})", f"{VERSION} ({content_key('build')[:16]})"
         raise EnvironmentProblem(
-            f"the compile service has another version of shardc or llvmlite: {there}, here {here}",
+            f"the compile service has another version of shardc or llvmlite: {there}, but this machine has {here}",
             where=self.address.url,
-            fix="install the same version here and there",
+            fix="install the same version on both machines",
         )
 
     def entry(self, key: str) -> StoreEntry:
         """The manifest of the result called ``key``, verified; `Unknown` where there is none."""
         found = _entry(_object(self._connection.json("GET", f"/v1/artifacts/{quote(key, safe='')}")))
         if found.key != key:
-            raise RunError(f"asked for {key}, the service gives {found.key}", where=self.address.url)
+            raise RunError(f"the service returned {found.key} instead of {key}", where=self.address.url)
         return self.check_entry(found)
 
     def check_entry(self, entry: StoreEntry) -> StoreEntry:
@@ -225,7 +227,7 @@ class Requests:
             return None
         found = next((a for a in entry.artifacts if a.name == name), None)
         if entry.key != key or found is None:
-            raise RunError(f"asked for {name} of {key}, the service gives another result", where=self.address.url)
+            raise RunError(f"the service returned another result instead of {name} of {key}", where=self.address.url)
         return entry, _check_file(entry, found, data)
 
     @cached_property
@@ -237,7 +239,7 @@ class Requests:
         except ValueError:
             key = b""
         if len(key) != hashlib.sha256().digest_size:
-            raise RunError("the service has no valid key", where=f"{self.address.url}/v1/key")
+            raise RunError("the service returned no valid key", where=f"{self.address.url}/v1/key")
         return key
 
     def _ask_job(self, method: str, path: str, **options: Any) -> Job:
@@ -281,7 +283,7 @@ def _check_file(entry: StoreEntry, artifact: Artifact, data: bytes) -> bytes:
     """``data``, if it is the ``artifact`` of ``entry``."""
     if len(data) != artifact.bytes or hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise RunError(
-            f"{artifact.name} does not match the signature of the service: it was damaged in transfer",
+            f"{artifact.name} does not match the service's signature: it was damaged in transfer",
             where=f"result {entry.key}",
         )
     return data
@@ -297,7 +299,7 @@ def _decode_manifest(text: str) -> Any:
 
 def _object(data: object) -> Mapping[str, Any]:
     if not isinstance(data, dict):
-        raise RunError("the answer is of another form than expected: is this a compile service?")
+        raise RunError("the answer has an unexpected form: is this a compile service?")
     return data
 
 

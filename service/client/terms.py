@@ -35,7 +35,7 @@ def mesh_sizes(mesh: Mesh | None) -> dict[str, int]:
     if mesh is None:
         return {}
     if mesh.device_ids is not None:
-        raise UnsupportedError(f"the mesh {mesh} orders its devices, which an order cannot express")
+        raise UnsupportedError(f"the mesh {mesh} has its own device order, which an order to a service cannot express")
     return dict(mesh.axes)
 
 

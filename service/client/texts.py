@@ -33,8 +33,8 @@ def program_bytes(program: SourceProgram) -> bytes:
     return data
 
 
-_FAILS = "the program cannot be written as HLO text without a loss"
-_FIX = "save it as a file (MLIR, or a serialized jax.export.Exported) and give that"
+_FAILS = "the program cannot be written as HLO text without losing information"
+_FIX = "save it as a file (MLIR, or a serialized jax.export.Exported), and give that file"
 
 
 def _sources(module: Module) -> list[str]:

@@ -103,7 +103,7 @@ def _urllib3() -> ModuleType:
         import urllib3
     except ImportError as e:
         raise EnvironmentProblem(
-            f"asking a compile service: {e}", fix="install the extra: pip install 'shardc[client]'"
+            f"a compile service needs a package: {e}", fix="install the extra: pip install 'shardc[client]'"
         ) from None
     return urllib3
 
@@ -134,7 +134,7 @@ def _manager(urllib3: ModuleType, url: str, proxy: str) -> PoolManager:
         raise EnvironmentProblem(
             f"the compile service cannot be reached with the settings of the environment: {why}",
             where=url,
-            fix="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
+            fix="check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR",
         ) from None
     return through
 

@@ -101,7 +101,7 @@ function summaryOf(program) {
   const about = [countText(facts.parameters.length, 'parameter'), countText(facts.results.length, 'result')];
   if (mesh || facts.devices > 1) about.push(`made for ${countText(facts.devices, 'device')}${mesh ? ` (${mesh})` : ''}`);
   if (program.bytes) about.push(bytesText(program.bytes.size));
-  const came = facts.scheduled ? ' It is partitioned and scheduled: annotations change nothing.' : facts.partitioned ? ' It is partitioned: it stays as it is.' : '';
+  const came = facts.scheduled ? ' It is already partitioned and scheduled: annotations have no effect.' : facts.partitioned ? ' It is already partitioned: annotations have no effect.' : '';
   return [el('b', {}, facts.name), ` from ${program.name}: ${about.join(', ')}.${came}`];
 }
 

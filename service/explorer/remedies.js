@@ -25,7 +25,7 @@ function costOf(reason) {
 function remedyRow(remedy, take) {
   const { before, after } = remedy;
   const gain = before.seconds === null ? `${bytesText(before.wire_bytes - after.wire_bytes)} less sent` : `${secondsText(before.seconds - after.seconds)} less in a step`;
-  return el('li', {}, `${remedy.what}: ${gain}${remedy.removes ? '' : '; it stays, but is cheaper'}${remedy.costs ? `; ${remedy.costs}` : ''} `,
+  return el('li', {}, `${remedy.what}: ${gain}${remedy.removes ? '' : '; the collective stays, but becomes cheaper'}${remedy.costs ? `; ${remedy.costs}` : ''} `,
     el('button', { type: 'button', 'aria-label': `Try: ${remedy.what}`, on: { click: () => take(remedy.changes) } }, 'Try'));
 }
 

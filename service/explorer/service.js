@@ -6,7 +6,7 @@ const PATIENCE = 60_000; // milliseconds that a service may be away while a job 
 // What went wrong, with the fields of the library's own errors.
 class Problem extends Error {
   constructor(fields, status) {
-    super(fields.what || fields.detail || fields.title || `the service answers ${status}`);
+    super(fields.what || fields.detail || fields.title || `the service answered with status ${status}`);
     this.kind = fields.error || 'RunError';
     this.where = fields.where || null;
     this.fix = fields.fix || null;
@@ -32,7 +32,7 @@ async function request(path, options = {}) {
     response = await fetch(path, { cache: 'default', credentials: 'omit', ...options, headers });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Problem({ error: 'EnvironmentProblem', what: 'the service does not answer', fix: 'is "shardc serve" running, and this page its own?' }, 0);
+    throw new Problem({ error: 'EnvironmentProblem', what: 'the service does not answer', fix: 'check that "shardc serve" runs, and that it served this page' }, 0);
   }
   if (response.ok) return response;
   const problem = await problemOf(response);

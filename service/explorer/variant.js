@@ -110,7 +110,7 @@ function variantCard(given, program, machine, handlers) {
     if (!complete()) return;
     const asked = order();
     if (!asked.machine) {
-      faults.replaceChildren(el('p', { class: 'problem', role: 'alert' }, 'Annotations are found for the shortest step on a machine: choose one above.'));
+      faults.replaceChildren(el('p', { class: 'problem', role: 'alert' }, 'The search minimises the step time on a machine: choose a machine above.'));
       return;
     }
     doing(`annotations ${devices} ${JSON.stringify(asked)}`, async (show, signal) => {
@@ -149,6 +149,6 @@ async function resultOf(job, signal) {
 }
 
 function doneText(job) {
-  if (job.cached) return 'done: the service had it already';
+  if (job.cached) return 'done: the service had already stored the result';
   return job.finished > job.started && job.started ? `done in ${secondsText(job.finished - job.started)}` : 'done';
 }

@@ -49,9 +49,9 @@ def open_database(path: Path) -> sqlite3.Connection:
                     database.execute(statement)
         elif version != _VERSION:
             raise EnvironmentProblem(
-                f"the journal has version {version}, and this shardc reads version {_VERSION}",
+                f"the journal has version {version}, but this shardc reads version {_VERSION}",
                 where=str(path),
-                fix="end its servers, then give --state another folder or remove the file",
+                fix="stop its servers, then give --state another folder, or remove the file",
             )
 
     def put_away(why: str) -> None:

@@ -71,8 +71,8 @@ class Housekeeping:
         self._jobs.counters.requeued += 1
         order = from_json(adopted.order)
         if adopted.downs >= _MOST_DOWNS:
-            what = f"the service went down {adopted.downs} times while it made this, and will not try again"
-            raise RunError(what, fix="submit it again if the service was ended by something else")
+            what = f"the service stopped {adopted.downs} times during this order, and will not try it again"
+            raise RunError(what, fix="submit it again if something else stopped the service")
         with ExitStack() as leases:
             programs = programs_of(order)
             leases.enter_context(self._store.lease(*programs))

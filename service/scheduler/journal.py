@@ -247,5 +247,5 @@ def _storage_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as e:
         raise EnvironmentProblem(
-            f"the journal of the service's jobs cannot be used: {e}", where=str(path), fix="see to the disk of --state"
+            f"the journal of the service's jobs cannot be used: {e}", where=str(path), fix="check the disk of --state"
         ) from e

@@ -51,5 +51,5 @@ def failure_of(error: Exception) -> Mapping[str, Any]:
     if not isinstance(error, ShardcError):
         log.error("a job fails by a fault of the service", exc_info=error)
         text = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        error = RunError(f"a fault of the service: {text}", fix="please report it; the server's log says more")
+        error = RunError(f"internal error of the service: {text}", fix="please report it; the server's log has details")
     return to_problem(error)

@@ -38,7 +38,7 @@ class SharedOrder:
     def want(self, wanted: WantedPieces) -> None:
         """Add the ``wanted`` pieces. Raises `RunError` for pieces of programs that are not the order's."""
         if not {piece.program for piece in wanted.pieces} <= set(self.task.programs):
-            raise RunError("a worker's message is damaged: a piece of another order")
+            raise RunError("a worker's message is damaged: it contains a piece of another order")
         self._waiting.extend(wanted.pieces)
         done = max(wanted.done, self.progress.get("done", 0))  # another worker may know less of earlier sweeps
         self.progress = {"stage": wanted.stage, "done": done, "of": max(wanted.of, done)}

@@ -133,5 +133,5 @@ class StoreIndex:
             raise EnvironmentProblem(
                 f"the index of the store cannot be used: {e}",
                 where=str(self._path),
-                fix="is the disk full? another folder: --state",
+                fix="check the disk space, or name another folder: --state",
             ) from e

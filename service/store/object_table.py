@@ -164,7 +164,9 @@ class ObjectTable:
             there = self._load(manifest.place)
             if there:
                 return there.manifest
-        raise EnvironmentProblem("the store cannot be written: another server keeps damaging it", where=manifest.path)
+        raise EnvironmentProblem(
+            "the store cannot be written: another server damages it again and again", where=manifest.path
+        )
 
     def _place(self, key: str) -> str:
         return f"{self._folder}/{key[:2]}/{key}"

@@ -171,13 +171,13 @@ class Quota:
         self._index.remove([place])
 
     def _full(self, size: int) -> EnvironmentProblem:
-        what = f"the store has no room for {size:,} bytes: "
+        what = f"the store has no space for {size:,} bytes: "
         if size > self.limit:
-            what += f"it may have {self.limit:,}"
+            what += f"its limit is {self.limit:,}"
         else:
             what += f"{self._index.total():,} of {self.limit:,} are in use"
         return EnvironmentProblem(
-            what, where=self._backend.where, fix="try again later, or let it be larger: --store-size"
+            what, where=self._backend.where, fix="try again later, or make the store larger: --store-size"
         )
 
 

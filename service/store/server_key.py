@@ -31,10 +31,10 @@ def server_key(state: Path) -> bytes:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as e:
         raise EnvironmentProblem(
-            f"the server's key cannot be kept: {e.strerror or e}", where=str(path), fix="name another folder: --state"
+            f"the server's key cannot be stored: {e.strerror or e}", where=str(path), fix="name another folder: --state"
         ) from None
     if mode & 0o077:
-        raise EnvironmentProblem("others can read the server's key", where=str(path), fix=f"chmod 600 {path}")
+        raise EnvironmentProblem("other users can read the server's key", where=str(path), fix=f"chmod 600 {path}")
     if not _HEX.fullmatch(text):
         raise EnvironmentProblem(
             "the server's key is not 64 hexadecimal digits", where=str(path), fix="restore it, or remove the file"

@@ -33,7 +33,7 @@ def check_signature(entry: StoreEntry, key: bytes) -> None:
     """Raise `RunError` unless ``entry`` was signed with ``key`` and not changed since."""
     if not hmac.compare_digest(sign(entry, key).signature.encode(), entry.signature.encode()):
         raise RunError(
-            "the signature is wrong: the server with the expected key did not make this",
+            "the signature is wrong: another server than the expected one made this result",
             where=f"entry {entry.key}",
             fix="ask the server's operator for its key, and set SHARDC_SERVER_KEY",
         )

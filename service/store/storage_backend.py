@@ -152,13 +152,13 @@ class StorageBackend:
             if isinstance(e, FileNotFoundError) and done in ("read", "changed"):
                 raise
             if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
-                fix = "make quota, or bound the store: --store-size"
+                fix = "free disk space, or limit the store: --store-size"
                 raise StorageFull("the store's disk is full", where=self.where, fix=fix) from e
             problem = (e.strerror if isinstance(e, OSError) else None) or str(e) or type(e).__name__
             raise EnvironmentProblem(
                 f"the store cannot be {done}: {problem}",
                 where=self.where,
-                fix="check the storage, or name another: --store",
+                fix="check the storage, or name another one: --store",
             ) from e
 
 

@@ -79,7 +79,7 @@ def _target(order: CompileOrder) -> Target:
     architecture = triple.partition("-")[0]
     if architecture not in _ARCHITECTURES:
         fix = f"use one of {', '.join(_ARCHITECTURES)}"
-        raise InputError(f"no code is made for processors {architecture!r}", where="order.cpu.triple", fix=fix)
+        raise InputError(f"shardc generates no code for processors {architecture!r}", where="order.cpu.triple", fix=fix)
     wide = cpu in CPUS or "+64bit" in features
     if "-64bit" in features or (architecture == "x86_64" and not wide):  # LLVM ends the process
         fix = f"name +64bit among its features, or use one of {', '.join(CPUS)}"

@@ -20,7 +20,9 @@ def find_annotations(bench: Workbench, order: AutoOrder) -> dict[str, bytes]:
     usual = AutoOrder(program=order.program)
     for name in _FIXED:
         if getattr(order, name) != getattr(usual, name):
-            raise InputError("annotations are found for the usual partitioning", where=f"order.{name}", fix="omit it")
+            raise InputError(
+                "the search for annotations does not take this option", where=f"order.{name}", fix="omit it"
+            )
     machine, program, mesh = bench.need_machine(), bench.read_program(), order.mesh
     if order.devices and order.annotations and not mesh and program.mesh is None:
         mesh = mesh_to_resize(order.annotations.values()).shape

@@ -42,7 +42,9 @@ def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgra
                 partitioned, machine, mapping=mapping, ignore_memory=order.ignore_memory
             )
     if order.annotations:
-        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=order.name)
+        raise InputError(
+            "the program is already partitioned and scheduled: annotations have no effect", where=order.name
+        )
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
         found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)

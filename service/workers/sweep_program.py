@@ -129,7 +129,9 @@ def _assess(bench: Workbench, order: SweepOrder, which: _Which) -> Outcome:
 def _plan(bench: Workbench, order: SweepOrder, seen: Sequence[SweepFacts]) -> SweepPlan:
     own = order.mesh or seen[0].mesh
     if not order.devices and own is None:
-        raise InputError("no number of devices", where="order.devices", fix="name some, or give a mesh")
+        raise InputError(
+            "the number of devices is missing", where="order.devices", fix="give numbers of devices, or a mesh"
+        )
     return plan(
         seen,
         counts=device_counts(order.devices or math.prod((own or {}).values())),
@@ -164,7 +166,7 @@ def _sets(order: SweepOrder) -> SetFile:
 
 def _read(bench: Workbench, order: SweepOrder) -> list[SweepProgram]:
     if order.programs and order.programs[0] != order.program:
-        fix = "programs of weak scaling are all of them, or none"
+        fix = "for weak scaling give all programs, otherwise none"
         raise InputError("the order's program is not the first of its programs", where="order.programs", fix=fix)
     sources = [_source(bench, order, digest) for digest in _digests(order)]
     read_again.cache_clear()  # what reading warns of, each order tells

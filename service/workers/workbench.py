@@ -39,7 +39,7 @@ def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
     """The mesh of an order, None where it names no axes. Raises `InputError` for one that is too large."""
     size = math.prod(axes.values())
     if size > _MOST_DEVICES:
-        raise InputError(f"a mesh of {count_text(size, 'device')}", where=where, fix=f"at most {_MOST_DEVICES}")
+        raise InputError(f"the mesh has {count_text(size, 'device')}", where=where, fix=f"use at most {_MOST_DEVICES}")
     return Mesh(dict(axes)) if axes else None
 
 
@@ -88,7 +88,7 @@ class Workbench:
         """`machine`; `InputError` where the order has none."""
         found = self.machine()
         if not found:
-            raise InputError("no machine to simulate", where="order.machine", fix="name one, such as h100-dgx")
+            raise InputError("no machine to simulate is given", where="order.machine", fix="name one, such as h100-dgx")
         return found
 
     @property
@@ -124,7 +124,7 @@ class Workbench:
         """The bytes of that digest that came with the order."""
         data = self.programs.get(digest)
         if data is None or hashlib.sha256(data).hexdigest() != digest:
-            raise RunError(f"program {digest[:12]} did not come with the order, or damaged")
+            raise RunError(f"program {digest[:12]} is missing from the order, or damaged")
         return data
 
     def annotate(

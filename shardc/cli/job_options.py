@@ -35,6 +35,6 @@ def job_options(hosts: str, hostfile: Path | None, bind: str, prefix: bool, word
     from shardc.launcher.jobs.mpiexec import JobOptions
 
     if hosts and hostfile is not None:
-        raise InputError("--hosts and --hostfile together", fix="give one of them")
+        raise InputError("--hosts and --hostfile exclude each other", fix="give one of them")
     found = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile is not None else ()
     return JobOptions(found, bind, prefix, tuple(words or ()))

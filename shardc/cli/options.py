@@ -61,15 +61,15 @@ def parse_mesh(text: str) -> Mesh | None:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isascii() or not size.strip().isdigit() or int(size) < 1:
-            raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix="--mesh data=2,model=4")
+            raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix="write --mesh data=2,model=4")
         if _NO_AXIS.search(name.strip()):
             raise InputError(
                 f"{name.strip()!r} is not a valid axis name",
                 where="--mesh",
-                fix="names are letters, digits and _ . - /; a product of axes is written in --annotate: NAME=a+b",
+                fix="use letters, digits and _ . - / in names; write a product of axes in --annotate: NAME=a+b",
             )
         if name.strip() in axes:
-            raise InputError(f"axis {name.strip()!r} is given twice", where="--mesh")
+            raise InputError(f"axis {name.strip()!r} is given twice", where="--mesh", fix="name every axis once")
         axes[name.strip()] = int(size)
     return Mesh(axes) if axes else None
 
@@ -79,7 +79,7 @@ def parse_annotation(text: str) -> tuple[str, str]:
     name, equals, spec = text.rpartition("=")
     if not equals or not name.strip() or not spec.strip():
         raise InputError(
-            f"{text!r} is not NAME=SPEC", where="--annotate", fix="--annotate w1=None,model (None: not sharded)"
+            f"{text!r} is not NAME=SPEC", where="--annotate", fix="write --annotate w1=None,model (None: not sharded)"
         )
     return name.strip(), spec.strip()
 
@@ -113,6 +113,8 @@ def given_annotations(
     given = [parse_annotation(a) for a in annotate or ()]
     for name, _ in given:
         if [n for n, _ in given].count(name) > 1:
-            raise AnnotationError(f"{name!r} is annotated twice", where="--annotate")
+            raise AnnotationError(
+                f"{name!r} is annotated twice", where="--annotate", fix="give one annotation for each name"
+            )
     specs.update(given)
     return specs, wanted

@@ -75,7 +75,7 @@ def plan_terms(plan: str, memory: str) -> dict[str, Any]:
     """What `partition` is asked for by these two options; nothing where they say nothing. Raises `InputError`."""
     if not plan:
         if memory:
-            raise InputError("--memory needs a plan", where="--memory", fix="add --plan global, or leave out --memory")
+            raise InputError("--memory needs a plan", where="--memory", fix="add --plan global, or omit --memory")
         return {}
     return {"plan": plan, "memory": parse_bytes(memory, "--memory")}
 

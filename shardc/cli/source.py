@@ -66,7 +66,7 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
 
     if reason := watches(config):
         if server:
-            fix = "leave out one of them"
+            fix = "omit one of them"
             raise UnsupportedError(f"a compile service cannot do this: {reason}", where="--server", fix=fix)
         view.log(f"warning: {reason}; running it here")
         yield ProgramOpener()

@@ -61,7 +61,8 @@ def run_demo(
     devices = module.mesh.size if module.mesh is not None else 1
     if ranks > devices:
         raise InputError(
-            f"the demo runs on {count_text(devices, 'device')}, --ranks asks for {ranks}", fix=f"--ranks 0 to {devices}"
+            f"the demo runs on {count_text(devices, 'device')}, but --ranks is {ranks}",
+            fix=f"use --ranks 0 to {devices}",
         )
     show(
         f"A training step of a 2-layer transformer ({origin}): "

@@ -44,7 +44,7 @@ def from_array(source: Any, *, dtype: Any = None, sharding: Any = None, mesh: An
 
 
 def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None) -> Any:
-    """`numpy.load` of an .npy file, each process its part; of an .npz file a dict of arrays, which are read whole.
+    """Load an .npy file as `numpy.load` does, each process its part. An .npz file becomes a dict of whole arrays.
 
     Raises `InputError` for files that are neither, or hold Python objects.
 
@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None
 
 
 def from_hdf5(path: str | os.PathLike[str], name: str, *, sharding: Any = None, mesh: Any = None) -> Any:
-    """The dataset ``name`` of an HDF5 file, each process its part; needs h5py (``pip install "shardc[hdf5]"``).
+    """Read the dataset ``name`` of an HDF5 file, each process its part. Needs h5py (``pip install "shardc[hdf5]"``).
 
     Raises `EnvironmentProblem` without h5py, `InputError` for a file or name that cannot be read.
 
@@ -86,10 +86,10 @@ def from_hdf5(path: str | os.PathLike[str], name: str, *, sharding: Any = None, 
 
 
 def from_zarr(path: Any, name: str | None = None, *, sharding: Any = None, mesh: Any = None) -> Any:
-    """A zarr array, or the array ``name`` of a group, each process its part; needs zarr (``pip install
+    """Read a zarr array, or the array ``name`` of a group, each process its part. Needs zarr (``pip install
     "shardc[zarr]"``).
 
-    Raises `EnvironmentProblem` without zarr, `InputError` for what cannot be read.
+    Raises `EnvironmentProblem` without zarr, `InputError` for arrays that cannot be read.
 
     >>> import numpy, zarr
     >>> zarr.save("state.zarr", numpy.ones((64, 4)))
@@ -104,7 +104,7 @@ def from_zarr(path: Any, name: str | None = None, *, sharding: Any = None, mesh:
     except Exception as e:  # zarr's stores have errors of their own
         raise InputError(f"{path} cannot be read: {e}", fix="give a zarr array or group") from None
     if not hasattr(source, "shape"):
-        raise InputError(f"{path} is a group of zarr arrays", fix="give the name of one")
+        raise InputError(f"{path} is a group of zarr arrays", fix="give the name of one array")
     return from_array(source, sharding=sharding, mesh=mesh)
 
 
@@ -113,7 +113,7 @@ def _imported(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as e:
         raise EnvironmentProblem(
-            f"{module} is not installed here: {e}", fix=f'pip install {module}, or pip install "shardc[{extra}]"'
+            f"{module} is not installed: {e}", fix=f'pip install {module}, or pip install "shardc[{extra}]"'
         ) from None
 
 
@@ -128,7 +128,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     (64, 64)
     """
     if not isinstance(value, Array):
-        raise InputError(f"a {type(value).__name__} is no shardc.Array", fix="use numpy.save, on one process")
+        raise InputError(f"a {type(value).__name__} is not a shardc.Array", fix="use numpy.save, on one process")
     target = Path(path) if str(path).endswith(".npy") else Path(f"{path}.npy")
     part = target.with_name(target.name + ".part")
     first = job_transport(job_config()).process_index == 0

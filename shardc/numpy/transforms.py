@@ -26,7 +26,7 @@ def jit(
 ) -> Any:
     """Compile a NumPy function as one program over a mesh, at its first call for each signature, without JAX.
 
-    The options are those of `shardc.jit`; without ``mesh`` the mesh of the arguments counts. Results are values of
+    The options are those of `shardc.jit`; without ``mesh``, the mesh of the arguments is used. Results are values of
     `Array` with NumPy's element types. A generator of `shardc.numpy.random` among the arguments continues from call to
     call. ``np.jit`` is also a decorator. Raises what `shardc.trace` raises.
 

@@ -22,7 +22,7 @@ def unique(
     size: int | None = None,
     fill_value: Any = None,
 ) -> Any:
-    """`numpy.unique`; with ``size`` exactly so many values, as in `jax.numpy.unique`, so that it can be traced.
+    """`numpy.unique`; with ``size`` exactly that many values, as in `jax.numpy.unique`, so that it can be traced.
 
     Where there are fewer values, ``fill_value`` is repeated, by default the least value, with its index and a count of
     0. Where there are more, the greatest are left out. Raises `InputError` for ``size`` with ``axis``, or of no
@@ -36,10 +36,12 @@ def unique(
         whole: Any = np.unique
         return whole(ar, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     if axis is not None:
-        raise InputError("np.unique(axis=, size=)", fix="leave axis= out: of rows no fixed number can be made")
+        raise InputError(
+            "np.unique cannot take axis= together with size=", fix="omit axis=: unique rows cannot have a fixed number"
+        )
     shape, x = np.shape(ar), np.ravel(ar)
     if not x.size:
-        raise InputError("np.unique(size=) of no elements", fix="leave size= out where arrays are empty")
+        raise InputError("np.unique(size=) needs at least one element", fix="omit size= for empty arrays")
     order = np.argsort(x, stable=True) if return_index or return_inverse else None
     ordered = np.sort(x) if order is None else np.take(x, order)
     new = ordered[1:] != ordered[:-1]

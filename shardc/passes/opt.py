@@ -38,7 +38,7 @@ def read_passes(text: str) -> tuple[Pass | Pipeline, ...]:
     for asked in parse_passes(text):
         if asked.name not in known:
             fix = f"{near_names(asked.name, known)} --list-passes has them all"
-            raise InputError(f"there is no pass {asked.name!r}", where=WHERE, fix=fix)
+            raise InputError(f"unknown pass {asked.name!r}", where=WHERE, fix=fix)
         out.append(make(type(known[asked.name]), asked.options, asked.name))
     return tuple(out)
 
@@ -67,7 +67,9 @@ def prepare_module(module: Module, annotations: Mapping[str, Any], mesh: Mesh | 
         sharded = any(i.sharding is not None for i in module.instructions())
         return convert_to_axes(module) if sharded else module
     if annotations:
-        raise InputError("the program is partitioned already", where="--annotate", fix="annotate it before")
+        raise InputError(
+            "the program is already partitioned", where="--annotate", fix="annotate it before partitioning"
+        )
     if mesh is not None and mesh.size != module.num_partitions:
         what = (
             f"a mesh of {count_text(mesh.size, 'device')} for a program that is partitioned for {module.num_partitions}"

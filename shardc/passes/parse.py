@@ -52,7 +52,7 @@ class _Reader:
         while self.accept(","):
             asked.append(self.asked())
         if self.at < len(self.text):
-            raise self.error(f"{self.text[self.at]!r} is not expected here")
+            raise self.error(f"unexpected {self.text[self.at]!r}")
         return tuple(asked)
 
     def asked(self) -> Asked:

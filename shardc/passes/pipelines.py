@@ -105,7 +105,9 @@ class LowerGpuPipeline:
 
     def passes(self, module: Module, config: Config) -> tuple[Pass, ...]:
         if self.arch not in GPU_ARCHS:
-            raise InputError(f"no architecture {self.arch!r}", where=self.name, fix=f"there are {', '.join(GPU_ARCHS)}")
+            raise InputError(
+                f"unknown architecture {self.arch!r}", where=self.name, fix=f"use one of {', '.join(GPU_ARCHS)}"
+            )
         maker = "rocm" if self.arch.startswith("gfx") else "cuda"
         return gpu_passes(module, gpu_target(f"{maker}:{self.arch}"), config)
 

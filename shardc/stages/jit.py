@@ -48,14 +48,15 @@ def jit(
     target: str = "cpu",
     **options: Any,
 ) -> Any:
-    """`jax.jit` on shardc's devices: it takes the same arguments, and returns JAX's arrays.
+    """Compile a function as `jax.jit` does, for shardc's devices. It takes the same arguments, and returns JAX's
+    arrays.
 
     ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Shardings are `P` or
     JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
     to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
     Sizes need not divide by the axes, though JAX's arrays have parts of one size only. Where a sharding, or the
-    constraint that makes a result, leaves other parts, the call returns values of `Array`. Results that nobody lays out
+    constraint that makes a result, leaves other parts, the call returns values of `Array`. Results without a sharding
     then stay split, too. In other calls they are whole, with a warning where that takes memory.
 
     Calls also return values of `Array` in MPI jobs, with a compile service and under ``SHARDC_CHECK``. So they do where
@@ -177,8 +178,8 @@ class Jitted:
         """
         if self._numpy is not None or self._on_devices is None:
             raise UnsupportedError(
-                "the stages of JAX for a function that JAX does not call here",
-                fix="use those of shardc: program, partitioned, compiled",
+                "JAX's stages are not available: this function is compiled without JAX",
+                fix="use shardc's stages: program, partitioned, compiled",
             )
         return self._on_devices.trace(*args, **kwargs)
 

@@ -26,13 +26,13 @@ log = logging.getLogger("shardc")
 
 
 def last_compiled(name: str = "*") -> Compiled:
-    """The newest program that JAX compiled by shardc in this process; the program itself needs no change.
+    """Return the newest program that JAX compiled with shardc in this process. The JAX script needs no change.
 
-    ``name`` is the function's name, or a pattern such as ``"train*"``. Programs of one device and less than 8 kB of
-    StableHLO are left out, and 32 others are remembered. ``partitioned()`` of the result has the report and the
+    ``name`` is the function's name, or a pattern such as ``"train*"``. The last 32 programs are remembered, without
+    those of one device that have less than 8 kB of StableHLO. ``partitioned()`` of the result has the report and the
     explanation. Calls and ``profile`` take flat arguments, one per parameter.
 
-    Raises `InputError` where there is no such program, with the names that there are.
+    Raises `InputError` if there is no such program; the message lists the known names.
 
     >>> import jax.numpy as jnp
     >>> train = shardc.jit(lambda x: jnp.tanh(x @ x.T).sum(), mesh=mesh, in_shardings=P("data"))
@@ -46,7 +46,7 @@ def last_compiled(name: str = "*") -> Compiled:
     found = compiled_programs().find(name)
     if found is None:
         known = ", ".join(dict.fromkeys(c.executable.name for c in compiled_programs())) or "none"
-        raise InputError(f"no program named {name} was compiled", fix=f"there are: {known}")
+        raise InputError(f"no program named {name} was compiled", fix=f"use one of: {known}")
     source = as_stage(found.program.source)
     return Compiled(found.executable, config=source.config, source=source.partition, remote=remote_compiler)
 

@@ -79,16 +79,16 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
 def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
     """Make a program of a TensorFlow function and example arguments.
 
-    ``function`` is a ``tf.function`` with ``jit_compile=True``; of ``args`` and ``kwargs``, which are tensors or NumPy
-    arrays, only shapes and types count. The program's arguments have the names of the function's parameters, then
-    those of the variables and constants that the function captures. Variables that it assigns to are results too, over
-    the memory of the argument.
+    ``function`` is a ``tf.function`` with ``jit_compile=True``; only the shapes and types of ``args`` and ``kwargs``
+    (tensors or NumPy arrays) matter. The program's arguments have the names of the function's parameters, then those of
+    the variables and constants that the function captures. Variables that it assigns to are results too, over the
+    memory of the argument.
 
     The compiled program is called like the function, and assigns to the variables. TensorFlow does not count writes to
-    a variable, so each call takes the values of all of them anew.
+    a variable, so each call reads the values of all of them again.
 
     TensorFlow is not a dependency. Raises `EnvironmentProblem` where it is missing, `InputError` for other objects,
-    `UnsupportedError` for what TensorFlow cannot compile to HLO.
+    `UnsupportedError` for functions that TensorFlow cannot compile to HLO.
 
     >>> import tensorflow as tf
     >>> kernel = tf.Variable(tf.ones((16, 8)), name="kernel")
@@ -112,18 +112,18 @@ def from_torch(
     """Make a program of a PyTorch module and example arguments.
 
     ``source`` is a ``torch.nn.Module``, called with the tensors ``args`` and ``kwargs``, or a
-    ``torch.export.ExportedProgram``, which has its arguments already. Tensors may be on the device ``meta``: nothing
-    is computed. The program's arguments are the module's tensors under their names in ``state_dict``, then the inputs
-    under their names in ``forward``. A tensor that has several names goes by the first. Buffers and inputs that the
+    ``torch.export.ExportedProgram``, which has its arguments already. Tensors may be on the device ``meta``: nothing is
+    computed. The program's arguments are the module's tensors under their names in ``state_dict``, then the inputs
+    under their names in ``forward``. A tensor with several names has the first of them. Buffers and inputs that the
     module changes are results too, over the memory of the argument.
 
     The compiled program is called like the module. It takes tensors and returns tensors, over the memory of results
-    that one device holds. Parameters stay laid out between calls, until somebody writes to the module's tensors.
+    that one device holds. Parameters stay on the devices between calls, until the module's tensors are changed.
 
     ``seed`` allows random numbers, such as those of dropout in training mode. It is an integer, or a tensor int64[2]
-    of a seed and a number of calls, which every call counts up. A program that draws has this tensor as its argument
-    ``random.state``. Numbers follow from seed, call, draw and position: ThreeFry's, equal on every mesh, and not those
-    of PyTorch's generators.
+    with a seed and a number of calls, which every call increments. A program that draws has this tensor as its argument
+    ``random.state``. ThreeFry computes the numbers from seed, call, draw and position. They are equal on every mesh,
+    and differ from those of PyTorch's generators.
 
     Needs the extra ``torch``. Raises `EnvironmentProblem` without it. Raises `UnsupportedError` for operators that
     shardc lacks, with the module's path and the source line, for dynamic shapes, and random numbers without ``seed``.
@@ -224,7 +224,7 @@ def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | N
     from shardc.compiler.cache.serialize import load_executable as read
 
     if not Path(path).is_file():
-        raise InputError(f"there is no file {path}")
+        raise InputError(f"there is no file {path}", fix="give the path of an existing file")
     return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
 
 
@@ -245,8 +245,9 @@ def trace(
     them that are prefixes of the arguments or results; `shard` inside the function constrains a value. Without a
     ``mesh``, axes that shardings name have size 1 until `Program.annotate` gives a mesh. Element types are NumPy's.
 
-    The function runs twice on traced values. What differs between the runs (random numbers, counters, the time) is an
-    `InputError`. Raises `UnsupportedError` for what cannot be traced, with the user's line and what to use instead.
+    The function runs twice on traced values. A difference between the runs (random numbers, counters, the time) raises
+    `InputError`. Raises `UnsupportedError` for operations that cannot be traced; the message has your line and an
+    alternative.
 
     >>> def mlp(x, w):
     ...     return np.maximum(x @ w, 0)

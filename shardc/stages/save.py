@@ -25,10 +25,10 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     ``Traced``, ``Lowered`` or ``jax.export.Exported`` of JAX, a module of PyTorch with example arguments, or a
     `Program`, `Propagated` or training step. The suffix of ``path`` chooses the format. ``.hlo`` and ``.txt`` are HLO
     text, ``.mlirbc`` and ``.bc`` MLIR bytecode. All others are MLIR text, which JAX's own tools read. HLO text keeps
-    names and shardings, but not what the axes of the mesh are called. An interrupted call leaves no half-written file.
+    names and shardings, but not the names of mesh axes. An interrupted call leaves no half-written file.
 
     Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX. Raises `InputError` for
-    arguments of a program that has its own, or a file that cannot be written.
+    arguments that the program does not take, or a file that cannot be written.
 
     >>> shardc.save(program, "step.hlo")
     >>> shardc.load("step.hlo").num_devices
@@ -49,7 +49,7 @@ def _program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> P
     found = source if isinstance(source, (Program, Propagated)) else getattr(source, "program", None)
     if isinstance(found, (Program, Propagated)):
         if args or kwargs:
-            raise InputError(f"arguments given together with a {type(source).__name__}", fix="pass it alone")
+            raise InputError(f"a {type(source).__name__} takes no further arguments", fix="omit the arguments")
         return found
     return from_torch(source, args, kwargs) if is_torch(source) else from_jax(source, *args, **kwargs)
 

@@ -38,10 +38,10 @@ __all__ = ["Compiled", "Partitioned", "Program", "Propagated", "as_stage", "remo
 
 @dataclass(frozen=True)
 class Program(SourceProgram):
-    """A program for one large device, with some annotations: what `load`, `from_jax` and `trace` give.
+    """A program for one large device, with some annotations: the result of `load`, `from_jax` and `trace`.
 
-    A `Program` is immutable: every method returns a new stage. ``jax`` knows the nested arguments of a program that
-    came from a function. ``original`` are the bytes of the file it was read from. ``content`` is a digest for the
+    A `Program` is immutable: every method returns a new stage. ``jax`` describes the nested arguments of a program that
+    was made from a function. ``original`` are the bytes of the file it was read from. ``content`` is a digest for the
     cache, empty where the program has none.
 
     >>> program.mesh.shape, program.num_devices
@@ -64,8 +64,8 @@ class Program(SourceProgram):
         ``annotations`` maps names to `P`, a JAX ``PartitionSpec``, or text such as ``"None,model"``. Exact names come
         before globs. ``mesh`` is a `Mesh`, a JAX mesh, or a dict of sizes; axes of the same name are resized.
 
-        Raises `AnnotationError` for a name, axis or dimension that does not exist, with the names that are near. Warns
-        of an axis that is new to a program with a mesh and that nothing uses.
+        Raises `AnnotationError` for a name, axis or dimension that does not exist; the message lists similar names.
+        Warns about a new axis that nothing uses, if the program has a mesh.
 
         >>> wider = program.annotate({"x": P("data", "model")}, mesh={"data": 4, "model": 2})
         >>> wider.num_devices
@@ -77,11 +77,11 @@ class Program(SourceProgram):
         return annotated
 
     def with_custom_calls(self, custom_calls: Mapping[str, CustomCall]) -> Program:
-        """Say what custom-call targets mean that shardc does not know.
+        """Define custom-call targets that shardc does not know.
 
         Calls with an ``expand`` become HLO instructions at once, so that they are sharded and compiled like all others.
-        The rest is kept for the evaluator and for compiled code. An ``expand`` may also replace a target that shardc
-        knows.
+        The other definitions are kept for the evaluator and for compiled code. An ``expand`` may also replace a target
+        that shardc knows.
 
         Raises `InputError` for a target that is known already and has no ``expand``.
 
@@ -101,11 +101,11 @@ class Program(SourceProgram):
         return replace(self, module=module, config=config, content="")
 
     def propagate(self, *, conservative: bool = False) -> Propagated:
-        r"""Give every value a sharding: annotations are kept, the rest follows from the operations.
+        r"""Give every value a sharding: annotations are kept, and the operations determine the others.
 
         With ``conservative`` no axis is divided into sub-axes, and nothing spreads through dimensions whose elements
-        move (slices, padding, concatenation, windows). That means fewer reshards to understand, and less sharding. A
-        program that is partitioned already stays as it is, with a warning.
+        move (slices, padding, concatenation, windows). The result has fewer reshards to understand, and less sharding.
+        An already partitioned program stays unchanged, with a warning.
 
         >>> print("\n".join(program.propagate().explain("x")))
         x: [{data}, {}]
@@ -166,7 +166,7 @@ class Program(SourceProgram):
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
         """Compile the program: all the stages at once, with `Partitioned.compile`'s ``target`` and ``tune``.
 
-        A program that the cache knows is not even partitioned again.
+        A program that is in the cache is not partitioned again.
 
         >>> [result.shape for result in program.compile()(*arguments)]
         [(2048, 512), (512, 2048), ()]
@@ -176,7 +176,7 @@ class Program(SourceProgram):
 
 @dataclass(frozen=True)
 class Propagated(PropagatedProgram):
-    """A program in which every value has a sharding; ``provenance`` knows where each came from.
+    """A program in which every value has a sharding; ``provenance`` records the origin of each one.
 
     >>> propagated.program is program
     True
@@ -206,16 +206,16 @@ class Propagated(PropagatedProgram):
     ) -> Partitioned:
         """Make the program that every device runs, with the collectives that it needs.
 
-        - ``machine``: layouts and collectives take the least modelled time on this machine: a name such as
-          ``"h100-dgx"``, or the path of a description. Without one they send the fewest bytes.
+        - ``machine``: layouts and collectives minimise the modelled time on this machine: a name such as
+          ``"h100-dgx"``, or the path of a description. Without one, they minimise the bytes sent.
         - ``plan``: ``"auto"`` chooses the layouts inside the program within a budget of work, and keeps them where they
-          are better. ``"propagated"`` takes them as they propagate. ``"global"`` chooses them for the whole program.
-        - ``memory``: bytes per device that the plan may take; default: what propagated layouts take.
-        - ``windowed_einsum``: products compute with parts of an operand while others travel. ``pipelined_loops``: loops
-          gather for the next iteration and reduce for the last. Both are ``"never"``, ``"always"`` where possible, or
-          ``"auto"``: where they take less modelled time on the machine. For each loop the ``judge`` decides: no step is
-          slower than with ``"never"``.
-        - ``decomposed_rings``: no collective permute sends in a circle.
+          are better. ``"propagated"`` keeps the propagated layouts. ``"global"`` chooses them for the whole program.
+        - ``memory``: limit of the plan in bytes per device; default: the memory of the propagated layouts.
+        - ``windowed_einsum``: products compute with parts of an operand while other parts are in transfer.
+          ``pipelined_loops``: loops gather for the next iteration and reduce for the last. Both are ``"never"``,
+          ``"always"`` where possible, or ``"auto"``: where they take less modelled time on the machine. For each loop
+          the ``judge`` decides: no step is slower than with ``"never"``.
+        - ``decomposed_rings``: no collective permute contains a cycle.
         - ``judge`` compares plans; default: simulation for a machine, otherwise bytes sent and buffers.
         - ``interface`` holds arguments and results whose layouts the plan may choose; default: results without a
           sharding.
@@ -279,12 +279,12 @@ class Partitioned(Reported, PartitionedProgram):
         seconds: float = 30.0,
         thresholds: Mapping[str, float] | None = None,
     ) -> Explanation:
-        """Why each collective is there, the most costly first, and warnings.
+        """Explain why each collective exists, the most costly first, and list warnings.
 
-        With a ``machine`` costs are modelled seconds, otherwise bytes. For ``remedies`` collectives, annotations are
-        tried that make the whole program cheaper. There are at most ``tries`` for each, and no new one after
+        With a ``machine`` costs are modelled seconds, otherwise bytes. For the first ``remedies`` collectives, a search
+        tries annotations that make the whole program cheaper. It tries at most ``tries`` for each, and no new one after
         ``seconds``. ``thresholds`` maps names of `shardc.analysis.explain.diagnostics.survey.Thresholds` to shares
-        between 0 and 1, from which on something is a warning.
+        between 0 and 1. Shares from there on become warnings.
 
         Raises `InputError` for unknown machines and thresholds.
 
@@ -300,7 +300,7 @@ class Partitioned(Reported, PartitionedProgram):
         return explain(self, None if machine is None else str(machine), limits, thresholds_of(thresholds or {}))
 
     def difference(self, other: Partitioned, machine: str | Path | None = None) -> Difference:
-        """What changes from this program to ``other``, the same program with other annotations.
+        """Compare this program with ``other``, the same program with other annotations.
 
         With a ``machine``, totals have modelled seconds as well as bytes.
 
@@ -337,10 +337,10 @@ class Partitioned(Reported, PartitionedProgram):
         write_report(self, path, machine=machine, mapping=mapping, remedies=remedies, seconds=seconds)
 
     def draw_plan(self, path: str | Path) -> None:
-        """Write the plan of layouts as a picture (SVG): what propagated, what was chosen, what else would cost, and
+        """Write the plan of layouts as a picture (SVG): propagated and chosen layouts, costs of alternatives, and
         memory.
 
-        Raises `InputError` where nothing was planned, and for files that cannot be written.
+        Raises `InputError` if there is no plan, and for files that cannot be written.
 
         >>> program.propagate().partition(plan="global").draw_plan("plan.svg")
         """
@@ -353,8 +353,8 @@ class Partitioned(Reported, PartitionedProgram):
 
         ``target`` is ``cpu``, or ``cuda`` for the GPU of this machine. ``cuda:sm_90`` or another kind of GPU saves the
         program for another machine. ``cuda-emulated`` runs the threads of GPU code on this processor, slowly.
-        ``profile`` records what each kernel takes, at some 50 ns each; `Compiled.profile` does so without it. ``tune``
-        is the number of seconds in which other tiles, chunks and fusions are tried on this machine (default:
+        ``profile`` records the time of each kernel, at a cost of some 50 ns each; `Compiled.profile` works without it.
+        ``tune`` is the number of seconds in which other tiles, chunks and fusions are tried on this machine (default:
         ``SHARDC_TUNE``, else none). The cache keeps the best. Tuned results differ by no more than the rounding of
         reordered sums.
 

@@ -37,15 +37,15 @@ class BudgetExceededError(RunError, AssertionError):
 def assert_budget(
     subject: Any, budget: str | Path | Mapping[str, Any] | ProgramBudget, *arguments: Any, remedies: int = 3
 ) -> Checked:
-    """Fail where a program exceeds a budget.
+    """Raise an error if a program exceeds a budget.
 
     ``subject`` is the path of a program, a stage (`Program`, `Propagated`, `Partitioned`), or what `shardc.jit` returns
     together with the ``arguments`` of a call: arrays, or their shapes and dtypes. Nothing runs. ``budget`` is the path
-    of a budget file, or its keys as a dict. Of the first ``remedies`` collectives at fault, annotations are tried that
-    remove them. Returns the totals (bytes per device, seconds, operations).
+    of a budget file, or its keys as a dict. For the first ``remedies`` collectives that break the budget, the check
+    tries annotations that remove them. Returns the totals (bytes per device, seconds, operations).
 
-    Raises `BudgetExceededError`, an AssertionError, with source line, reason and remedy. Raises `InputError` for a
-    budget that makes no sense and for subjects of another kind.
+    Raises `BudgetExceededError`, an AssertionError, with source line, reason and remedy. Raises `InputError` for an
+    invalid budget and for subjects of another kind.
 
     >>> budget = {"limits": {"wire_bytes": "6 MiB"}, "forbid": [{"op": "all-gather"}]}
     >>> shardc.testing.assert_budget(program, budget).totals["wire_bytes"]

@@ -29,14 +29,15 @@ def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, g
     """Make a backend of ``torch.compile`` that runs graphs on a mesh.
 
     ``annotations`` maps names of parameters as in ``state_dict``, names of the function's arguments, or globs of them,
-    to shardings, as `Program.annotate`; ``mesh`` is its mesh. Parameters and buffers stay laid out between calls,
-    until somebody writes to them, which PyTorch's version counters tell (writes through ``tensor.data`` or NumPy are
-    not counted). What the backward needs of the forward stays where it was computed. Gradients come as whole tensors.
+    to shardings, as `Program.annotate`; ``mesh`` is its mesh. Parameters and buffers stay on the devices between calls,
+    until a write changes them. PyTorch's version counters report writes, except those through ``tensor.data`` or NumPy.
+    Values that the backward pass needs from the forward pass stay on their devices. Gradients are returned as whole
+    tensors.
 
-    A graph has one shape of its arguments: PyTorch makes another one for another shape. With ``graph_breaks``, PyTorch
-    runs what cannot be captured, between programs, and each annotation belongs to those that have the name. Otherwise
-    a break is an `UnsupportedError` with your line, as are operators that shardc lacks; PyTorch raises them inside of
-    its ``BackendCompilerFailed``. Raises `EnvironmentProblem` without the extra ``torch``.
+    A graph is for one shape of its arguments: PyTorch makes another graph for another shape. With ``graph_breaks``,
+    PyTorch runs code that cannot be captured between programs. Each annotation then applies to the programs that have
+    its name. Otherwise a break raises `UnsupportedError` with your line, as do operators that shardc lacks. PyTorch
+    wraps these errors in its ``BackendCompilerFailed``. Raises `EnvironmentProblem` without the extra ``torch``.
 
     The name ``"shardc"`` is the same backend: ``torch.compile(model, backend="shardc", options={"mesh": ...})``.
 
@@ -65,9 +66,9 @@ def registered_backend(
     unknown = sorted(set(given) - {"mesh", "annotations", "graph_breaks"})
     if unknown or mode:
         raise InputError(
-            f"the option {unknown[0]!r}" if unknown else f"the mode {mode!r}",
+            f"unknown option {unknown[0]!r}" if unknown else f"mode {mode!r} is not supported",
             where='torch.compile(..., backend="shardc")',
-            fix="options are mesh, annotations and graph_breaks",
+            fix="use the options mesh, annotations and graph_breaks",
         )
     return backend(**given)(graph_module, example_inputs)
 
@@ -196,9 +197,9 @@ class _Runner:
         found = self.values.find(tensor, layout)
         if found is None and name.startswith(SAVED):
             raise InputError(
-                "what the forward kept for the backward is another tensor now",
+                "a tensor that the forward pass saved for the backward pass was replaced",
                 where=name,
-                fix="leave out hooks that change what autograd saves, such as save_on_cpu",
+                fix="remove hooks that change tensors saved by autograd, such as save_on_cpu",
             )
         return as_numpy(tensor, name) if found is None else found
 

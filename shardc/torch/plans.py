@@ -20,7 +20,7 @@ _STYLES: Mapping[str, Mapping[str, tuple[tuple[str | None, ...], bool]]] = {
 
 
 def parallelize_module(module: Any, axis: str, plan: Mapping[str, Any]) -> dict[str, PartitionSpec]:
-    """The annotations that a plan of ``torch.distributed.tensor.parallel.parallelize_module`` means.
+    """Return the annotations that correspond to a plan of ``torch.distributed.tensor.parallel.parallelize_module``.
 
     ``plan`` maps names of submodules, or globs, to styles: PyTorch's ``ColwiseParallel``, ``RowwiseParallel`` or
     ``SequenceParallel``, or their names. ``axis`` is the axis of the mesh. A weight by columns is ``P(axis, None)``,
@@ -37,7 +37,7 @@ def parallelize_module(module: Any, axis: str, plan: Mapping[str, Any]) -> dict[
     for pattern, style in plan.items():
         found = [n for n in modules if n == pattern] or [n for n in modules if fnmatchcase(n, pattern)]
         if not found:
-            raise AnnotationError(f"no module is called {pattern!r}", fix="see module.named_modules()")
+            raise AnnotationError(f"no module is called {pattern!r}", fix="use a name of module.named_modules()")
         for name in found:
             out.update({f"{name}.{k}": v for k, v in _of_style(modules[name], name, axis, style).items()})
     return out
@@ -50,12 +50,16 @@ def _of_style(module: Any, name: str, axis: str, style: Any) -> dict[str, Partit
         return {n: P() for n in own}
     if title not in _STYLES:
         raise UnsupportedError(
-            f"the style {title}", where=name, fix="use ColwiseParallel, RowwiseParallel or SequenceParallel"
+            f"the style {title} is not supported",
+            where=name,
+            fix="use ColwiseParallel, RowwiseParallel or SequenceParallel",
         )
     kind = next((k.__name__ for k in type(module).__mro__ if k.__name__ in _STYLES[title]), None)
     if kind is None:
         raise UnsupportedError(
-            f"{title} for a {type(module).__name__}", where=name, fix="use it for torch.nn.Linear and Embedding"
+            f"{title} is not supported for a {type(module).__name__}",
+            where=name,
+            fix="use it for torch.nn.Linear and Embedding",
         )
     weight, bias = _STYLES[title][kind]
     specs = {"weight": P(*(axis if entry else None for entry in weight)), "bias": P(axis) if bias else P()}
@@ -63,7 +67,8 @@ def _of_style(module: Any, name: str, axis: str, style: Any) -> dict[str, Partit
 
 
 def fully_shard(module: Any, axis: str, specs: Mapping[str, PartitionSpec] | None = None) -> dict[str, PartitionSpec]:
-    """The annotations that ``torch.distributed.fsdp.fully_shard`` means: parameters split along dimension 0.
+    """Return the annotations that correspond to ``torch.distributed.fsdp.fully_shard``: parameters split along
+    dimension 0.
 
     ``specs`` are annotations that are there already, such as those of `parallelize_module`: a dimension 0 that they
     split is split further. Sizes need not be multiples of the axis. Scalars stay whole.
@@ -83,10 +88,10 @@ def _split_further(spec: PartitionSpec | None, axis: str) -> PartitionSpec:
 
 
 def spec_of_placements(placements: Sequence[Any], axes: Sequence[str], rank: int) -> PartitionSpec:
-    """The annotation that the placements of a DTensor mean, one for each of the mesh's ``axes``.
+    """Return the annotation that corresponds to the placements of a DTensor, one for each of the mesh's ``axes``.
 
     Placements are ``torch.distributed.tensor.Shard`` and ``Replicate``; ``rank`` is the number of dimensions. Raises
-    `UnsupportedError` for ``Partial``, which has no value that an argument could hold, and others.
+    `UnsupportedError` for ``Partial``, which an argument cannot be, and for other placements.
 
     >>> from torch.distributed.tensor import Replicate, Shard
     >>> shardc.torch.spec_of_placements((Shard(1), Replicate()), ("model", "data"), 2)
@@ -94,7 +99,7 @@ def spec_of_placements(placements: Sequence[Any], axes: Sequence[str], rank: int
     """
     if len(placements) != len(axes):
         raise AnnotationError(
-            f"{len(placements)} placements for {count_text(len(axes), 'axis', 'axes')} of the mesh",
+            f"{len(placements)} placements were given for {count_text(len(axes), 'axis', 'axes')} of the mesh",
             fix="give one placement for each axis",
         )
     split: list[tuple[str, ...]] = [()] * rank
@@ -102,11 +107,11 @@ def spec_of_placements(placements: Sequence[Any], axes: Sequence[str], rank: int
         kind = type(placement).__name__
         if kind == "Shard":
             if not -rank <= placement.dim < rank:
-                raise AnnotationError(f"{placement} of a tensor of {count_text(rank, 'dimension')}")
+                raise AnnotationError(f"{placement} does not fit a tensor of {count_text(rank, 'dimension')}")
             split[placement.dim] = (*split[placement.dim], axis)
         elif kind != "Replicate":
             raise UnsupportedError(
-                f"the placement {kind} of an argument",
+                f"an argument cannot have the placement {kind}",
                 fix="redistribute it to Shard or Replicate first" if kind == "Partial" else "use Shard or Replicate",
             )
     while split and not split[-1]:

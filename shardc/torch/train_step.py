@@ -33,11 +33,11 @@ def train_step(
 
     The program's arguments are the module's tensors under their names in ``state_dict``, the optimizer's under
     ``optimizer.exp_avg.NAME`` and the like, ``optimizer.step``, hyperparameters such as ``optimizer.lr``, then the
-    arguments under their names in ``loss``. Hyperparameters are read from the optimizer at every step, so schedulers
-    of PyTorch's work; options that decide what is computed (``nesterov``, no momentum) are fixed.
+    arguments under their names in ``loss``. Hyperparameters are read from the optimizer at every step, so PyTorch's
+    schedulers work; options that decide what is computed (``nesterov``, no momentum) are fixed.
 
     With a ``seed`` of 32 bits, dropout and other operators may draw random numbers: new ones in each step, the same on
-    every mesh, and the same when a step is made again from a checkpoint. They are not those of PyTorch's generators.
+    every mesh, and the same when a step is repeated from a checkpoint. They are not those of PyTorch's generators.
 
     Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, and for another
     seed. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, and for random numbers
@@ -50,7 +50,7 @@ def train_step(
     """
     start = time.perf_counter()
     if seed is not None and not 0 <= seed < 2**32:
-        raise InputError(f"seed={seed}", fix="give a whole number from 0 to 2**32 - 1")
+        raise InputError(f"seed is {seed}", fix="give a whole number from 0 to 2**32 - 1")
     graph = step_graph(module, loss, optimizer, args, seed)
     seconds = seconds_since("read", start)
     program = Program(graph.module, config=job_config(), seconds=seconds, content=graph.content)
@@ -78,8 +78,8 @@ class TrainStep:
     def annotate(self, annotations: Mapping[str, Any] | None = None, mesh: Any = None) -> TrainStep:
         """The step with shardings by name or glob, as `Program.annotate`.
 
-        What the optimizer keeps for a parameter lies as the parameter does, unless it is annotated itself. New values
-        lie as the old ones.
+        The optimizer's state of a parameter has the parameter's sharding, unless it has an annotation itself. New
+        values have the sharding of the old ones.
 
         >>> split = step.annotate({"0.weight": P("model", None), "x": P("data")}, mesh={"data": 2, "model": 2})
         >>> split.program.num_devices

@@ -31,8 +31,7 @@ class Training:
     """A compiled training step: a call makes one step, and the state stays split over the devices.
 
     ``compiled`` is the program. ``arrays`` has the state by the names of the program's arguments: parameters, buffers,
-    and what the optimizer keeps. The module's own tensors keep the values that they had; `update_module` writes to
-    them.
+    and what the optimizer keeps. The module's own tensors keep their values until `update_module` writes to them.
 
     >>> step = shardc.torch.train_step(model, loss, torch.optim.AdamW(model.parameters()), (x, y))
     >>> training = step.annotate({"0.weight": P("model", None)}, mesh={"model": 2}).compile()
@@ -82,7 +81,7 @@ class Training:
             raise InputError(
                 f"the arguments have the structure {spec}",
                 where="call of a training step",
-                fix=f"pass what it was made with: {self._graph.joint.in_spec}",
+                fix=f"pass the structure that it was made with: {self._graph.joint.in_spec}",
             )
         out = {}
         for leaf, wanted in zip(leaves, self._graph.inputs, strict=True):
@@ -179,7 +178,9 @@ class Training:
             data = as_numpy(state[name], name)
             if data.shape != layout.dims or data.dtype != layout.dtype.numpy:
                 raise InputError(
-                    f"{data.dtype}{list(data.shape)} for {layout.dtype.numpy}{list(layout.dims)}", where=name
+                    f"the tensor is {data.dtype}{list(data.shape)}, but the step takes "
+                    f"{layout.dtype.numpy}{list(layout.dims)}",
+                    where=name,
                 )
             yield name, array_of(layout, Whole(data), copy=True)
 
@@ -218,7 +219,7 @@ class Training:
         return found.step
 
     def load_safetensors(self, path: str | Path) -> None:
-        """Take the module's state from safetensors files, such as a model from elsewhere.
+        """Take the module's state from safetensors files, such as those of a published model.
 
         Every rank reads the parts that its devices hold. The module may be on the device ``meta``.
 
@@ -231,7 +232,7 @@ class Training:
         found = load_safetensors(path, shardings)
         missing = [n for n in names if n not in found]
         if missing:
-            raise InputError(f"the files have no tensor {missing[0]}", where=str(path))
+            raise InputError(f"the files contain no tensor {missing[0]}", where=str(path))
         self._take({n: found[n] for n in names})
 
     def _take(self, tree: Mapping[str, Any]) -> None:

@@ -142,7 +142,7 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     """
     if python := _PYTHON.fullmatch(text):
         raise AnnotationError(
-            f"{text!r} is written as in Python",
+            f"{text!r} uses Python's notation",
             where=where or None,
             fix=f"on the command line write {_plain(python[1])}",
         )
@@ -216,7 +216,7 @@ def read_annotations(path: str | Path) -> AnnotationFile:
         what = f"unknown table {unknown[0]!r}" if unknown else "mesh and annotate must be tables"
         raise AnnotationError(what, where=where, fix="use the tables [mesh] and [annotate]")
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in axes.values()):
-        raise AnnotationError("axis sizes are whole numbers", where=where, fix="write data = 2")
+        raise AnnotationError("axis sizes must be whole numbers", where=where, fix="write data = 2")
     return AnnotationFile(Mesh(axes) if axes else None, {n: spec_text(n, s, where) for n, s in specs.items()})
 
 
@@ -292,7 +292,8 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         if len({(v.instruction, v.leaf) for v in exact}) > 1:
             kinds = ", ".join(f"%{v.instruction.name} {v.shape}" for v in exact[:5])
             raise AnnotationError(
-                f"{len(exact)} values are named {name!r}: {kinds}", fix="use the instruction's own name"
+                f"the name {name!r} is ambiguous: {len(exact)} values have it ({kinds})",
+                fix="use the instruction's own name",
             )
         if exact:
             return exact[:1]
@@ -312,7 +313,7 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         listed = everything
     fix = near_names(name, everything, listed)
     if "[" in name and any(c in name for c in "*?"):
-        fix = f"brackets stand for themselves, so give a pattern for each of their characters; {fix}"
+        fix = f"brackets match literally: give a pattern for each of their characters; {fix}"
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=fix)
 
 
@@ -332,10 +333,10 @@ def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
         return parse_spec(spec, mesh, value.shape, where)
     if isinstance(spec, Sharding):
         if spec.rank != value.shape.rank:
-            what = f"sharding {spec} has {count_text(spec.rank, 'dimension')}, the value is {value.shape}"
+            what = f"sharding {spec} has {count_text(spec.rank, 'dimension')}, but the value is {value.shape}"
             raise AnnotationError(what, where=where, fix="give one entry per dimension")
         if spec.mesh != mesh:
-            what = f"sharding {spec} is over the mesh {spec.mesh}, the program's is {mesh}"
+            what = f"sharding {spec} is over the mesh {spec.mesh}, but the program's mesh is {mesh}"
             raise AnnotationError(what, where=where, fix="use one mesh for the program and its annotations")
         check_axes(spec, where)
         return spec

@@ -83,7 +83,7 @@ def _entry(entry: Any, dim: int) -> Entry:
     if isinstance(entry, tuple | list) and all(isinstance(a, str | AxisRef) for a in entry):
         return tuple(entry)
     raise AnnotationError(
-        f"a PartitionSpec entry is None, an axis name, a tuple of names or UNCONSTRAINED, not {entry!r}",
+        f"a PartitionSpec entry must be None, an axis name, a tuple of names or UNCONSTRAINED, not {entry!r}",
         where=f"dimension {dim}",
         fix='write P("data", None), or P(("data", "model")) for two axes on one dimension',
     )

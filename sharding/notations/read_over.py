@@ -34,7 +34,7 @@ def read_over(module: Module, mesh: Mesh) -> Module:
     if len(sizes) != len(mesh.axes):
         tiles = "x".join(map(str, sizes))
         raise AnnotationError(
-            f"the shardings of the program are tiles of {tiles} devices, which the mesh {mesh} does not resize",
+            f"the program's shardings are tiles of {tiles} devices, which cannot be resized to the mesh {mesh}",
             where=module.source_file or None,
             fix=f"give a mesh of {own.size} devices or of {len(sizes)} axes, or export the program with a named mesh",
         )

@@ -101,7 +101,7 @@ def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]
         seen.add((s, i.shape.rank))
         if s.rank != i.shape.rank and not s.mesh.is_maximal:
             raise AnnotationError(
-                f"sharding {s} has {s.rank} dimensions, the value is {i.shape}", where=_where(i),
+                f"sharding {s} has {s.rank} dimensions, but the value is {i.shape}", where=_where(i),
                 fix="give one list of axes per dimension",
             )  # fmt: skip
         if s.mesh.axes:
@@ -156,7 +156,7 @@ def _convert_any(i: Instruction, mesh: Mesh) -> AnySharding:
     if isinstance(i.sharding, tuple):
         if len(i.sharding) != len(shapes):
             raise AnnotationError(
-                f"{len(i.sharding)} shardings for a value with {len(shapes)} leaves", where=_where(i),
+                f"{len(i.sharding)} shardings are given for a value with {len(shapes)} leaves", where=_where(i),
                 fix="give one sharding per leaf",
             )  # fmt: skip
         return tuple(_convert(s, shape, i, mesh) for s, shape in zip(i.sharding, shapes, strict=True))
@@ -197,12 +197,12 @@ def derive_mesh(tiles: Sequence[tuple[Instruction, TileSharding]], num_partition
     for i, t in tiled:
         if math.prod(t.tile) != devices or t.num_devices != devices:
             raise AnnotationError(
-                f"sharding of {math.prod(t.tile)} tiles, while others have {devices} devices", where=_where(i),
-                fix="all shardings of a program are over the same devices",
+                f"this sharding has {math.prod(t.tile)} tiles, but others cover {devices} devices", where=_where(i),
+                fix="give all shardings of the program the same devices",
             )  # fmt: skip
         if t.devices and sorted(t.devices) != list(range(devices)):
             raise AnnotationError(
-                f"sharding over other devices than 0 to {devices - 1}", where=f"{_where(i)}: {_text(t)}",
+                f"the sharding uses other devices than 0 to {devices - 1}", where=f"{_where(i)}: {_text(t)}",
                 fix="name each device of the program once, or the same part of the devices in all shardings",
             )  # fmt: skip
     if tiled and num_partitions not in (1, devices):
@@ -282,7 +282,7 @@ def from_tile(tile: TileSharding, mesh: Mesh, rank: int, where: str = "") -> Sha
     data = len(tile.tile) - len(tile.subgroups or (("replicated",) if tile.last_tile_dim_replicate else ()))
     if data != rank:
         raise AnnotationError(
-            f"sharding {_text(tile)} has {data} dimensions, the value has {rank}", where=where or None,
+            f"sharding {_text(tile)} has {data} dimensions, but the value has {rank}", where=where or None,
             fix="give one tile size per dimension",
         )  # fmt: skip
     position = None if mesh.device_ids is None else np.argsort(np.asarray(mesh.device_ids))

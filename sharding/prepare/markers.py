@@ -66,9 +66,9 @@ def manual_axes_of(i: Instruction, mesh: Mesh) -> tuple[str, ...]:
     unknown = next((a for a in axes if a not in mesh.axis_names), None)
     if unknown is not None:
         raise AnnotationError(
-            f"manual axis {unknown!r} is no axis of the mesh [{mesh}]",
+            f"manual axis {unknown!r} is not an axis of the mesh [{mesh}]",
             where=_where(i),
-            fix="say in the text which mesh it means (xla.sdy.meshes in the header), or give --mesh",
+            fix="define its mesh in the text (xla.sdy.meshes in the header), or give --mesh",
         )
     return axes
 

@@ -59,10 +59,10 @@ def _check_shapes(graph: PropagationGraph, members: list[int]) -> None:
         if graph.dims[m] != graph.dims[first]:
             one, other = (graph.origin[v][0] for v in (first, m))
             raise AnnotationError(
-                f"a sharding group has %{one.name} of dimensions {list(graph.dims[first])} and %{other.name} of "
+                f"a sharding group contains %{one.name} of dimensions {list(graph.dims[first])} and %{other.name} of "
                 f"dimensions {list(graph.dims[m])}",
                 where=_where(other),
-                fix="group values of one shape",
+                fix="group only values of equal shape",
             )
 
 

@@ -75,11 +75,11 @@ def _tensors(text: str, side: str, shapes: Sequence[tuple[int, ...]]) -> list[Te
         inner = found.group(1).strip()
         out.append(tuple(_dimension(d.strip()) for d in inner.split(",")) if inner else ())
     if len(out) != len(shapes):
-        raise AnnotationError(f"the factor rule has {len(out)} {side}, the operation has {len(shapes)}")
+        raise AnnotationError(f"the factor rule has {len(out)} {side}, but the operation has {len(shapes)}")
     for n, (tensor, dims) in enumerate(zip(out, shapes, strict=True)):
         place = f"{side[:-1]} {n}"
         if len(tensor) != len(dims):
-            raise AnnotationError(f"the factor rule gives {place} {len(tensor)} dimensions, it has {len(dims)}")
+            raise AnnotationError(f"the factor rule gives {place} {len(tensor)} dimensions, but it has {len(dims)}")
         used = [f for d in tensor for f in d]
         if len(set(used)) != len(used):
             raise AnnotationError(f"the factor rule uses a factor twice in {place}")
@@ -124,7 +124,7 @@ def _sizes(text: str, tensors: Sequence[TensorFactors], shapes: Sequence[tuple[i
         raise AnnotationError(what, fix="name every factor in a tensor, and its size")
     for d in (d for tensor in tensors for d in tensor):
         if len(d) > 1 and any(given[f] == 1 for f in d):
-            raise AnnotationError("a factor of size 1 shares a dimension with others", fix="leave it out")
+            raise AnnotationError("a factor of size 1 shares a dimension with others", fix="omit the factor")
     return [given[f] for f in range(count)]
 
 

@@ -181,7 +181,7 @@ def test_products_with_each_blas(tmp_path: Path) -> None:
     write_inputs(tmp_path, compiled, arguments)
     subprocess.run([str(tmp_path / "mlp_main"), str(tmp_path)], check=True)
     np.testing.assert_allclose(np.fromfile(tmp_path / "out1.0.bin", np.float32), exact, atol=1e-4)
-    with pytest.raises(InputError, match="no BLAS"):
+    with pytest.raises(InputError, match="unknown BLAS"):
         link(program, tmp_path, blas="fast")
 
 
@@ -256,18 +256,18 @@ def test_other_cpus(tmp_path: Path, cpu: str) -> None:
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p.hlo").write_text(PLAIN)
     partitioned = shardc.load(tmp_path / "p.hlo").propagate().partition()
-    with pytest.raises(InputError, match="no target CPU 'pentium'"):
+    with pytest.raises(InputError, match="unknown target CPU 'pentium'"):
         compile_ahead(partitioned, cpu="pentium")
-    with pytest.raises(InputError, match="no target system"):
+    with pytest.raises(InputError, match="unknown target system"):
         compile_ahead(partitioned, cpu="aarch64", system="beos")
-    with pytest.raises(InputError, match="not a name in C"):
+    with pytest.raises(InputError, match="not a valid name in C"):
         compile_ahead(partitioned, name="9 lives")
     program = compile_ahead(partitioned)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         write_ahead(program, tmp_path / "file")
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(EnvironmentProblem, match="no C compiler 'no-such-compiler'"):
+    with pytest.raises(EnvironmentProblem, match="the C compiler 'no-such-compiler' was not found"):
         link(program, tmp_path)
 
 
@@ -275,7 +275,7 @@ def test_tuning_is_for_this_machine(tmp_path: Path) -> None:
     (tmp_path / "p.hlo").write_text(PLAIN)
     tuned = shardc.load(tmp_path / "p.hlo").tuned(0.3).partition()
     assert set(compile_ahead(tuned).executable.tuning) == {"program", "kernels"}
-    with pytest.raises(InputError, match="which is not this machine"):
+    with pytest.raises(InputError, match="is not this machine"):
         compile_ahead(tuned, cpu="aarch64")
 
 
@@ -297,7 +297,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     object_code = (tmp_path / "made" / "step.o").read_bytes()
     assert object_code[:4] == b"\x7fELF" and int.from_bytes(object_code[18:20], "little") == 183  # EM_AARCH64
     assert main([*arguments[:-1], "z80"]) == 2
-    assert "there is no target CPU 'z80'" in capsys.readouterr().err
+    assert "unknown target CPU 'z80'" in capsys.readouterr().err
 
 
 CHECKED = """HloModule checked

@@ -121,7 +121,7 @@ def test_values_of_all_types() -> None:
 
 
 WRONG = {
-    "": "it takes the passes to run",
+    "": "the passes to run are missing",
     "fuze": "did you mean fuse",
     "fuse{limt=3}": "did you mean limit?",
     "fuse{limit=x}": "option limit is an integer, not 'x'",
@@ -135,12 +135,12 @@ WRONG = {
     "window-einsums{machine=nope}": "no machine 'nope'",
     "convert-async{overlap=h100-dgx}": "not 'h100-dgx'",
     "convert-async{overlap={transfers=1}}": "needs a value for machine",
-    "lower-gpu-pipeline{arch=sm_12}": "no architecture 'sm_12'",
+    "lower-gpu-pipeline{arch=sm_12}": "unknown architecture 'sm_12'",
     "fuse,,schedule": "column 6",
     "fuse{limit}": "option 'limit' has no value",
     "fuse{limit=1": "a closing brace is missing",
     "fuse{limit=1,limit=2}": "given twice",
-    "fuse schedule": "'s' is not expected",
+    "fuse schedule": "unexpected 's'",
     "partition": "the module has no mesh",
 }
 
@@ -172,7 +172,7 @@ def test_meshes_that_do_not_fit_a_partitioned_program(
     assert main(["opt", str(out), "--mesh=x=4", "--passes=tidy"]) == 2
     assert "a mesh of 4 devices for a program that is partitioned for 2" in capsys.readouterr().err
     assert main(["opt", str(out), "--annotate=x=x", "--passes=tidy"]) == 2
-    assert "partitioned already" in capsys.readouterr().err
+    assert "already partitioned" in capsys.readouterr().err
 
 
 def test_text_of_passes_is_a_list_of_names_and_options() -> None:

@@ -76,11 +76,11 @@ def test_ranks_on_named_hosts(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--hosts", "a:1"), "2 ranks, and 1 places on a:1"),
+        (("--hosts", "a:1"), "2 ranks need more than the 1 slots of a:1"),
         (("--hosts", "a b"), "'a b' is not a host"),
-        (("--hosts", "a", "--hostfile", "b"), "--hosts and --hostfile together"),
+        (("--hosts", "a", "--hostfile", "b"), "--hosts and --hostfile exclude each other"),
         (("--hostfile", "none"), "the hostfile cannot be read"),
-        (("--bind", "socket"), "it takes auto, none, core, numa"),
+        (("--bind", "socket"), "use one of auto, none, core, numa"),
     ],
 )
 def test_hosts_that_cannot_be(folder: Path, options: tuple[str, ...], message: str) -> None:
@@ -164,7 +164,7 @@ def test_bench_profile(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "mlp.hlo", "--ranks", "4"), "error: --ranks 4 inside a job"),
+        (("run", "mlp.hlo", "--ranks", "4"), "error: --ranks 4 cannot start a job inside"),
         (("run", "nothing.hlo"), "error: there is no file nothing.hlo"),
         (("run", "mlp.hlo", "--inputs", "in.npz"), "error: in.npz lacks in0 (x)"),
         (("run", "mlp.hlo", "--devices-per-rank", "1", "--mesh", "a=4,b=2"), "error: "),

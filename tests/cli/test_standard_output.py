@@ -47,5 +47,5 @@ def test_pages_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     for command in ("sweep", "simulate"):
         assert main([command, str(file), "--machine", "h100-dgx", "--pictures", "-"]) == 2
         out, err = capfd.readouterr()
-        assert not out and "several pictures need a folder" in err and "name a folder" in err
+        assert not out and "several pictures cannot go to one file" in err and "name a folder" in err
     assert not list(empty.iterdir())

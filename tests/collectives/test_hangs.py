@@ -208,9 +208,9 @@ def test_what_else_is_refused() -> None:
     one = call(0, GROUPS[0])
     with pytest.raises(VerificationError, match="two places"):
         check_schedule((ScheduledCollective(0), ScheduledCollective(0)), [one], DEVICES)
-    with pytest.raises(VerificationError, match="a collective 1 that is not there"):
+    with pytest.raises(VerificationError, match="collective 1, which does not exist"):
         check_schedule((ScheduledCollective(1),), [one], DEVICES)
     with pytest.raises(VerificationError, match="do not cover"):
         check_schedule((ScheduledCollective(0),), [replace(one, groups=ListGroups(((0, 1),)))], DEVICES)
-    with pytest.raises(VerificationError, match="what every device takes"):
+    with pytest.raises(VerificationError, match="which way each device takes"):
         check_schedule((ScheduleBranch(((),), (0, 0, 0, 1)),), [], DEVICES)

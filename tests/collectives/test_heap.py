@@ -88,7 +88,7 @@ def test_a_loop_takes_no_more_memory_and_large_blocks_go_back() -> None:
 
 def test_no_memory_left_says_so() -> None:
     heap = SharedHeap(1 << 20)
-    with pytest.raises(MemoryError, match="no 2000000 bytes are left"):
+    with pytest.raises(MemoryError, match="has no 2000000 bytes left"):
         heap.empty(2_000_000)
 
 

@@ -74,6 +74,6 @@ def test_different_exchanges_are_told() -> None:
     store = Store()
     with ThreadPoolExecutor(2) as pool:
         other = pool.submit(KeyValueMessages(store, 1, 2).exchange_objects, 1, doing="loading a program")
-        with pytest.raises(RunError, match="rank 1 is in loading a program, rank 0 in greetings"):
+        with pytest.raises(RunError, match="rank 1 is in loading a program, but rank 0 is in greetings"):
             KeyValueMessages(store, 0, 2).exchange_objects(1, doing="greetings")
         assert isinstance(other.exception(), RunError)

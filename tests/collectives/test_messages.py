@@ -140,7 +140,7 @@ def test_a_start_posts_and_a_done_waits() -> None:
     assert ask(made, START) == 0
     assert len(library.posted) == 2
     assert ask(made, START) < 0
-    assert "starts before its last run is done" in str(made.failure(-3, 0))
+    assert "starts before its previous run is complete" in str(made.failure(-3, 0))
     assert ask(made, DONE_PHASE) == 0
     assert ask(made, DONE_PHASE) == 0
 
@@ -168,9 +168,12 @@ def test_another_collective() -> None:
     ("stamp", "said"),
     [
         ((5, 3, 14, 36), None),
-        ((6, 3, 14, 36), "rank 1 is in collective 0 of another program, step 3, rank 0 in all-reduce %all-reduce.1"),
-        ((5, 4, 14, 36), "rank 1 is in step 4 of train, rank 0 in step 3"),
-        ((5, 3, 16, 40), "values: rank 1 has another one than rank 0 in step 3 of train\n  where: argument 1"),
+        (
+            (6, 3, 14, 36),
+            "rank 1 is in collective 0 of another program, step 3, but rank 0 is in all-reduce %all-reduce.1",
+        ),
+        ((5, 4, 14, 36), "rank 1 is in step 4 of train, but rank 0 is in step 3"),
+        ((5, 3, 16, 40), "values: rank 1 has another value than rank 0 in step 3 of train\n  where: argument 1"),
         ((5, 3, 17, 44), "where: some of argument 0, argument 1, argument 2"),
     ],
 )

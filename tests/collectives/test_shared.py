@@ -31,7 +31,7 @@ def test_programs_come_and_go(what: str, repository: Path) -> None:
 
 @pytest.mark.parametrize(
     ("what", "words"),
-    [("diverge", ["different branches", "(collective 0)", "(collective 1)"]), ("unfinished", ["broken off"])],
+    [("diverge", ["different branches", "(collective 0)", "(collective 1)"]), ("unfinished", ["aborted"])],
 )
 def test_what_goes_wrong_is_named(what: str, words: list[str], repository: Path) -> None:
     done = job(4, *WORKER, what, cwd=repository)

@@ -30,7 +30,7 @@ def test_the_one_argument_that_differs_is_named(digests: list[int], data: st.Dat
     other[k] = data.draw(WORDS.filter(lambda d: d != digests[k]))
     mine = stamp(3, digests, signed=data.draw(st.booleans()))
     found = told(len(digests)).difference(mine, stamp(3, other, signed=True), (0, 5), "m.py:1")
-    assert isinstance(found, InputError) and "rank 5 has another one than rank 0 in step 3 of train" in str(found)
+    assert isinstance(found, InputError) and "rank 5 has another value than rank 0 in step 3 of train" in str(found)
     # A difference of 2^60 times something can be that of several arguments: then all are named.
     assert found.where == f"argument {k}" or f"argument {k}" in str(found.where).split("some of ")[1].split(", ")
     if (digests[k] - other[k]) % 2:
@@ -42,7 +42,7 @@ def test_equal_ranks_differ_in_nothing(digests: list[int]) -> None:
     both = stamp(7, digests), stamp(7, digests, signed=True)
     assert told(len(digests)).difference(*both, (0, 1)) is None
     found = told(len(digests)).difference(both[0], stamp(8, digests), (0, 1))
-    assert isinstance(found, RunError) and "rank 1 is in step 8 of train, rank 0 in step 7" in str(found)
+    assert isinstance(found, RunError) and "rank 1 is in step 8 of train, but rank 0 is in step 7" in str(found)
 
 
 def test_several_differences_name_all_that_it_could_be() -> None:

@@ -83,7 +83,7 @@ def test_other_machines_are_named(tmp_path: Path) -> None:
 
 
 def test_unknown_target_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="no target 'abacus'"):
+    with pytest.raises(UnsupportedError, match="unknown compile target 'abacus'"):
         compile_module(simple(), target="abacus")
 
 

@@ -207,7 +207,7 @@ COLLECTIVES = {
         "ROOT r = f32[4,6] collective-broadcast(x), replica_groups={{1,0},{2,3}}, channel_id=1",
         "all-gather",
     ),
-    "groups of one": (
+    "groups of equal size": (
         "ROOT r = f32[4,6] all-gather(x), dimensions={1}, replica_groups={{0},{1},{2},{3}}, channel_id=1, "
         "use_global_device_ids=true",
         "",
@@ -344,5 +344,5 @@ def test_lowering_is_deterministic() -> None:
 
 def test_groups_beyond_the_devices_of_the_program_are_refused() -> None:
     text = "x = f32[4] parameter(0)\nROOT r = f32[4] all-reduce(x), replica_groups={{0,1}}, to_apply=sum"
-    with pytest.raises(UnsupportedError, match="device 1 in a program for 1 device"):
+    with pytest.raises(UnsupportedError, match="device 1, but the program is for 1 device"):
         lower(program(text))

@@ -298,13 +298,13 @@ def test_given_mappings() -> None:
 @pytest.mark.parametrize(
     ("machine", "mesh", "mapping", "text"),
     [
-        ("h100-dgx:64", {"x": 32}, None, "64 devices, the mesh 32"),
+        ("h100-dgx:64", {"x": 32}, None, "64 devices, but the mesh has 32"),
         ("tpu-v5p", {"x": 5}, None, "no slice of 5 devices"),
         ("tpu-v5p", {"x": 80}, None, r"64 \(4x4x4\)"),
         ("tpu-v5p:4x4x6", {"x": 96}, None, "no slice 4x4x6"),
         ("tpu-v5e:3x64", {"x": 128}, None, "192 devices"),
         ("h100-dgx:16x4", {"x": 64}, "x=ici", "no links called 'ici'"),
-        ("h100-dgx:2x32", {"x": 64}, None, "joins 8 devices by nvlink, not 32"),
+        ("h100-dgx:2x32", {"x": 64}, None, "connects 8 devices by nvlink, not 32"),
         ("h100-dgx:2x2x2x8", {"x": 64}, None, "4 counts for 2 levels"),
         ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b=nvlink", "axis a of 8 does not fit on nvlink"),
         ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b", "neither an order"),

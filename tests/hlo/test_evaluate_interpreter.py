@@ -48,7 +48,7 @@ def test_tuples_are_flat_outside() -> None:
 
 def test_wrong_arguments() -> None:
     module = program(array_shape("f32", 2), build=lambda b, x: x)
-    with pytest.raises(InputError, match="2 arguments for 1 parameter"):
+    with pytest.raises(InputError, match="has 1 parameter, but got 2 arguments"):
         evaluate(module, [np.zeros(2, np.float32)] * 2)
     with pytest.raises(InputError, match=r"argument 0 is float32\[3\], not f32\[2\]"):
         evaluate(module, [np.zeros(3, np.float32)])

@@ -285,7 +285,7 @@ def test_wrong_number_of_devices() -> None:
     b = Builder("main")
     b.parameter(F)
     module = make_module("m", b.build(), num_partitions=4, partitioned=True)
-    with pytest.raises(InputError, match="arguments for 1 device, the program runs on 4"):
+    with pytest.raises(InputError, match="arguments were given for 1 device, but the program runs on 4"):
         evaluate_spmd(module, [[np.zeros(8, np.float32)]])
 
 

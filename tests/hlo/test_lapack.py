@@ -37,7 +37,7 @@ def test_every_routine_exists(target: str) -> None:
     [
         ("lapack_spotrf_ffi", [f32, f32], tuple_shape(f32, info), "takes 1 operands, not 2"),
         ("lapack_spotrf_ffi", [f32], f32, "gives 2 results, not 1"),
-        ("lapack_dpotrf_ffi", [f32], tuple_shape(f32, info), "not for element type f32"),
+        ("lapack_dpotrf_ffi", [f32], tuple_shape(f32, info), "does not take element type f32"),
         ("lapack_spotrf_ffi", [array_shape("f32", 4, 3)], tuple_shape(array_shape("f32", 4, 3), info), "size 3"),
         ("lapack_sgeqrf_ffi", [f32], tuple_shape(f32, array_shape("f32", 3)), "has size 3 where .* needs 4"),
         ("lapack_sgeqrf_ffi", [array_shape("f32", 2, 4, 4)], tuple_shape(f32, array_shape("f32", 4)), "not a batch"),

@@ -87,7 +87,7 @@ def test_probes_remember_what_they_saw() -> None:
     assert evaluate(read(PROBE.replace("EXPECTED", "6")), [np.int64(4)])[0] == 10
     with pytest.raises(RunError, match="6 is not 7"):
         evaluate(read(PROBE.replace("EXPECTED", "7")), [np.int64(4)])
-    with pytest.raises(RunError, match="has seen 2 values, not 3"):
+    with pytest.raises(RunError, match="recorded 2 values, not 3"):
         evaluate(read(PROBE.replace("EXPECTED", "6")), [np.int64(2)])
 
 
@@ -119,7 +119,7 @@ def test_a_receiver_waits_for_its_sender() -> None:
 
 
 def test_a_receiver_that_nobody_sends_to_is_named() -> None:
-    with pytest.raises(RunError, match="waits on channel 2, and no device sends") as caught:
+    with pytest.raises(RunError, match="waits on channel 2, but no device sends") as caught:
         evaluate(read(TRANSFER.replace("CHANNEL", "2")), [np.array([3, 4])])
     assert "recv" in str(caught.value.where)
 

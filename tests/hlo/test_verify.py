@@ -161,7 +161,7 @@ def alias_of_nothing() -> Module:
 BROKEN: list[tuple[Callable[[], Module], str]] = [
     (undefined_operand, "%p0, is not defined earlier in %main\n  where: %n = negate, train.py:7"),
     (operand_later, "operand 0, %n, is not defined earlier"),
-    (wrong_shape, r"shape is f32\[5\], its operands give f32\[4\]\n  where: %n = negate, dimension 0, train.py:7"),
+    (wrong_shape, r"shape is f32\[5\], but its operands give f32\[4\]\n  where: %n = negate, dimension 0, train.py:7"),
     (wrong_reshape, "4 elements"),
     (missing_attribute, "needs the attribute dimensions"),
     (wrong_kind, "attribute dimensions must be of kind ints"),

@@ -85,7 +85,7 @@ def main() -> None:
     try:
         shardc.array(X)
     except InputError as e:
-        assert f"would be on 1 device, the job has {count} ranks" in str(e)
+        assert f"would be on 1 device, but the job has {count} ranks" in str(e)
     else:
         raise AssertionError("one device for several ranks")
     try:

@@ -55,7 +55,7 @@ def test_shares() -> None:
     assert [share_of("numa", EIGHT, r, 3) for r in range(3)] == [{0, 1, 4, 5}, {0, 1, 4, 5}, {2, 3, 6, 7}]
     assert share_of("auto", EIGHT, 0, 5) is None
     assert share_of("none", EIGHT, 0, 1) is None
-    with pytest.raises(EnvironmentProblem, match="5 ranks on this node, which has 4 cores"):
+    with pytest.raises(EnvironmentProblem, match="this node has 5 ranks, but only 4 cores"):
         share_of("core", EIGHT, 0, 5)
 
 
@@ -82,7 +82,7 @@ def test_threads_follow_what_is_shared() -> None:
 def test_words() -> None:
     for how in BINDINGS:
         check_binding(how)
-    with pytest.raises(InputError, match="it takes auto, none, core, numa"):
+    with pytest.raises(InputError, match="use one of auto, none, core, numa"):
         check_binding("socket")
 
 

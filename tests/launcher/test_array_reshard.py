@@ -87,7 +87,7 @@ def test_trees_and_prefixes() -> None:
     check(out["w"], X)
     with pytest.raises(AnnotationError, match="does not fit a dict"):
         shardc.reshard(tree, {"w": P()})
-    with pytest.raises(AnnotationError, match="for one array"):
+    with pytest.raises(AnnotationError, match="for a single array"):
         shardc.reshard(tree, {"w": [P(), P()], "rest": P()})
 
 

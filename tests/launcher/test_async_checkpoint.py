@@ -89,7 +89,7 @@ def test_an_error_reaches_the_caller_once(by: str, tmp_path: Path, monkeypatch: 
 def test_wrong_arguments_are_told_at_once(tmp_path: Path) -> None:
     with shardc.AsyncCheckpointer(tmp_path) as checkpointer:
         checkpointer.save({"x": np.ones(3)}, step=1)
-        with pytest.raises(shardc.ShardcError, match="there is a checkpoint of this step"):
+        with pytest.raises(shardc.ShardcError, match="a checkpoint of this step already exists"):
             checkpointer.save({"x": np.ones(3)}, step=1)
 
 

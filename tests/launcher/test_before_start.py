@@ -24,16 +24,16 @@ REFUSED = {
     "serve --grace inf": "--grace",
     "serve --grace nan": "--grace",
     "serve --grace -1": "--grace",
-    "demo --ranks 1000000 --no-jax": "the demo runs on 4 devices, --ranks asks for 1000000",
+    "demo --ranks 1000000 --no-jax": "the demo runs on 4 devices, but --ranks is 1000000",
     "demo --ranks -1": "--ranks",
     "mpiexec -n 1000000000 true": "1000000000 ranks on one host",
-    "mpiexec -n 0 true": "a job of 0 ranks",
+    "mpiexec -n 0 true": "the job would have 0 ranks",
     "mpiexec -n 2 --hosts no-such-host.invalid true": "this machine cannot find no-such-host.invalid",
     "mpiexec -n 2 --hosts localhost,no-such-host.invalid:4 true": "this machine cannot find no-such-host.invalid",
     "mpiexec -n 2 --hosts a:x true": "'a:x' is not a host",
-    "mpiexec -n 2 --option nonsense true": "'nonsense' is no option of the launcher",
-    "mpiexec -n 2 --option=--no-such-option true": "the launcher rejects it",
-    "mpiexec -n 2 --option=-l --option true true": "the launcher rejects it",
+    "mpiexec -n 2 --option nonsense true": "'nonsense' is not an option of the launcher",
+    "mpiexec -n 2 --option=--no-such-option true": "the launcher rejected the option",
+    "mpiexec -n 2 --option=-l --option true true": "the launcher rejected the option",
 }
 
 
@@ -74,7 +74,7 @@ def test_a_python_without_shardc_is_told_of(
     (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
     assert main(["mpiexec", "-n", "2", str(python), "train.py"]) == 2
-    assert "has no shardc" in capfd.readouterr().err
+    assert "shardc is not installed" in capfd.readouterr().err
 
 
 def test_who_reaches_hosts_in_another_way_knows_their_names() -> None:

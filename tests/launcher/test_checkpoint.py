@@ -114,8 +114,8 @@ def test_part_of_a_tree(tmp_path: Path) -> None:
     assert found.bytes_read == X.nbytes
     with pytest.raises(InputError, match=r"no params\.v") as e:
         shardc.load_checkpoint(tmp_path, like={"params": {"v": X}})
-    assert e.value.fix == "there it has w, layers; leave it out of like=, or give None for it"
-    with pytest.raises(InputError, match=r"params.w is f32\[7, 5\] in the checkpoint, float32\[5, 7\] in like="):
+    assert e.value.fix == "at this place it has w, layers; omit the entry from like=, or give None for it"
+    with pytest.raises(InputError, match=r"params.w is f32\[7, 5\] in the checkpoint, but float32\[5, 7\] in like="):
         shardc.load_checkpoint(tmp_path, like={"params": {"w": X.T}})
     with pytest.raises(InputError, match="saved as a leaf"):
         shardc.load_checkpoint(tmp_path, like={"params": {"w": [X]}})
@@ -249,7 +249,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda p, i: i.unlink(), InputError, ["there is no checkpoint in"]),
         (lambda p, i: i.write_text("{"), InputError, ["index is damaged", "older checkpoint"]),
         (lambda p, i: edit(i, lambda x: x.update(step=5)), InputError, ["index is damaged", "checksum"]),
-        (lambda p, i: edit(i, lambda x: x.update(version=2)), UnsupportedError, ["version 2", "install the one"]),
+        (lambda p, i: edit(i, lambda x: x.update(version=2)), UnsupportedError, ["version 2", "install the version"]),
     ],
 )
 def test_damage_is_named(damage: Any, kind: type[ShardcError], words: list[str], tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_damage_is_named(damage: Any, kind: type[ShardcError], words: list[str],
 @pytest.mark.parametrize(
     ("tree", "options", "message"),
     [
-        ({"a": object()}, {}, "a object cannot be kept"),
+        ({"a": object()}, {}, "cannot hold a object"),
         ({(1, 2): 3}, {}, "the key"),
         ({"a": np.array(["x"])}, {}, "is not an element type"),
         ({"a": 1}, {"step": -1}, "step=-1"),
@@ -289,7 +289,7 @@ def test_keep_and_overwrite(tmp_path: Path) -> None:
     for step in (1, 30, 200_000_000, 4):
         shardc.save_checkpoint(tmp_path, {"s": np.int32(step)}, step=step, keep=3)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004", "step-00000030", "step-200000000"]
-    with pytest.raises(InputError, match="there is a checkpoint of this step"):
+    with pytest.raises(InputError, match="a checkpoint of this step already exists"):
         shardc.save_checkpoint(tmp_path, {}, step=4)
     for value in (7, 8):
         path = shardc.save_checkpoint(tmp_path, {"s": np.int32(value)}, step=4, overwrite=True)

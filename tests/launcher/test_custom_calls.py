@@ -45,7 +45,7 @@ def test_an_expansion_is_sharded_and_compiled(tmp_path: Path) -> None:
 def test_an_expansion_must_keep_the_shape(tmp_path: Path) -> None:
     wrong = shardc.CustomCall(expand=lambda b, call, x, y: b.add("reverse", b.add("slice", x, slice=((0, 1, 1),) * 2),
                                                                  dimensions=(0,)))  # fmt: skip
-    with pytest.raises(shardc.ShardcError, match=r"gives f32\[1,1\], the call has shape f32\[4,3\]"):
+    with pytest.raises(shardc.ShardcError, match=r"returns f32\[1,1\], but the call has shape f32\[4,3\]"):
         program(tmp_path).with_custom_calls({"my_scale": wrong})
 
 
@@ -78,7 +78,7 @@ def test_a_c_function_by_address(tmp_path: Path, target: str) -> None:
     compiled.save(tmp_path / "own.shardc")
     again = shardc.load_executable(tmp_path / "own.shardc", custom_calls=own)
     np.testing.assert_array_equal(np.asarray(again(X)), 2 * X * X + 1)
-    with pytest.raises(shardc.ShardcError, match="calls the user's function for custom call 'my_scale'"):
+    with pytest.raises(shardc.ShardcError, match="needs a function for custom call 'my_scale'"):
         shardc.load_executable(tmp_path / "own.shardc")(X)
 
 
@@ -139,7 +139,7 @@ def test_unknown_targets(tmp_path: Path, target: str, message: str, fix: str) ->
 
 
 def test_a_custom_call_needs_a_meaning() -> None:
-    with pytest.raises(shardc.ShardcError, match="without any meaning"):
+    with pytest.raises(shardc.ShardcError, match="defines no implementation"):
         shardc.CustomCall()
 
 
@@ -202,7 +202,7 @@ def test_markers_pass_the_value_on(tmp_path: Path) -> None:
 
 def test_known_targets_are_only_replaced_by_hlo(tmp_path: Path) -> None:
     marked = program(tmp_path, text=MARKED)
-    with pytest.raises(shardc.ShardcError, match="knows the custom call 'MoveToHost' itself"):
+    with pytest.raises(shardc.ShardcError, match="already implements the custom call 'MoveToHost'"):
         marked.with_custom_calls({"MoveToHost": shardc.CustomCall(evaluate=lambda call, x: x)})
     twice = marked.with_custom_calls({"MoveToHost": shardc.CustomCall(expand=lambda b, call, x: b.add("add", x, x))})
     np.testing.assert_array_equal(np.asarray(twice.compile()(X)), 2 * X)

@@ -17,21 +17,23 @@ CALLS = "fix: call the same programs in the same order on all ranks"
 HERE = {
     "constant": r"they differ in their constants and operations.* \(ranks \[0\] have \w+; ranks \[1\] have \w+\)",
     "first": r"values: ranks \[0\] have float32\[8\] of .*; ranks \[1\] have .*\n.*where: argument 0 \(x\)",
-    "scalar": r"rank (\d) has another one than rank \d in step 10 of train\n.*where: argument 1",
-    "alone": r"rank (\d) has another one than rank \d in or before step \d+ of train\n.*where: argument 1",
-    "batch": r"rank (\d) has another one than rank \d in step 10 of train\n.*where: argument 0 \(x\)",
+    "scalar": r"rank (\d) has another value than rank \d in step 10 of train\n.*where: argument 1",
+    "alone": r"rank (\d) has another value than rank \d in or before step \d+ of train\n.*where: argument 1",
+    "batch": r"rank (\d) has another value than rank \d in step 10 of train\n.*where: argument 0 \(x\)",
     "program": r"rank 0 .*: it waits in all-reduce %y .* of train, step 10,.*\n.*"
     rf"rank 1 .*: it waits in all-reduce %y .* of evaluate, step 2,(.*\n)*.*{CALLS}",
     "left-out": rf"rank 0 .* of train, step 10,.*\n.*rank 1 .* of evaluate, step 10,(.*\n)*.*{CALLS}",
-    "caught": r"rank (0 is in step 10 of train, rank 1 in step 11|1 is in step 11 of train, rank 0 in step 10)",
+    "caught": r"rank (0 is in step 10 of train, but rank 1 is in step 11|"
+    r"1 is in step 11 of train, but rank 0 is in step 10)",
     "dtype": rf"rank 0 .*: it waits in all-reduce %y .* of train, step 10,.*\n.*"
     rf"rank 1 .*: it waits for the other ranks in making train64, (.*\n)*.*{CALLS}",
 }
 THERE = {case: HERE[case] for case in ("constant", "first", "scalar", "batch", "caught")} | {
-    "program": r"rank (0 is in all-reduce %y .* of train .*, step 10, rank 1 in all-reduce %y .* of evaluate, step 2|"
-    r"1 is in all-reduce %y .* of evaluate .*, step 2, rank 0 in all-reduce %y .* of train, step 10)",
-    "left-out": r"rank (0 is in all-reduce %y .* of train|1 is in all-reduce %y .* of evaluate) .*, step 10, rank",
-    "dtype": r"rank 0 is in a step, .*; rank 1 is outside of a step, in making train64",
+    "program": r"rank (0 is in all-reduce %y .* of train .*, step 10, "
+    r"but rank 1 is in all-reduce %y .* of evaluate, step 2|"
+    r"1 is in all-reduce %y .* of evaluate .*, step 2, but rank 0 is in all-reduce %y .* of train, step 10)",
+    "left-out": r"rank (0 is in all-reduce %y .* of train|1 is in all-reduce %y .* of evaluate) .*, step 10, but rank",
+    "dtype": r"rank 0 is in a step and .*; rank 1 is outside of a step, in making train64",
 }
 CASES = [("1", case, said) for case, said in HERE.items()] + [("0", case, said) for case, said in THERE.items()]
 #: The others are for `make test-full`.

@@ -123,11 +123,11 @@ def test_views_given_out_keep_donated_memory_alive() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([X], "takes 2 arguments, 1 were given\n  fix: its parameters are: x, w"),
-        ([X[:9], W], r"an array of shape \[9\] was given, the parameter has \[10\]\n  where: argument 0 \(x\)"),
-        ([X.astype(np.float64), W], r"an array of float64 was given, the parameter is f32"),
+        ([X], "takes 2 arguments, but 1 were given\n  fix: pass these parameters: x, w"),
+        ([X[:9], W], r"an array of shape \[9\] was given, but the parameter has \[10\]\n  where: argument 0 \(x\)"),
+        ([X.astype(np.float64), W], r"an array of float64 was given, but the parameter is f32"),
         ([X, 1.0], r"an array of shape \[\] was given"),
-        ([X, 1j], r"a Python complex was given where f32 is needed"),
+        ([X, 1j], r"the parameter is f32, but a Python complex was given"),
         ([X, "text"], r"an array of <U4|shape \[\]"),
         ([X, [[1], [2, 3]]], "not an array"),
     ],
@@ -146,7 +146,7 @@ def test_donating_an_array_that_is_passed_twice() -> None:
     executable, step = program(4, n=3, donated=(0,))
     driver = Driver(executable, step, LocalTransport(), Config(), array_type=Array)
     _, v = driver([W, W])
-    with pytest.raises(InputError, match="donated and passed a second time"):
+    with pytest.raises(InputError, match="a donated array is passed a second time"):
         driver([v, v])
 
 

@@ -68,7 +68,7 @@ def check(fault: str, at: int, victim: int, folder: Path, repository: Path) -> s
         assert re.match(rf"rank {victim} \(pid \d+ on \S+\) ", told[0]), said
         assert " and rank " not in told[0], said
     if fault in ("stop", "freeze"):
-        where = r"did not come to [a-z-]+ %\w+ \(collective \d\), (group|pairs) [\d, to]+ "
+        where = r"did not reach [a-z-]+ %\w+ \(collective \d\), (group|pairs) [\d, to]+ "
         assert re.search(where + rf"\(after {PATIENCE} s\)", told[0]), said
     pids = [int(p.read_text()) for p in folder.glob("rank*.pid")]
     assert len(pids) == RANKS

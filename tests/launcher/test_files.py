@@ -37,7 +37,7 @@ def test_content_decides(data: bytes, kind: str) -> None:
 
 
 def test_unreadable_programs(tmp_path: Path) -> None:
-    with pytest.raises(ParseError, match="in no known binary format"):
+    with pytest.raises(ParseError, match="has no known binary format"):
         content_kind(b"\x7fELF\0\0\0", "a.out")
     with pytest.raises(InputError, match="there is no file"):
         read_file(tmp_path / "nothing.hlo")
@@ -89,8 +89,8 @@ def test_void_arrays_are_read_as_the_parameter(tmp_path: Path) -> None:
     [
         ({}, r"lacks in0 \(x\)[\s\S]*no in\* keys"),
         ({"in0": np.zeros(3, np.float32), "in1": np.zeros(1)}, "has in1, but the program has 1 parameter"),
-        ({"in0": np.zeros(4, np.float32)}, r"holds shape \[4\], the parameter has \[3\]"),
-        ({"in0": np.zeros(3)}, r"holds float64, the parameter is f32"),
+        ({"in0": np.zeros(4, np.float32)}, r"holds shape \[4\], but the parameter has \[3\]"),
+        ({"in0": np.zeros(3)}, r"holds float64, but the parameter is f32"),
         ({"in0": np.array([None] * 3)}, "cannot be read[\\s\\S]*object arrays are never loaded"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_dump_runs_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     program = shardc.load(path)
     with caplog.at_level(logging.WARNING, "shardc"):
         propagated = program.propagate()
-    assert "partitioned already, for 4 devices" in caplog.text
+    assert "already partitioned, for 4 devices" in caplog.text
     assert propagated.module is program.module and "given partitioned" in propagated.explain("d")[0]
     partitioned = propagated.partition()
     assert [c["op"] for c in partitioned.report()["collectives"]] == ["all-reduce"]
@@ -111,5 +111,5 @@ def test_asynchronous_pairs_run(tmp_path: Path) -> None:
 def test_there_is_nothing_to_verify(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"
     path.write_text(PAIRS)
-    with pytest.raises(InputError, match="partitioned already"):
+    with pytest.raises(InputError, match="already partitioned"):
         verify_program(shardc.load(path))

@@ -107,7 +107,7 @@ def test_only_the_end_of_a_long_way_is_known() -> None:
 def test_the_message_has_everything() -> None:
     found = [at(0, ARRIVING, 0), at(1, COMPUTING, 2, (0, 1, 2), STOPPED), at(2, ARRIVING, 1), at(3, ARRIVING, 1)]
     assert str(diagnose_hang(found, PLANS, "after 2 s")) == (
-        "rank 1 (pid 101 on host) did not come to all-reduce %rows (collective 0), group 0,1 (after 2 s)\n"
+        "rank 1 (pid 101 on host) did not reach all-reduce %rows (collective 0), group 0,1 (after 2 s)\n"
         "  rank 1 (pid 101 on host): it is stopped (state T); it computes in a step, after 3 collectives, the last "
         "collective-permute %turn (collective 2); its last: %rows 0.5 ms, %all 0.5 ms, %turn 0.5 ms\n"
         "  rank 0 (pid 100 on host): it waits in all-reduce %rows (collective 0), group 0,1, for 2.0 s\n"
@@ -200,4 +200,4 @@ def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     said = str(diagnose_hang([WAITING[0], OTHER], PLANS, "at once"))
     assert "rank 0 (pid 100 on host) and rank 3 (pid 103 on host) wait for each other at different places" in said
     late = [at(0, OUTSIDE), *(exchanging(r) for r in (1, 2, 3))]
-    assert str(diagnose_hang(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not come to making f")
+    assert str(diagnose_hang(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not reach making f")

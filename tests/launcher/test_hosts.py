@@ -49,7 +49,7 @@ def test_places() -> None:
     assert place_ranks(parse_hosts("a:4,b:2"), 3) == (Host("a", 3),)
     assert place_ranks(parse_hosts("a,b,c"), 7) == (Host("a", 3), Host("b", 2), Host("c", 2))
     assert place_ranks(parse_hosts("a:1,b,c"), 5) == (Host("a", 1), Host("b", 2), Host("c", 2))
-    with pytest.raises(InputError, match="5 ranks, and 4 places on a:2, b:2"):
+    with pytest.raises(InputError, match="5 ranks need more than the 4 slots of a:2, b:2"):
         place_ranks(parse_hosts("a:2,b:2"), 5)
 
 

@@ -39,7 +39,7 @@ def test_ranks_own_one_or_several_devices(ranks: int, devices: int, repository: 
         ("exit", 3, ["[1] exited with status 3"]),
         ("kill", 1, []),
         ("part", 2, ["] error: this process holds only a part of y (f32[10])", "fix: call shardc.gather(x)"]),
-        ("all-fail", 2, ["[0] error: an array of shape [10] was given, the parameter has [3]"]),
+        ("all-fail", 2, ["[0] error: an array of shape [10] was given, but the parameter has [3]"]),
         ("other-program", 2, ["hold different programs: they differ in their name (ranks [0, 2, 3] have"]),
     ],
 )
@@ -63,7 +63,7 @@ def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, 
     done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, **environment)
     assert done.returncode == 1
     assert re.search(
-        r"error: rank 1 \(pid \d+ on \S+\) did not come to all-reduce %ar \(collective 0\), group 0,1,2,3 \(after 2 s\)"
+        r"error: rank 1 \(pid \d+ on \S+\) did not reach all-reduce %ar \(collective 0\), group 0,1,2,3 \(after 2 s\)"
         r"\n"
         r".* rank 1 .*: it is in the user's code, outside of a step, after 1 collective; its last: %ar .* ms\n"
         r".* rank 0 .*: it waits in all-reduce %ar \(collective 0\) of fake, step 2, group 0,1,2,3, for 2.\d s\n",
@@ -90,7 +90,7 @@ def test_plain_python_under_mpiexec_ends_too(repository: Path) -> None:
 def test_too_many_ranks(repository: Path) -> None:
     done = mpiexec(4, sys.executable, *WORKER, "3", cwd=repository)
     assert done.returncode == 2
-    assert done.stderr.count("the program runs on 3 devices, the job has 4 ranks") == 1
+    assert done.stderr.count("the program runs on 3 devices, but the job has 4 ranks") == 1
 
 
 def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:

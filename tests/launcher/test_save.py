@@ -102,12 +102,12 @@ def test_xla_compiles_what_is_written(tmp_path: Path) -> None:
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
     program = shardc.from_jax(step, W, X)
-    with pytest.raises(InputError, match="arguments given together"):
+    with pytest.raises(InputError, match="takes no further arguments"):
         shardc.save(program, tmp_path / "a.mlir", W)
     with pytest.raises(InputError, match="does not exist"):
         shardc.save(program, tmp_path / "absent" / "a.mlir")
     shardc.save(program, tmp_path / "a.hlo")
-    with pytest.raises(UnsupportedError, match="came from MLIR or JAX"):
+    with pytest.raises(UnsupportedError, match="was read from MLIR or JAX"):
         shardc.save(shardc.load(tmp_path / "a.hlo"), tmp_path / "b.mlir")
     assert not (tmp_path / "b.mlir").exists()
 
@@ -154,5 +154,5 @@ def test_arguments_that_do_not_fit_symbolic_dimensions(tmp_path: Path) -> None:
         shardc.load(tmp_path / "e.mlir")
     assert "shardc.load(path, *arguments)" in str(caught.value)
     shardc.save(shardc.load(tmp_path / "e.mlir", x, w), tmp_path / "e.hlo")
-    with pytest.raises(InputError, match="arguments for HLO text"):
+    with pytest.raises(InputError, match="HLO text takes no arguments"):
         shardc.load(tmp_path / "e.hlo", x, w)

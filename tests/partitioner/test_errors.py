@@ -37,7 +37,7 @@ def test_a_program_without_a_mesh() -> None:
 def test_a_partitioned_program() -> None:
     b = Builder("main")
     b.parameter(array_shape("f32", 4))
-    with pytest.raises(UnsupportedError, match="partitioned already"):
+    with pytest.raises(UnsupportedError, match="already partitioned"):
         partition(partition(replicated(b)))
 
 
@@ -45,7 +45,7 @@ def test_collectives_and_manual_computations_name_their_source() -> None:
     b = Builder("main", metadata=Metadata(source_file="model.py", source_line=3))
     x = b.parameter(array_shape("f32", 4))
     b.add("custom-call", x, shape=array_shape("f32", 2), custom_call_target="SPMDFullToShardShape", name="enter")
-    with pytest.raises(UnsupportedError, match="cut 4 into 1") as e:
+    with pytest.raises(UnsupportedError, match="split 4 into 1") as e:
         partition(replicated(b))
     assert "model.py:3" in str(e.value)
     b = Builder("main", metadata=Metadata(source_file="model.py", source_line=4))

@@ -89,6 +89,6 @@ def test_what_no_memory_holds_is_told_when_it_runs() -> None:
     with pytest.raises(RunError, match=r"GiB of memory are not available") as caught:
         Program(module).compile().run([])
     assert "s64[1125899906842624]" in str(caught.value)
-    with pytest.raises(RunError, match="no memory for iota") as caught:
+    with pytest.raises(RunError, match="out of memory in iota") as caught:
         evaluate(module, [])
     assert "%r" in str(caught.value)

@@ -34,7 +34,7 @@ def test_cuts_follow_the_programs_sub_axes() -> None:
 def test_cuts_that_cross_are_an_error() -> None:
     mesh = Mesh({"x": 6})
     crossing = [Sharding(mesh, (DimSharding((AxisRef("x", 1, n),)),)) for n in (2, 3)]
-    with pytest.raises(UnsupportedError, match="cut axis 'x'"):
+    with pytest.raises(UnsupportedError, match="split axis 'x'"):
         AxisTable(mesh, crossing)
 
 

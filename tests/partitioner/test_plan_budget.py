@@ -165,7 +165,7 @@ def test_what_is_beyond_the_budget_stays_as_propagated() -> None:
     made, times = planned(module, small)
     assert times == 1
     assert print_module(made) == print_module(partition(run_pipeline(module, OPENING, Config())))
-    with pytest.raises(OverBudgetError, match=r"among \d+ layouts for \d+ decisions, and its limit is 10"):
+    with pytest.raises(OverBudgetError, match=r"among \d+ layouts for \d+ decisions, but its limit is 10"):
         pose_question(run_pipeline(module, OPENING, Config()), None, check=small.check)
 
 

@@ -279,5 +279,5 @@ def test_runaways_are_stopped(tmp_path: Path) -> None:
         assert "memory" in job["problem"]["what"], job
         job = caller.over(slow)
         assert (job["state"], job["problem"]["error"]) == ("failed", "RunError"), job
-        assert "longer than its limit of 8 s" in job["problem"]["what"], job
+        assert "exceeded its limit of 8 s" in job["problem"]["what"], job
         caller.made("partition", small(70))

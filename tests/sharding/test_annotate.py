@@ -165,7 +165,7 @@ def test_calls_that_nobody_reads_leave_nothing_behind() -> None:
     ("name", "spec", "parts"),
     [
         ("st['v'][0]", "data", ["no argument, result or value is named \"st['v'][0]\"", "did you mean st['w'][0]"]),
-        ("jit(f)/twice", "data", ["2 values are named", "%act"]),
+        ("jit(f)/twice", "data", ["2 values have it", "%act"]),
         ("st['w'][0]", "dat", ["no axis 'dat'", "argument st['w'][0], dimension 0", "data, model"]),
         ("st['w'][0]", P("data", "data"), ["axis data is used twice", "dimension 1"]),
         ("st['w'][0]", P(None, None, "data"), ["3 entries", "2 dimensions"]),

@@ -137,10 +137,12 @@ CASES: dict[str, tuple[Callable[[], object], list[str]]] = {
         by_api(Sharding(MESH, dims((A,)))), ["1 dimension", "f32[8,16]", "argument x", "mlp.py:3"]
     ),
     "another rank, object": (by_object(Sharding(MESH, dims((A,)))), ["1 dimensions", "f32[8,16]", "%x"]),
-    "another rank, sdy": (by_sdy('[{"a"}, {}, {}]'), ["3 dimensions, the value has 2", "argument 0 (%x)", "mlir:2"]),
+    "another rank, sdy": (
+        by_sdy('[{"a"}, {}, {}]'), ["3 dimensions, but the value has 2", "argument 0 (%x)", "mlir:2"]
+    ),
     "another rank, sdy constraint": (
         by_sdy("[{}, {}]", '%0 = sdy.sharding_constraint %x <@mesh, [{"a"}]> : tensor<8x16xf32>'),
-        ["1 dimensions, the value has 2", "%0 (sdy.sharding_constraint)", "step.mlir:4"],
+        ["1 dimensions, but the value has 2", "%0 (sdy.sharding_constraint)", "step.mlir:4"],
     ),
     "another rank, named mesh": (by_hlo(named("[{'a'}, {}, {}]")), ["3 dimensions", "f32[8,16]", "%x", "step.hlo:3"]),
     "another rank, tiles": (by_hlo("{devices=[2,2,2]<=[8]}"), ["3 dimensions", "value has 2", "%x", "step.hlo:3"]),
@@ -183,7 +185,8 @@ CASES: dict[str, tuple[Callable[[], object], list[str]]] = {
         by_hlo("{devices=[2,1]0,1}", 1, "{devices=[2,1]0,5}"), ["other devices than 0 to 1", "%y (mlp.py:7)"]
     ),
     "manual axis of no mesh": (
-        by_text(MANUAL), ["manual axis 'q' is no axis of the mesh [axis_0=2]", "%y", "(step.hlo:4)", "xla.sdy.meshes"]
+        by_text(MANUAL),
+        ["manual axis 'q' is not an axis of the mesh [axis_0=2]", "%y", "(step.hlo:4)", "xla.sdy.meshes"],
     ),
     "unreduced twice": (
         by_object(Sharding(MESH, dims((A,), ()), unreduced=(A,))), ["axis a is used twice", "unreduced", "dimension 0"]

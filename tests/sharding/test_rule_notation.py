@@ -95,8 +95,8 @@ def test_garbage_is_our_error_or_a_rule(text: str) -> None:
     ("text", "message"),
     [
         ("nonsense", "is not a factor rule"),
-        ("([i, k])->([i, j]) {i=4, k=8, j=16}", "1 operands, the operation has 2"),
-        ("([i, k], [k, j])->([i]) {i=4, k=8, j=16}", "gives result 0 1 dimensions, it has 2"),
+        ("([i, k])->([i, j]) {i=4, k=8, j=16}", "1 operands, but the operation has 2"),
+        ("([i, k], [k, j])->([i]) {i=4, k=8, j=16}", "gives result 0 1 dimensions, but it has 2"),
         ("([i, i], [k, j])->([i, j]) {i=4, k=8, j=16}", "uses a factor twice in operand 0"),
         ("([i, A], [k, j])->([i, j]) {i=4}", "is not a list of factors"),
         ("([i, k], [k, j])->([i, j]) {i=4, k=x}", "is not a factor and its size"),

@@ -44,9 +44,9 @@ def thresholds_of(shares: Mapping[str, float]) -> Thresholds:
     known = [f.name for f in fields(Thresholds)]
     for name, share in shares.items():
         if name not in known:
-            raise InputError(f"there is no threshold {name!r}", fix=f"use one of {', '.join(known)}")
+            raise InputError(f"unknown threshold {name!r}", fix=f"use one of {', '.join(known)}")
         if not 0 <= share < math.inf:
-            raise InputError(f"the threshold {name} is {share}", fix="give a share, such as 0.05")
+            raise InputError(f"the threshold {name} is {share}", fix="give a fraction, such as 0.05")
     return replace(Thresholds(), **shares)
 
 

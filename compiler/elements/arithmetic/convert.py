@@ -89,7 +89,9 @@ def bitcast_convert(b: ir.IRBuilder, x: Any, source: DType, target: DType) -> An
     if source is target:
         return x
     if source.bits != target.bits or {source.kind, target.kind} & {"complex", "pred"}:
-        raise UnsupportedError(f"bitcast-convert from {source} to {target} in registers", fix="keep it out of fusions")
+        raise UnsupportedError(
+            f"bitcast-convert from {source} to {target} is not supported in registers", fix="keep it out of fusions"
+        )
     return _from_bits(b, _to_bits(b, x, source), target)
 
 

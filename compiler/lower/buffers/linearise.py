@@ -315,7 +315,9 @@ class Linearisation:
             return self.kernel(i, operands, steps)
         if len(operands) != 1 or len(operands[0]) != 1:
             raise UnsupportedError(
-                "a check of arrays, not of one predicate", where=i.place, fix="expand-checks goes before"
+                "a check compares arrays instead of one predicate",
+                where=i.place,
+                fix="run the pass expand-checks first",
             )
         ((predicate,),) = operands
         steps.append(PredicateCheck(self._checks, i, predicate))
@@ -397,7 +399,7 @@ class Linearisation:
         raise UnsupportedError(
             f"{i.opcode} cannot be compiled",
             where=f"%{i.name}" + (f" ({i.source})" if i.source else ""),
-            fix="`shardc ops` lists what can; please report programs that need it",
+            fix="`shardc ops` lists the supported operations; please report programs that need this one",
         )
 
 

@@ -39,7 +39,7 @@ class ExpandChecks:
             rule = _RULES.get(target)
             if rule is None or len(operands) != 2:
                 known = ", ".join(sorted(_RULES))
-                raise UnsupportedError(f"unknown check {target!r}", where=old.place, fix=f"known checks: {known}")
+                raise UnsupportedError(f"unknown check {target!r}", where=old.place, fix=f"use one of {known}")
             holds = rule(_Maker(old), *operands)
             return old.replace(operands=(_all(holds, all_of, old),))
 

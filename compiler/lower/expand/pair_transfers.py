@@ -113,5 +113,5 @@ def _unsupported(i: Instruction, what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{i.opcode} {what}",
         where=i.place,
-        fix="use collective-permute, which does the same in one instruction",
+        fix="use collective-permute, one instruction with the same effect",
     )

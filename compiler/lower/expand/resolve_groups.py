@@ -59,9 +59,9 @@ class ResolveGroups:
             unknown = next((d for g in groups for d in g if d >= partitions * replicas), None)
             if unknown is not None:
                 raise UnsupportedError(
-                    f"{old.opcode} names device {unknown} in a program for {partitions * replicas} devices",
+                    f"{old.opcode} names device {unknown}, but the program is for {partitions * replicas} devices",
                     where=old.place,
-                    fix="give their number in the module's header (num_partitions=, replica_count=)",
+                    fix="give the number of devices in the module's header (num_partitions=, replica_count=)",
                 )
             new = old.replace(operands=operands)
             whole = sorted(d for g in groups for d in g) == list(range(partitions * replicas))
@@ -72,9 +72,9 @@ class ResolveGroups:
                 return _all_reduce(_Gathered(new, groups, partitions, replicas))
             if not whole:
                 raise UnsupportedError(
-                    f"{old.opcode} over groups {[list(g) for g in groups]} of {partitions * replicas} devices",
+                    f"{old.opcode} has the groups {[list(g) for g in groups]} of {partitions * replicas} devices",
                     where=old.place,
-                    fix="compiled code needs groups of one size with every device in one of them",
+                    fix="give groups of equal size that contain every device once",
                 )
             if old.opcode == _RAGGED and not self.ragged:
                 return inline(exchange_ragged(old, groups, partitions), operands)

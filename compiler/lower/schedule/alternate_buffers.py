@@ -1,8 +1,8 @@
-"""Alternate buffers: a loop whose state would be copied back does several iterations at a time.
+"""Alternate buffers: merge several iterations of a loop that would otherwise copy its state back.
 
-An iteration that reads its state at other places than it writes (a stencil), or hands parts of it round (leapfrog's
-two last steps), cannot make the new state where the old one lies. It makes it elsewhere, and the next iteration makes
-the one after that in the first place. So two or three iterations together need no copy.
+An iteration may read its state at other positions than it writes (a stencil), or rotate parts of it (the last two steps
+of leapfrog). Then it cannot write the new state over the old one. It writes to another buffer, and the next iteration
+writes to the first buffer again. So two or three iterations together need no copy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["AlternateBuffers"]
 
 @dataclass(frozen=True, slots=True)
 class AlternateBuffers:
-    """Loops with a known number of iterations do up to ``most`` at a time, in bodies of up to ``limit`` instructions.
-
-    Copies of the state must be ``least`` of what an iteration moves, and no more memory may be needed without them.
+    """Merge up to ``most`` iterations of loops with a known trip count, in bodies of up to ``limit`` instructions.
+    Copies of the state must be at least the share ``least`` of the bytes that an iteration moves. The merged loop may
+    need no more memory.
     """
 
     name: str = "alternate-buffers"
@@ -64,7 +64,7 @@ class AlternateBuffers:
         return live_part(new) if changed else new
 
     def _several(self, loop: Instruction) -> Instruction | None:
-        """The loop with several iterations in its body, and those that are left over before it; None: stay."""
+        """The loop with several iterations in its body, after the remaining iterations; None if it stays unchanged."""
         trips, body = trip_count(loop), loop.attrs["body"]
         if trips is None or trips < 2 * self.most or has_side_effect(loop):
             return None
@@ -87,7 +87,8 @@ class AlternateBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What one run of a loop's body moves, how much of that are copies of its state, and the memory it needs."""
+    """The bytes that one run of a loop's body moves, the bytes of state copies among them, and the memory that it
+    needs."""
 
     moved: int
     copied: int
@@ -106,7 +107,7 @@ class _Judged:
 
 
 def _repeated(body: Computation, times: int) -> Computation:
-    """The computation applied to its own result, in its order each time."""
+    """The computation applied repeatedly to its own result, each time in its order."""
     (parameter,) = body.parameters
     state, out = parameter, [parameter]
     for _ in range(times):

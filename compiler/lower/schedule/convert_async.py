@@ -1,5 +1,5 @@
-"""Convert async: collectives and moves from and to the host become pairs of a start and a done, if they are worth it,
-side by side for now."""
+"""Convert async: split collectives and host transfers into a start and a done, where that is worth it. Each done
+follows its start for now."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _WAITING, _NOTICED = 3.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class ConvertAsync:
-    """Make pairs of collectives that take longer than a pair has to hide, and of those that came as pairs; where
-    devices do their transfers themselves, of those that were measured to wait for others.
-
-    What is between start and done is up to `Schedule`, which joins those again that nothing goes on beside. Without
-    ``overlap`` everything stays as it is.
+    """Make pairs of collectives that take longer than the least time that a pair must hide, and of those that came as
+    pairs. If devices do their transfers themselves, make pairs of collectives that waited for other devices in a
+    measurement. `Schedule` chooses the instructions between start and done, and joins pairs that overlap with nothing.
+    Without ``overlap``, nothing changes.
     """
 
     overlap: Overlap | None = None
@@ -74,14 +73,14 @@ def _pays(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
 
 
 def _pays_beside(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
-    """Does it take longer than a pair has to hide?"""
+    """Whether the collective takes longer than the least time that a pair must hide."""
     seconds = _seconds(i, placement, overlap.measured)
     return overlap.everything or (seconds is not None and seconds > overlap.least_seconds)
 
 
 def _waits(i: Instruction, overlap: Overlap, placement: Placement) -> bool:
-    """Did it take so much longer than its bytes explain that devices must have waited for each other? They can compute
-    meanwhile, also where nobody else could do the transfer."""
+    """Whether the measured time exceeds the time for its bytes so much that devices must have waited for each other.
+    They can compute during that wait, even if no other engine does the transfer."""
     measured = overlap.measured.get(i.name)
     if measured is None:
         return False

@@ -1,8 +1,8 @@
-"""Which kernels hand something to a collective, and what takes long before each of them.
+"""Finds kernels whose results go to a collective, and the long operations that each of them waits for.
 
-A product that is fused with what reads a transfer's result waits for that transfer. A transfer begins when its operand
-is there; a kernel that makes the operand and, merged into it, something that needs a later product, loop or collective
-begins later, and with it the transfer. Either way less goes on beside it.
+A product that is fused with a reader of a transfer's result waits for that transfer. A transfer begins when its operand
+is ready. If a kernel computes the operand together with a value that needs a later product, loop or collective, then
+the kernel and the transfer begin later. In both cases less computation overlaps with the transfer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEAVY = frozenset({"dot", "convolution", "while", "conditional", "custom-call",
 
 
 class Delays:
-    """What the instructions of a computation wait for, as bit masks over those that take long."""
+    """The long operations that each instruction of a computation waits for, as bit masks."""
 
     def __init__(self, computation: Computation, users: Mapping[Instruction, Sequence[Instruction]]) -> None:
         self._waits: dict[Instruction, int] = {}
@@ -41,12 +41,13 @@ class Delays:
                 self._urgent.add(i)
 
     def between(self, a: Iterable[Instruction], b: Iterable[Instruction]) -> bool:
-        """Would what one of two kernels gives to a collective wait for more if they were one?"""
+        """Whether a result that one of two kernels gives to a collective would wait for more operations if they were
+        merged."""
         (first, urgent_a), (second, urgent_b) = self._of(a), self._of(b)
         return (urgent_a and bool(second & ~first)) or (urgent_b and bool(first & ~second))
 
     def awaits_more(self, i: Instruction, other: Instruction) -> bool:
-        """Does ``i`` wait for a collective that ``other`` does not wait for?"""
+        """Whether ``i`` waits for a collective that ``other`` does not wait for."""
         return bool(self._waits[i] & ~self._waits[other] & self._transfers)
 
     def _of(self, members: Iterable[Instruction]) -> tuple[int, bool]:

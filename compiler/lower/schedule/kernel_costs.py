@@ -1,4 +1,4 @@
-"""What kernels and collectives cost on a described machine: measured, where somebody did, else by its roofline."""
+"""Costs of kernels and collectives on a described machine: the measured time if there is one, else its roofline."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TRIPS = 10
 
 @dataclass(frozen=True, slots=True)
 class CalledComputation:
-    """A computation of a loop or a branch: what it takes in the order that it has, its instructions' costs, and whether
-    it has transfers."""
+    """A computation of a loop or a branch: its time in its present order, its instructions' costs, and whether it has
+    transfers."""
 
     seconds: float
     computation: Computation

@@ -1,4 +1,4 @@
-"""Order: a schedule that keeps few bytes alive at a time."""
+"""Order: a schedule with few bytes alive at any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_REST = frozenset({"parameter", "constant", "tuple"})
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A computation in its order, and the memory that it then needs."""
+    """A computation in its order, and the memory that it needs in this order."""
 
     computation: Computation
     part: ComputationSteps
@@ -26,17 +26,16 @@ class Judged:
 
     @staticmethod
     def of(computation: Computation, *, carried: bool = False) -> Judged:
-        """``carried``: it is the body of a loop, whose results take the places of its arguments."""
+        """``carried``: the computation is a loop's body, whose results use the buffers of its arguments."""
         part = linearise_part(computation, carried=carried)
         return Judged(computation, part, peak_of(part.linear))
 
 
 @dataclass(frozen=True, slots=True)
 class OrderForMemory:
-    """Reorder each computation where another order needs less memory than the present one.
-
-    Several orders are tried, and judged by the bytes that buffer assignment finds in use. Of computations with more
-    than ``limit`` instructions only the first.
+    """Reorder each computation if another order needs less memory. The pass tries several orders, and compares the
+    bytes in use after buffer assignment. For computations with more than ``limit`` instructions, it tries only the
+    first.
     """
 
     name: str = "order-for-memory"
@@ -70,10 +69,10 @@ class OrderForMemory:
 
 
 def loop_bodies(module: Module) -> set[str]:
-    """Names of the computations that loops repeat."""
+    """Names of the computations that are bodies of loops."""
     return {i.attrs["body"].name for c in step_computations(module) for i in c if i.opcode == "while"}
 
 
 def peak_bytes_of(computation: Computation, *, carried: bool = False) -> int:
-    """Most bytes alive at a time when a computation runs in its order, arguments and constants not counted."""
+    """The largest number of bytes alive while a computation runs in its order, without arguments and constants."""
     return Judged.of(computation, carried=carried).peak.nbytes

@@ -1,4 +1,4 @@
-"""Ordering transfers: the fastest of several list schedules of a computation that memory has room for."""
+"""Ordering transfers: the fastest of several list schedules of a computation that fit in memory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ _SCARCE = (1, 2)
 
 
 def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: bool) -> Module:
-    """``module`` as `Schedule` says, whose options these are.
-
-    Memory that the program was planned for is held, gaps between buffers included: they are packed for that.
+    """Schedule ``module`` with the options of `Schedule`. The memory that the program was planned for is a limit,
+    including gaps between buffers, so buffers are packed first.
     """
     plain = _without_pairs(module, lambda computation: {i for i in computation if is_start(i)})
     limits = [n for n in (overlap.memory_bytes, memory_limit(module)) if n is not None]
@@ -56,7 +55,8 @@ def order_transfers(module: Module, overlap: Overlap, limit: int, *, packed: boo
 
 
 def model_timeline(module: Module, overlap: Overlap) -> Timeline:
-    """How a lowered module's entry runs in the order that it has, by the model; loops in it as often as they repeat."""
+    """The modelled timeline of a lowered module's entry in its present order; loops are counted with their trip
+    counts."""
     steps = step_computations(module)
     placement = overlap.place_devices(module)
     called: dict[Computation, CalledComputation] = {}
@@ -70,12 +70,12 @@ def model_timeline(module: Module, overlap: Overlap) -> Timeline:
 
 
 def _on_the_way(module: Module) -> int:
-    """The bytes in which values come from the host while something computes."""
+    """The size of the buffers for values that arrive from the host during computation."""
     return max(map(_buffers, module.computations), default=0)
 
 
 def _buffers(c: Computation) -> int:
-    """The largest value that comes from the host: the next one may come while one is read."""
+    """The size of the largest value from the host: the next value may arrive while one is read."""
     moves = (join_pair(i) for i in c if is_start(i))
     return max((host_move_bytes(i) for i in moves if is_host_move(i) and not moves_to_host(i)), default=0)
 
@@ -88,7 +88,7 @@ def _halves(limit: int) -> tuple[int, ...]:
 
 
 def _written_bytes(module: Module, packed: bool) -> int:
-    """The arena's and the results' bytes, packed, or as if there were no gaps between buffers."""
+    """The bytes of the arena and the results: packed, or as if there were no gaps between buffers."""
     linear = linearise(module)
     if not packed:
         return peak_of(linear).nbytes
@@ -96,7 +96,7 @@ def _written_bytes(module: Module, packed: bool) -> int:
 
 
 def _kept_bytes(module: Module) -> int:
-    """The bytes of the arguments whose memory no result takes."""
+    """The bytes of the arguments whose memory no result uses."""
     linear = linearise(module)
     given = {a for _, a in linear.aliases}
     return sum(b.nbytes for n, b in enumerate(linear.parameters) if n not in given)
@@ -104,7 +104,7 @@ def _kept_bytes(module: Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Scheduling:
-    """One try; ``memory`` bounds what each computation may need by what it needs without overlap."""
+    """One attempt; ``memory`` limits the memory of each computation, relative to its memory without overlap."""
 
     overlap: Overlap
     limits: tuple[int, ...]
@@ -128,9 +128,9 @@ class _Scheduling:
         return map_computations(module, schedule, only=step_computations(module))
 
     def _best(self, c: Computation, costs: KernelCosts, peak: Callable[[tuple[Instruction, ...]], Peak]) -> Computation:
-        """The fastest order that memory has room for; the one that is given, if need be. What hides nothing is one
-        operation again, and orders are compared as they then are, with the copies that they need; but what goes on
-        beside anything if it can is no better off as one."""
+        """The fastest order that fits in memory, or else the given order. Pairs that hide too little become one
+        operation again. Orders are compared as they are after that, with the copies that they need. A pair that may
+        hide any amount saves nothing as one operation."""
         plans = [(plan, self._idle(plan)) for plan in list_schedules(c, costs, self.limits)]
         paid = [{i for i in idle if self._least_seconds(i)} for _, idle in plans]
         seconds = [timeline(plan.order, costs, p).seconds for (plan, _), p in zip(plans, paid, strict=True)]
@@ -148,17 +148,17 @@ class _Scheduling:
         return _joined(Computation(c.name, plan.order, c.root), idle)
 
     def _copying(self, peak: Peak) -> float:
-        """Seconds of the copies that an order needs."""
+        """The time of the copies that an order needs, in seconds."""
         device = self.overlap.machine.device
         return sum(kernel_seconds(device, KernelWork(read=n, written=n)).seconds for n in peak.copied)
 
     def _idle(self, plan: ScheduledOrder) -> set[Instruction]:
-        """Starts of transfers that too little goes on beside."""
+        """Starts of transfers that overlap with too little."""
         hidden = plan.timeline.hidden
         return {i for i in plan.order if is_start(i) and hidden[i] < max(self._least_seconds(i), _NOTHING)}
 
     def _least_seconds(self, start: Instruction) -> float:
-        """What a pair has to hide to stay one; beside those that came as pairs anything will do."""
+        """The time that a pair must hide to stay a pair; for pairs of the input program any amount is enough."""
         return 0.0 if self.overlap.everything or was_asynchronous(join_pair(start)) else self.overlap.least_seconds
 
 
@@ -167,7 +167,7 @@ def _without_pairs(module: Module, chosen: Callable[[Computation], Set[Instructi
 
 
 def _joined(computation: Computation, starts: Set[Instruction]) -> Computation:
-    """These starts and their dones as one operation, where it was started."""
+    """Join these starts and their dones into one operation, at the place of the start."""
     if not starts:
         return computation
     new: dict[Instruction, Instruction] = {}

@@ -1,6 +1,6 @@
-"""Orders of instructions that keep few bytes alive: list schedules from either end by the bytes that an instruction
-adds, and postorders of the operands, as Sethi and Ullman order expressions for registers (JACM 1970). None is best for
-every program.
+"""Orders of instructions with few bytes alive: list schedules from either end by the bytes that an instruction adds,
+and postorders of the operands, as Sethi and Ullman order expressions for registers (JACM 1970). None is best for every
+program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Order = Sequence[Instruction]
 
 
 class Facts:
-    """What the orders go by: who reads whom, in whose memory values lie, and the order that is given."""
+    """The input of all orders: readers of each value, values that share memory, and the given order."""
 
     def __init__(self, computation: Computation) -> None:
         self.instructions = computation.instructions
@@ -45,7 +45,8 @@ class Facts:
 
 
 def _operands(computation: Computation) -> dict[Instruction, tuple[Instruction, ...]]:
-    """What each instruction waits for: its operands, and with side effects the one with side effects before."""
+    """The predecessors of each instruction: its operands and, for side effects, the previous instruction with side
+    effects."""
     out = {}
     before: tuple[Instruction, ...] = ()
     for i in computation:
@@ -56,7 +57,7 @@ def _operands(computation: Computation) -> dict[Instruction, tuple[Instruction, 
 
 
 def forwards(facts: Facts) -> Order:
-    """Of all that could run next, what adds the fewest bytes; then the earlier one."""
+    """Always take the ready instruction that adds the fewest bytes; the earlier one breaks ties."""
     readers = {i: len(r) for i, r in facts.readers.items()}
     for h in facts.holders[facts.root]:
         readers[h] += 1
@@ -74,7 +75,8 @@ def forwards(facts: Facts) -> Order:
 
 
 def backwards(facts: Facts) -> Order:
-    """From the end: of all that could run last, what leaves the fewest bytes alive before it; then the later one."""
+    """From the end: always take the possible last instruction that leaves the fewest bytes alive before it; the later
+    one breaks ties."""
     alive = set(facts.holders[facts.root])
 
     def growth(i: Instruction) -> int:
@@ -99,7 +101,7 @@ def _list_order(
     done: Callable[[Instruction], Iterator[Instruction]],
     sign: int,
 ) -> list[Instruction]:
-    """List scheduling by ``growth``; ``done`` says whose growth falls when an instruction is taken."""
+    """List scheduling by ``growth``; ``done`` returns the instructions whose growth falls when one is taken."""
     waiting = {i: len(before[i]) for i in facts.instructions}
     heap = [(growth(i), sign * facts.number[i]) for i in facts.instructions if not waiting[i]]
     heapq.heapify(heap)
@@ -135,7 +137,7 @@ def largest_first(facts: Facts) -> Order:
 
 
 def _visit(facts: Facts, operands: Callable[[Instruction], Sequence[Instruction]]) -> Order:
-    """Postorder from the root; ``operands`` lists the one to be visited first last."""
+    """Postorder from the root; ``operands`` lists operands in reverse order of their visit."""
     done: dict[Instruction, None] = {}
     for root in (facts.root, *facts.instructions):
         stack = [(root, False)]

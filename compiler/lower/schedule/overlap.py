@@ -1,4 +1,4 @@
-"""What goes on side by side on the machine that a program is lowered for, and how eagerly that is used."""
+"""How much communication and computation overlap on a machine, and how eagerly the schedule uses that."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ __all__ = ["Overlap", "overlap_of"]
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """``transfers`` collectives may be under way on one kind of links while the device computes (0: none; then only
-    pairs that the program came with stay asynchronous, where that costs no memory, and collectives that were measured
-    to wait for other devices become so). ``queued`` may have begun, where that is more: the others wait for their turn.
-
-    ``start_seconds`` is what a start and a done cost the device; a pair has to hide ``least_seconds`` to stay one.
-    ``everything``: whatever may go on beside something does, however little it brings. The bytes of the arena and the
-    results may grow by the factor ``memory``, and not beyond
-    ``memory_bytes`` of the device together with arguments, nor what the program was planned for (`memory_limit`).
-    ``measured`` are seconds by kernel or collective, which count instead of the model's. ``placement`` says where the
-    mesh lies on the machine, if not as by default.
+    """``transfers`` is the number of collectives that one kind of links performs at a time while the device computes.
+    With 0, only two kinds of collectives are asynchronous: pairs of the input program, if that costs no memory, and
+    collectives that waited for other devices in a measurement. ``queued`` collectives may have begun, if that is more:
+    the others wait in a queue. ``start_seconds`` is the time that a start and a done take on the device; a pair must
+    hide ``least_seconds`` to stay a pair. ``everything``: every possible overlap is used, however small its gain. The
+    bytes of the arena and the results may grow by the factor ``memory``. Together with arguments they may not exceed
+    ``memory_bytes`` of the device, nor the limit that the program was planned for (`memory_limit`). ``measured`` are
+    seconds by kernel or collective, which replace those of the model. ``placement`` is the mapping of the mesh to the
+    machine, if it is not the default.
     """
 
     machine: Machine
@@ -43,14 +42,15 @@ class Overlap:
     queued: int = 0
 
     def place_devices(self, module: Module) -> Placement:
-        """Where the devices of ``module`` lie: as it was given, else by default. Raises `InputError` for a misfit."""
+        """The placement of the devices of ``module``: the given one, else the default. Raises `InputError` for a
+        misfit."""
         if self.placement is not None:
             return self.placement
         return place(self.machine, mesh_of(module))
 
 
 def overlap_of(config: Config, program: str = "") -> Overlap | None:
-    """The machine of ``config``, with what was measured of the program whose key is ``program``; None if nothing is to
+    """The overlap of ``config``'s machine, with measured times of the program with the key ``program``; None without
     overlap."""
     if config.overlap == "never":
         return None

@@ -1,4 +1,4 @@
-"""Schedule: list schedules by modelled time fill what is between starts and dones, within a limit of memory."""
+"""Schedule: list schedules by modelled time put instructions between starts and dones, within a memory limit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ __all__ = ["Schedule"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Order each computation that starts collectives: the fastest of several list schedules that memory has room for.
-
-    A program that then needs more than the limit is scheduled again, with one transfer at a time, then in no more
-    memory than before; at last its collectives are one operation again. Pairs that hide nothing always are. What does
-    not fit into the machine's memory anyway is scheduled as if it did, and told by whoever asks. Without ``overlap``,
-    and in computations with more than ``limit`` instructions, pairs stay side by side. Memory is weighed with the gaps
-    that buffers will leave where it is ``packed``, which takes longer.
+    """Order each computation that starts collectives: the fastest of several list schedules that fit in memory. A
+    program that then exceeds the limit is scheduled again: with one transfer at a time, then in no more memory than
+    before. If both fail, its collectives become one operation again. Pairs that hide nothing always do. A program that
+    exceeds the machine's memory anyway is scheduled as if it fitted; callers report that. Without ``overlap``, and in
+    computations with more than ``limit`` instructions, each done directly follows its start. With ``packed``, memory
+    includes the gaps that buffers will leave, which takes longer to compute.
     """
 
     overlap: Overlap | None = None

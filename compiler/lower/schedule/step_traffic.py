@@ -1,4 +1,4 @@
-"""What one execution of a step must move and compute, when the buffers of the program have their places."""
+"""The bytes and operations of one execution of a step, once the program's buffers are assigned."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Traffic", "moved_by", "step_traffic"]
 
 
 def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
-    """The traffic of a leaf step; copies that the plan made vanish move nothing. Without a plan everything is in place
-    that may be.
+    """The traffic of a leaf step; copies that the buffer plan removed move nothing. Without a plan, every update that
+    can be in place is.
 
     Example: a kernel that adds two ``f32[1000]`` reads 8000 bytes, writes 4000 and makes 1000 operations.
     """
@@ -27,7 +27,7 @@ def step_traffic(step: Step, plan: BufferPlan | None = None) -> Traffic:
 
 
 def moved_by(step: Step, plan: BufferPlan | None) -> Traffic:
-    """The bytes of `step_traffic` alone."""
+    """Only the bytes of `step_traffic`."""
     if isinstance(step, BufferCopy):
         moved = 0 if _same_place(plan, step.source, step.target) else step.target.nbytes
         return Traffic(moved, moved)
@@ -41,7 +41,7 @@ def moved_by(step: Step, plan: BufferPlan | None) -> Traffic:
 
 
 def _same_place(plan: BufferPlan | None, a: Buffer, b: Buffer) -> bool:
-    """Are both the same memory, when drivers pass donated arguments as results?"""
+    """Whether both are the same memory, if drivers pass donated arguments as results."""
     if plan is None:
         return True
     one, other = plan.ref(a), plan.ref(b)

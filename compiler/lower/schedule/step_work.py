@@ -1,4 +1,4 @@
-"""The work of a step, as the model of kernels takes it."""
+"""The work of a step, in the form that the kernel model takes."""
 
 from __future__ import annotations
 

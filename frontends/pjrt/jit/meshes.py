@@ -44,7 +44,7 @@ def shardings_on_devices(tree: Any, mesh: jax.sharding.Mesh | None, what: str) -
         if not isinstance(leaf, _SPECS):
             return sharding_on_devices(leaf, mesh)
         if mesh is None:
-            raise AnnotationError(f"{leaf} in {what} without a mesh", fix="pass mesh=shardc.Mesh({...}) too")
+            raise AnnotationError(f"{leaf} in {what} needs a mesh", fix="pass mesh=shardc.Mesh({...}) too")
         return NamedSharding(mesh, _spec_for_jax(leaf, what))
 
     return jax.tree.map(on_devices, tree, is_leaf=lambda x: x is None or isinstance(x, (*_SPECS, Format)))

@@ -91,7 +91,9 @@ class Message:
                 if f is not None:
                     _take(values, f, wire, content)
         except (IndexError, struct.error, UnicodeDecodeError, ValueError, TypeError, AttributeError) as e:
-            raise InputError(f"malformed {cls.__name__}: {e}", fix="use the jaxlib that this shardc knows") from None
+            raise InputError(
+                f"malformed {cls.__name__}: {e}", fix="use a jaxlib release that this shardc supports"
+            ) from None
         return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 

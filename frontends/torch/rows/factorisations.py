@@ -52,7 +52,7 @@ def _cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
 def _lu(a: Any, pivot: bool = True) -> tuple[Any, Any, Any]:
     """Both factors in one matrix, rows that were exchanged counted from one, and the order of the rows."""
     if not pivot:
-        raise UnsupportedError("a factorisation without exchanges of rows", fix="leave out pivot=False")
+        raise UnsupportedError("a factorisation without pivoting is not supported", fix="omit pivot=False")
     factors, exchanged, order = lax.linalg.lu(a)
     return factors, exchanged + 1, order
 

@@ -20,7 +20,7 @@ def _key(x: Any, indices: Sequence[Any]) -> tuple[Any, ...]:
     """The places as an index of NumPy's kind."""
     if any(i is not None and i.dtype == bool for i in indices):
         raise UnsupportedError(
-            "elements chosen by a mask, of which the number depends on values",
+            "the number of elements selected by a mask depends on values",
             fix="use torch.where(mask, x, other), which keeps the shape",
         )
     return tuple(slice(None) if i is None else i for i in indices)

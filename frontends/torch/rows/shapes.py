@@ -33,7 +33,8 @@ def _resize(x: Any, size: Sequence[int], *, memory_format: Any = None) -> Any:
     count = math.prod(size)
     if count > x.size:
         raise UnsupportedError(
-            f"resize to {list(size)}: more elements than there are", fix="make a tensor with values: torch.zeros, cat"
+            f"resize to {list(size)} needs more elements than the tensor has",
+            fix="make a larger tensor: torch.zeros, torch.cat",
         )
     return x.reshape(-1)[:count].reshape(tuple(size))
 

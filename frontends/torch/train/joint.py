@@ -150,7 +150,7 @@ def _placeholder(descriptor: Any, first: Mapping[str, str]) -> str | int | None:
         return int(descriptor.idx)
     if kind == "TangentAOTInput":
         return None
-    raise UnsupportedError(f"an input of the kind {descriptor}")
+    raise UnsupportedError(f"inputs of kind {descriptor} are not supported")
 
 
 class _Outputs:
@@ -170,12 +170,12 @@ class _Outputs:
             elif kind == "InputMutationAOTOutput":
                 target = _placeholder(descriptor.mutated_input, first)
                 if not isinstance(target, str):
-                    raise UnsupportedError("a step that changes its arguments", fix="clone them in the loss first")
+                    raise UnsupportedError("the step changes its arguments", fix="clone them in the loss first")
                 self.changed[target] = number
             elif kind == "GradAOTOutput":
                 target = _placeholder(descriptor.grad_of, first)
                 if isinstance(target, str):
                     self.gradients[target] = (*self.gradients.get(target, ()), number)
             else:
-                raise UnsupportedError(f"a result of the kind {descriptor}")
+                raise UnsupportedError(f"results of kind {descriptor} are not supported")
         self.results = tuple(results[k] for k in sorted(results))

@@ -53,11 +53,12 @@ def groups_of(optimizer: Any) -> tuple[ParameterGroup, ...]:
     kind = type(optimizer).__name__
     if kind not in ("SGD", "Adam", "AdamW") or not type(optimizer).__module__.startswith("torch.optim"):
         raise UnsupportedError(
-            f"the optimizer {type(optimizer).__module__}.{kind}", fix="use torch.optim.SGD, Adam or AdamW"
+            f"the optimizer {type(optimizer).__module__}.{kind} is not supported",
+            fix="use torch.optim.SGD, Adam or AdamW",
         )
     if optimizer.state:
         raise UnsupportedError(
-            "an optimizer that has made steps", fix="make the step first, then call its load_state_dict"
+            "the optimizer has already made steps", fix="make the training step first, then call its load_state_dict"
         )
     return tuple(_group(kind, number, group) for number, group in enumerate(optimizer.param_groups))
 

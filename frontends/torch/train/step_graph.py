@@ -119,7 +119,7 @@ def _trained(
     if not found:
         raise InputError(
             "the optimizer has none of the parameters that the loss depends on",
-            fix="make it with module.parameters() of this module",
+            fix="make it with the module.parameters() of this module",
         )
     return found
 

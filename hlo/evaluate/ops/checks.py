@@ -114,7 +114,7 @@ def _expect_probed(m: Interpreter, i: Instruction, operands: Sequence[Value]) ->
     name, number = attributes["probe_id"], attributes["iteration"]
     seen = m.memo.get(("probe", name), [])
     if number >= len(seen):
-        raise RunError(f"probe {name!r} has seen {count_text(len(seen), 'value')}, not {number + 1}", where=i.place)
+        raise RunError(f"probe {name!r} recorded {count_text(len(seen), 'value')}, not {number + 1}", where=i.place)
     return _expect_equal(m, i, (seen[number], operands[0]))
 
 

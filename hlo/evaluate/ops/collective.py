@@ -51,7 +51,7 @@ def _by_group(rule: GroupRule) -> OpMeaning:
                 out[position[d]] = tuple(results) if len(results) > 1 or _result_is_tuple(i) else results[0]
         lost = [d for d, v in zip(devices, out, strict=True) if v is None]
         if lost:
-            raise RunError(f"devices {lost} are in no group of {i.opcode}", where=f"%{i.name}")
+            raise RunError(f"no group of {i.opcode} contains the devices {lost}", where=f"%{i.name}")
         return out
 
     return lockstep(run)

@@ -28,8 +28,8 @@ def _marker(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Value:
     """Annotations: the value goes through."""
     if len(operands) == 1 and [s.dims for s in i.operands[0].shape.leaves()] != [s.dims for s in i.shape.leaves()]:
         raise UnsupportedError(
-            f"{i.attrs['custom_call_target']} changes {i.operands[0].shape} to {i.shape}: a manual computation runs on "
-            "its devices only",
+            f"{i.attrs['custom_call_target']} changes {i.operands[0].shape} to {i.shape}: a manual computation needs "
+            "its devices",
             where=f"%{i.name}",
             fix="partition the program first",
         )

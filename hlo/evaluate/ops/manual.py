@@ -126,10 +126,11 @@ def _place(
                 axes.append(axis)
         if math.prod(a.extent(mesh) for a in axes) != ratio or part * ratio != n:
             raise UnsupportedError(
-                f"{i.attrs['custom_call_target']} between {whole} and {local}: dimension {d} is not cut so by the "
+                f"{i.attrs['custom_call_target']} between {whole} and {local}: dimension {d} is not split that "
+                "way by the "
                 f"manual axes of {sharding}",
                 where=i.place,
-                fix="let the sharding of the whole value name the manual axes that cut it, on even sizes",
+                fix="let the sharding of the whole value name the manual axes that split it, and use even sizes",
             )
         dims.append(axes)
     return lambda device: tuple(_position(mesh, axes, mesh.coordinates(device)) for axes in dims)

@@ -113,9 +113,9 @@ def _recv_done(m: Interpreter, i: Instruction, devices: Sequence[int], operands:
                 data = _mailboxes(m).take(channel if targets is None else (channel, device))
             except LookupError:
                 raise RunError(
-                    f"device {device} waits on channel {channel}, and no device sends: the program would hang",
+                    f"device {device} waits on channel {channel}, but no device sends: the program would hang",
                     where=recv.place,
-                    fix="every recv needs a send on the same channel; the host sends nothing to the evaluator",
+                    fix="give every recv a send on the same channel; the evaluator has no host that sends",
                 ) from None
         out.append((data, None))
     return out

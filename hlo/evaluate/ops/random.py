@@ -98,7 +98,9 @@ def _rng_bit_generator(m: Interpreter, i: Instruction, operands: Sequence[Value]
     state_shape, shape = i.shape.elements
     state = np.ascontiguousarray(operands[0]).view(np.uint64)
     if shape.dtype.is_float:
-        raise UnsupportedError("random bits of a float type", where=f"%{i.name}", fix="draw integers and convert")
+        raise UnsupportedError(
+            "random bits cannot have a float type", where=f"%{i.name}", fix="draw integers and convert"
+        )
     wide = shape.dtype.bits == 64
     generate = _threefry_bits if i.attrs["algorithm"] == "rng_three_fry" else _philox_bits
     after, bits = generate(state, shape.dims, wide)

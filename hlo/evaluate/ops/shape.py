@@ -126,7 +126,9 @@ def _get_dimension_size(m: Interpreter, i: Instruction, operands: Sequence[Value
 def _set_dimension_size(m: Interpreter, i: Instruction, operands: Sequence[Value]) -> Array:
     x, size = operands
     if int(size) != x.shape[i.attrs["dimensions"][0]]:
-        raise UnsupportedError("dynamic sizes are not evaluated", where=f"%{i.name}", fix="use static shapes")
+        raise UnsupportedError(
+            "the evaluator does not support dynamic sizes", where=f"%{i.name}", fix="use static shapes"
+        )
     return x  # type: ignore[no-any-return]
 
 

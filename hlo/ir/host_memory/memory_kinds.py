@@ -90,7 +90,7 @@ def memory_kind_of(i: Instruction) -> str | None:
     kind = dict(i.attrs.get("frontend_attributes", ())).get(_PLACEMENT, DEVICE)
     if kind not in (DEVICE, PINNED_HOST):
         raise UnsupportedError(
-            f"a value in memory of kind {kind!r}", where=i.place, fix=f"there are {DEVICE!r} and {PINNED_HOST!r}"
+            f"memory kind {kind!r} is not supported", where=i.place, fix=f"use {DEVICE!r} or {PINNED_HOST!r}"
         )
     return str(kind)
 

@@ -64,7 +64,7 @@ def infer_shape(opcode: str, operands: Iterable[Instruction], attrs: Mapping[str
         raise VerificationError(f"{opcode} needs the attribute {missing}", where=_place(opcode, operands))
     if rule.infer is None:
         what = f"the shape of {opcode} does not follow from its operands"
-        raise VerificationError(what, where=_place(opcode, operands), fix="give it")
+        raise VerificationError(what, where=_place(opcode, operands), fix="give the shape")
     try:
         return rule.infer([o.shape for o in operands], attrs)
     except RuleError as e:

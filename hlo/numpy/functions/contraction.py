@@ -80,7 +80,9 @@ def _gufunc(recorder: Trace, ufunc: Any, a: Any, b: Any, axis: Any = None, dtype
     name = ufunc.__name__
     if rest:
         refuse(
-            recorder, f"np.{name}({', '.join(rest)}=)", "move axes with np.moveaxis, and use keepdims by x[..., None]"
+            recorder,
+            f"np.{name}({', '.join(rest)}=)",
+            "move axes with np.moveaxis, and replace keepdims by x[..., None]",
         )
     if not x.ndim or not y.ndim:
         raise ValueError(f"{name}: operands must have at least one dimension")

@@ -169,7 +169,7 @@ def _bad_arguments(
     return UnsupportedError(
         f"np.{name}({', '.join(k + '=' for k in unknown) or '...'}) is not supported in a traced function",
         where=str(recorder.place()),
-        fix=f"leave it out; np.{name} takes {', '.join(k for k in known if k != 'recorder')} here",
+        fix=f"omit it; np.{name} takes {', '.join(k for k in known if k != 'recorder')} here",
     )
 
 
@@ -186,7 +186,7 @@ def _unknown(recorder: Trace, func: Any) -> UnsupportedError:
     return UnsupportedError(
         f"{full} is not supported in a traced function",
         where=str(recorder.place()),
-        fix=(f"there are {', '.join('np.' + n for n in near)}; or " if near else "") + "compute it outside of the "
+        fix=(f"use {', '.join('np.' + n for n in near)}; or " if near else "") + "compute it outside of the "
         "function and pass the result in",
     )
 

@@ -313,7 +313,7 @@ def _pad(recorder: Trace, array: Any, pad_width: Any, mode: Any = "constant", **
         ["reflect_type"] if options.get("reflect_type", "even") != "even" else []
     )
     if extra:
-        refuse(recorder, f"np.pad(mode={mode!r}, {extra[0]}=)", "leave it out, or build the border by np.concatenate")
+        refuse(recorder, f"np.pad(mode={mode!r}, {extra[0]}=)", "omit it, or build the border with np.concatenate")
     if mode in ("constant", "empty"):
         return _pad_constant(x, widths, options.get("constant_values", 0))
     for d, (low, high) in enumerate(widths):

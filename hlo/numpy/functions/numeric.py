@@ -114,7 +114,7 @@ def _correlate(recorder: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
 
 def _interp(recorder: Trace, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     if period is not None:
-        refuse(recorder, "np.interp(period=)", "take x modulo the period, and close xp and fp by hand")
+        refuse(recorder, "np.interp(period=)", "take x modulo the period, and extend xp and fp by one period")
     at: Any
     known: Any
     values: Any

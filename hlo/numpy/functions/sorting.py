@@ -216,7 +216,11 @@ def _quantile(
 ) -> Any:
     x = lift(recorder, a)
     if isinstance(q, Tracer) or method not in _METHODS:
-        refuse(recorder, "np.quantile of traced levels or by an unusual method", f"methods: {', '.join(_METHODS)}")
+        refuse(
+            recorder,
+            "np.quantile of traced levels or by an unusual method",
+            f"use plain levels and one of the methods {', '.join(_METHODS)}",
+        )
     levels = NP.true_divide(np.asarray(q, np.float64), hundred)
     if (levels < 0).any() or (levels > 1).any():
         raise ValueError("Quantiles must be in the range [0, 1]")

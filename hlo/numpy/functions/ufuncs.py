@@ -169,7 +169,7 @@ def store(made: Tracer, target: Any, casting: Any = "same_kind") -> Tracer:
         )
     if not np.can_cast(made.dtype, target.dtype, casting):
         raise InputError(
-            f"a result of type {made.dtype} is not put into an array of {target.dtype} (casting {casting!r})",
+            f"a result of type {made.dtype} cannot be stored in an array of {target.dtype} (casting {casting!r})",
             where=str(made.recorder.place()),
             fix=f"convert it: x.astype(np.{target.dtype})",
         )

@@ -82,7 +82,7 @@ def parse_mesh_axes(scanner: Scanner, mesh: Mesh) -> tuple[AxisRef, ...]:
     """``{'x', 'y':(1)2}``; an axis may also be given by its number."""
     axes, is_closed = _axes(scanner, mesh)
     if not is_closed:
-        raise scanner.error("'?' belongs to the dimensions of a sharding")
+        raise scanner.error("'?' is allowed only in the dimensions of a sharding")
     return axes
 
 
@@ -100,7 +100,7 @@ def _axes(scanner: Scanner, mesh: Mesh, place: str = "") -> tuple[tuple[AxisRef,
             break
         scanner.expect(",", "between axes")
         if not closed:
-            raise scanner.error("'?' comes last among the axes of a dimension")
+            raise scanner.error("'?' must be the last entry of a dimension")
     return tuple(axes), closed
 
 

@@ -145,7 +145,7 @@ class _TileFields:
     def _check(self, scanner: Scanner) -> None:
         count = math.prod(self.tile)
         if count > MOST_DEVICES:
-            raise scanner.error(f"a sharding over {count:,} devices", fix=f"there are at most {MOST_DEVICES:,} devices")
+            raise scanner.error(f"the sharding covers {count:,} devices", fix=f"use at most {MOST_DEVICES:,} devices")
         if len(self.subgroups) > len(self.tile):
             raise scanner.error(f"{len(self.subgroups)} subgroups need as many tile dimensions, found {self.tile}")
         if 0 in self.tile:
@@ -170,7 +170,7 @@ def _ints(text: str) -> tuple[int, ...]:
 
 def _read_kind(scanner: Scanner, fields: _TileFields, word: str) -> None:
     if fields.kind and not (fields.kind == "tiled" and word == "maximal"):
-        raise scanner.error(f"a sharding is either {fields.kind} or {word}")
+        raise scanner.error(f"a sharding cannot be both {fields.kind} and {word}")
     fields.kind = word
 
 
@@ -359,8 +359,8 @@ def _groups(scanner: Scanner) -> ReplicaGroups:
     if start == "[":
         dims = _ints(scanner.take(_DIMS, "[groups,size]").group(1))
         if math.prod(dims) > MOST_DEVICES:
-            what = f"replica groups over {math.prod(dims):,} devices"
-            raise scanner.error(what, fix=f"there are at most {MOST_DEVICES:,} devices")
+            what = f"the replica groups cover {math.prod(dims):,} devices"
+            raise scanner.error(what, fix=f"use at most {MOST_DEVICES:,} devices")
         scanner.expect("<=", "in iota replica groups")
         reshape, transpose = _iota(scanner)
         if len(dims) != 2 or math.prod(dims) != math.prod(reshape):

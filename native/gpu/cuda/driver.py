@@ -108,7 +108,7 @@ class CudaDriver:
             if not hasattr(getattr(bindings, kind, None), name)
         ]
         if missing:
-            raise GpuProblem(f"cuda-python here lacks {', '.join(missing[:5])}", fix=_UPGRADE)
+            raise GpuProblem(f"the installed cuda-python lacks {', '.join(missing[:5])}", fix=_UPGRADE)
         self.bindings = bindings
         self.functions = {name: getattr(bindings, name) for name in FUNCTIONS}
 

@@ -99,7 +99,9 @@ def load_image(driver: CudaDriver, image: Image, text: bytes, device: str) -> An
     GpuProblem, with the driver's log, for code that does not run on ``device``.
     """
     if image.kind not in ("cubin", "ptx"):
-        raise GpuProblem(f"a GPU runs no {image.kind} code", where=device, fix="compile the program for cuda")
+        raise GpuProblem(
+            f"an NVIDIA GPU cannot run {image.kind} code", where=device, fix="compile the program for cuda"
+        )
     if image.kind == "cubin" and text:
         status, handle, _ = _load(driver, image.data)
         if status == 0:

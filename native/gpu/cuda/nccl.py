@@ -84,7 +84,7 @@ def _opened(library: Any) -> CLibrary:
 
     functions = CLibrary("NCCL", library, _FUNCTIONS, say, passing=(0, _IN_PROGRESS), fix=_INSTALL)
     if nccl_version(functions) < _OLDEST:
-        raise GpuProblem(f"NCCL {nccl_version(functions)} is too old: 20700 is the first that sends", fix=_INSTALL)
+        raise GpuProblem(f"NCCL {nccl_version(functions)} is too old: version 20700 or newer is required", fix=_INSTALL)
     return functions
 
 

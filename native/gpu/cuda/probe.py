@@ -65,7 +65,7 @@ class CudaProbe:
         if not 0 <= ordinal < len(self.devices):
             raise GpuProblem(
                 f"there is no GPU {ordinal}: the driver shows {len(self.devices)}",
-                fix="look at CUDA_VISIBLE_DEVICES, and at the number of ranks per node",
+                fix="check CUDA_VISIBLE_DEVICES and the number of ranks per node",
             )
         device = self.devices[ordinal]
         if device.problem:
@@ -96,7 +96,7 @@ def probe_driver(driver: CudaDriver) -> CudaProbe:
     try:
         version = int(driver.call("cuDriverGetVersion"))
         if version < _OLDEST_DRIVER:
-            reason = f"the driver knows CUDA {_dotted(version)} only; {_dotted(_OLDEST_DRIVER)} is needed"
+            reason = f"the driver supports only CUDA {_dotted(version)}, but CUDA {_dotted(_OLDEST_DRIVER)} is required"
             return CudaProbe(None, version, problem=reason, fix="update NVIDIA's driver")
         driver.call("cuInit", 0)
         count = int(driver.call("cuDeviceGetCount"))
@@ -131,7 +131,7 @@ def _describe(driver: CudaDriver, ordinal: int) -> CudaDevice:
     capability = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
     problem = "" if arch_for(capability) else _too_old(capability)
     if attribute("COMPUTE_MODE") == _PROHIBITED:
-        problem = "its compute mode prohibits every use (nvidia-smi -c 0 changes that)"
+        problem = "its compute mode is Prohibited (change it with nvidia-smi -c 0)"
     return CudaDevice(
         ordinal,
         _text(driver.call("cuDeviceGetName", 256, handle)),

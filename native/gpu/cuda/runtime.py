@@ -91,7 +91,7 @@ class CudaRuntime:
         found = probe or probe_cuda()
         self._device = found.device(ordinal)
         if found.driver is None:
-            raise GpuProblem("no NVIDIA driver")
+            raise GpuProblem("no NVIDIA driver is loaded")
         self.driver = found.driver
         self._version = found.version
         self._target = self._device.target
@@ -142,7 +142,9 @@ class CudaRuntime:
         self.make_current()
         address = self._pinned.allocate(nbytes)
         if address is None:
-            raise GpuProblem(f"the host cannot pin {nbytes:,} bytes of memory", fix="look at ulimit -l")
+            raise GpuProblem(
+                f"the host cannot pin {nbytes:,} bytes of memory", fix="raise the limit of locked memory (ulimit -l)"
+            )
         return PinnedMemory(self._pinned, address, nbytes).array()
 
     def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> CudaModule:

@@ -59,7 +59,9 @@ class Heap:
         try:
             block = _Block(nbytes, on_device)
         except MemoryError:
-            raise GpuProblem(f"this machine has no {nbytes:,} bytes for the emulated GPU", where=self._device) from None
+            raise GpuProblem(
+                f"this machine lacks {nbytes:,} bytes of memory for the emulated GPU", where=self._device
+            ) from None
         bisect.insort(self._starts, block.address)
         self._blocks[block.address] = block
         self.used += nbytes if on_device else 0

@@ -141,7 +141,9 @@ class EmulatedRuntime:
     def load(self, images: Sequence[Image], texts: Sequence[bytes] = ()) -> _EmulatedModule:
         for image in images:
             if image.kind != "emulated":
-                raise GpuProblem(f"the emulated GPU runs no {image.kind}", fix="compile the program for cuda-emulated")
+                raise GpuProblem(
+                    f"the emulated GPU cannot run {image.kind} code", fix="compile the program for cuda-emulated"
+                )
         return _EmulatedModule(load_emulated([image.data for image in images]), self._target)
 
     def stream(self) -> _EmulatedStream:

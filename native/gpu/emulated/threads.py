@@ -171,7 +171,7 @@ class _Launch:
         elif fault == FAULT["shared"]:
             what = f"byte {where[0]} of shared memory was written, but there are {self._shape.shared_bytes}"
         else:
-            what = f"thread {where[0]} has more than {MOST_COPIES} copies under way"
+            what = f"thread {where[0]} has more than {MOST_COPIES} copies in flight"
         raise GridFault(kernel, (x, y, z), what)
 
 

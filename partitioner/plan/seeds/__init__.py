@@ -1,5 +1,5 @@
-"""Plans to begin with, which differ as a whole: each axis of the mesh is given to one class of dimensions.
+"""Start plans that differ in structure: each axis of the mesh splits one class of dimensions.
 
-Start with `find_seeds.find_seeds`; `dimension_classes` says which dimensions are one, and `propagate_arguments` with
-`nearest_choice` what propagation makes of a plan's arguments.
+Start with `find_seeds.find_seeds`; `dimension_classes` finds the classes. `propagate_arguments` with `nearest_choice`
+propagates a plan's arguments.
 """

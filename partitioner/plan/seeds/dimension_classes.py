@@ -1,7 +1,6 @@
-"""Classes of dimensions that operations tie to each other: a batch, heads, a hidden width, wherever they occur.
-
-Two dimensions are of one class if some operation runs over both with one factor of its rule, or a border hands the one
-on as the other. A mesh axis that is given to a class splits all values that have it, and nothing moves between them.
+"""Classes of dimensions that operations connect: a batch, heads, a hidden width, wherever they occur. Two dimensions
+are in one class if one factor of an operation's rule runs over both, or if a border passes one on as the other. A mesh
+axis that splits a class splits all values with that class, and nothing moves between them.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ DimensionClass = tuple[int, int]
 
 
 class DimensionClasses:
-    """The classes of the dimensions of all wires that ``nodes`` read and make.
-
-    ``share`` is which part of the program's arithmetic runs over a class that it may be split along, ``beside`` has
-    the classes that some product (operation with arithmetic) runs over besides it. ``contracted`` are the classes that
-    products of matrices and convolutions run over: not a stack of layers, say.
+    """The classes of the dimensions of all wires that ``nodes`` read and write. ``share`` is the share of the program's
+    arithmetic that can be split along a class. ``beside`` has the other classes that some operation with arithmetic
+    runs over together with it. ``contracted`` are the classes that matrix products and convolutions run over, and not,
+    for example, a stack of layers.
     """
 
     def __init__(self, nodes: Sequence[DecisionNode]) -> None:
@@ -42,7 +40,7 @@ class DimensionClasses:
         return [self._root((wire.index, d)) for d in range(len(wire.dims))]
 
     def of_factors(self, node: DecisionNode, strategy: int = 0) -> list[DimensionClass | None]:
-        """The class of each factor of an operation, None for those that are no dimension's first."""
+        """The class of each factor of an operation; None for factors that are not the first of a dimension."""
         rule = node.strategies[strategy].problem.rule
         found: list[DimensionClass | None] = [None] * len(rule.factors)
         for wire, dims in zip(node.wires, rule.tensors, strict=True):
@@ -52,8 +50,8 @@ class DimensionClasses:
         return found
 
     def complete(self, first: DimensionClass, among: Set[DimensionClass]) -> tuple[DimensionClass, ...]:
-        """``first``, and others ``among`` some, by their shares, that no operation runs over together: an axis may be
-        given to all."""
+        """``first`` and further classes ``among`` the given ones, by their shares, that no operation uses together. One
+        axis may split all of them."""
         found = [first]
         for c in self.ranked():
             if c in among and c not in found and not any(c in self.beside[d] for d in found):
@@ -61,7 +59,7 @@ class DimensionClasses:
         return tuple(found)
 
     def ranked(self) -> list[DimensionClass]:
-        """By their shares, largest first."""
+        """The classes by their shares, the largest first."""
         return sorted(self.share, key=lambda c: (-self.share[c], c))
 
     def _weigh(self) -> None:

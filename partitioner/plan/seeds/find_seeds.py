@@ -1,13 +1,11 @@
-"""Plans to begin with: each axis of the mesh is given to one class of dimensions, all else is chosen around that.
-
-A *pattern* gives each block of axes to a class and to others that no operation runs over together with it: to the
-batch, say, or to heads, hidden width and vocabulary. Or one class has some blocks or all, and the others are not used.
-Arguments and arithmetic lie as it says; or a step's state (all large arguments where none is known) is spread besides,
-where arithmetic is not split: over the blocks that its classes leave. So people lay out programs by hand, and so plans
-differ in what a model of costs may be wrong about.
-
-Another family says only which axes the state is split over (`find_state_seeds`), and leaves all else to the model:
-tables of features over one axis, say, while the batch has both.
+"""Start plans: each axis of the mesh splits one class of dimensions, and the other layouts are chosen around that. A
+*pattern* gives each block of axes to a class, and to other classes that no operation uses together with it. Examples
+are the batch, or heads, hidden width and vocabulary. Or one class has some or all blocks, and the others are not used.
+Arguments and arithmetic follow the pattern. In a variant, a step's state (all large arguments if the state is not
+known) is also spread over the blocks that its classes leave. People lay out programs by hand in this way, and such
+plans differ where a cost model may be wrong. Another family fixes only the axes that split the state
+(`find_state_seeds`), and leaves the rest to the model. An example are feature tables over one axis, while the batch
+uses both.
 """
 
 from __future__ import annotations
@@ -50,7 +48,8 @@ _ROUGH = SolveLimits(near=0, columns=1, nodes=1, rounds=15)
 
 @dataclass(frozen=True, slots=True)
 class PlanSeed:
-    """``question`` allows what follows a pattern; ``answer`` is the cheapest choice, whatever memory it takes."""
+    """``question`` allows only choices that follow a pattern; ``answer`` is the cheapest of them, without a memory
+    limit."""
 
     question: LayoutQuestion
     answer: ChosenOptions
@@ -68,13 +67,13 @@ class PlanSeed:
                 yield found, propagated
 
     def within(self, limit: float) -> ChosenOptions:
-        """The cheapest choice found for so many modelled bytes."""
+        """The cheapest choice found within this number of modelled bytes."""
         return self.question.solve(limit, self.answer.choice, replace(_ROUGH, rounds=30))
 
 
 def find_seeds(question: LayoutQuestion, room: float, *, spread: bool = False) -> list[PlanSeed]:
-    """The best ones first: those within ``room`` modelled bytes, then by cost. Equal ones are told once. State lies as
-    patterns say, or is ``spread``."""
+    """The best ones first: those within ``room`` modelled bytes, then by cost. Equal plans appear once. The state
+    follows the pattern, or is ``spread``."""
     patterns = _Patterns(question)
     return _ranked(question, room, (patterns.pin(pattern, spread=spread) for pattern in patterns.all()))
 
@@ -87,7 +86,8 @@ def find_state_seeds(question: LayoutQuestion, room: float) -> list[PlanSeed]:
 
 
 def _ranked(question: LayoutQuestion, room: float, pinned: Iterable[LayoutQuestion]) -> list[PlanSeed]:
-    """The cheapest answers to so many ``pinned`` forms of the ``question`` as may be priced, equal ones once."""
+    """The cheapest answers to the ``pinned`` forms of the ``question``, up to the allowed number; equal answers appear
+    once."""
     seeds: dict[tuple[float, float], PlanSeed] = {}
     count = min(_PATTERNS, _VARIABLES // max(len(question.problem.costs), 1))
     for form in itertools.islice(pinned, count):
@@ -100,7 +100,7 @@ def _ranked(question: LayoutQuestion, room: float, pinned: Iterable[LayoutQuesti
 
 
 class _Patterns:
-    """The patterns of a question, and what they allow."""
+    """The patterns of a question, and the choices that they allow."""
 
     def __init__(self, question: LayoutQuestion) -> None:
         self.question = question
@@ -123,8 +123,8 @@ class _Patterns:
             yield from dict.fromkeys((whole, pattern))
 
     def pin(self, pattern: _Pattern, *, spread: bool = False) -> LayoutQuestion:
-        """The question where arguments lie as the pattern says, or the state is spread besides, and arithmetic is split
-        so, as far as may be."""
+        """The question in which arguments and arithmetic follow the pattern as far as possible, or the state is spread
+        as well."""
         costs = list(self.question.problem.costs)
         for node in self.question.graph.arguments.values():
             wire = node.results[0]
@@ -139,7 +139,8 @@ class _Patterns:
         return self._with(costs)
 
     def keep(self, blocks: Sequence[tuple[int, ...]]) -> LayoutQuestion:
-        """The question where these ``blocks`` split each array of the state, as far as may be, and no other axes do."""
+        """The question in which these ``blocks``, and no other axes, split each array of the state as far as
+        possible."""
         costs, axes = list(self.question.problem.costs), frozenset(itertools.chain.from_iterable(blocks))
         for node in self.question.graph.arguments.values():
             if node.results[0] in self.state:
@@ -191,7 +192,7 @@ def _splits(option: NodeOption, mine: Sequence[int], block: tuple[int, ...]) -> 
 
 
 def _large(wires: Sequence[Wire]) -> frozenset[Wire]:
-    """All but the smallest, which hold little of the bytes together."""
+    """All arguments except the smallest, which together hold few of the bytes."""
     order = sorted(wires, key=lambda w: w.nbytes * math.prod(w.dims))
     sizes = list(itertools.accumulate(w.nbytes * math.prod(w.dims) for w in order))
     return frozenset(w for w, upto in zip(order, sizes, strict=True) if upto > _SMALL * sizes[-1])

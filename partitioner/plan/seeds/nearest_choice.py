@@ -1,4 +1,4 @@
-"""The choice that comes nearest to given layouts of values, such as those that propagation says."""
+"""The choice that is nearest to given layouts of values, such as the propagated ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _PARTIAL = 0.9
 
 
 def nearest_choice(question: LayoutQuestion, layout_of: Callable[[Wire], AxisLayout]) -> tuple[int, ...]:
-    """For each decision the option that has most bytes lie as ``layout_of`` says; of equal ones the cheapest."""
+    """For each decision, the option with the most bytes in the layouts of ``layout_of``; of equal options, the
+    cheapest."""
     problem, reduced = question.problem, question.context.table.reduced
     found: list[int] = []
     for cluster, members, cost in zip(problem.clusters, problem.members, problem.costs, strict=False):
@@ -35,7 +36,7 @@ def nearest_choice(question: LayoutQuestion, layout_of: Callable[[Wire], AxisLay
 
 
 def with_common_forms(problem: LayoutProblem, clusters: list[int]) -> tuple[int, ...]:
-    """The choice of the ``clusters``' options, with the cheapest common forms beside them."""
+    """The choice of the ``clusters``' options, with the cheapest common forms for them."""
     found = [*clusters, *[0] * (len(problem.costs) - len(clusters))]
     costs = {hub: problem.costs[hub].copy() for hub, _ in problem.common.values()}
     for p in problem.pairs:

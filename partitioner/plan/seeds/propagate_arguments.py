@@ -1,4 +1,4 @@
-"""A program where arguments and results lie as in a planned one, and all else as propagation says."""
+"""A program with the arguments and results of a planned one, and propagated layouts elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["layouts_of", "propagate_arguments"]
 
 
 def propagate_arguments(planned: Module) -> Module:
-    """``planned`` with what propagation makes of its arguments and results, and of what the user wrote."""
+    """``planned`` with layouts propagated from its arguments and results, and from the user's constraints."""
     return propagate(_without_layouts(planned)).module
 
 
 def layouts_of(question: LayoutQuestion, propagated: Module) -> dict[Wire, AxisLayout]:
-    """Of the values of ``question``, whose program with other shardings ``propagated`` is."""
+    """The layouts of the values of ``question`` in ``propagated``, which is its program with other shardings."""
     named = {i.name: i for i in propagated.instructions()}
     graph, table, found = question.graph, question.context.table, dict[Wire, AxisLayout]()
 
@@ -39,7 +39,7 @@ def layouts_of(question: LayoutQuestion, propagated: Module) -> dict[Wire, AxisL
 
 
 def _without_layouts(planned: Module) -> Module:
-    """The program with the shardings of arguments and results and those that the user wrote."""
+    """The program with only the shardings of arguments and results, and those of the user."""
     made: dict[Computation, Computation] = {}
     for c in planned.computations:
         new: dict[Instruction, Instruction] = {}

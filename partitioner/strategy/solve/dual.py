@@ -1,8 +1,10 @@
-"""Lower bounds where no table is large enough: messages along pairs and multipliers for rows of memory.
+"""Lower bounds for problems that are too large for elimination: messages along pairs, and multipliers for rows of
+memory.
 
-Messages move costs between pairs and their variables (sequential reweighted passing, Kolmogorov 2015); whatever they
-are, the least own costs plus the least pair costs bound every choice from below. A multiplier makes a row's memory
-a cost; it follows what a rounded choice uses. Each round leaves a bound and a choice for the search to start from.
+Messages move costs between pairs and their variables (sequential reweighted passing, Kolmogorov 2015); for all
+messages, the least own costs plus the least pair costs are a lower bound on every choice. A multiplier makes a row's
+memory a cost; it is adjusted to the memory that a rounded choice uses. Each round leaves a bound and a choice for the
+search to start from.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ __all__ = ["DualBound"]
 class DualBound:
     """Messages and multipliers of a network; ``bound`` is the best bound so far, with ``best`` multipliers.
 
-    ``pressed`` are rows of memory that answers to relaxed problems exceeded: programs begin with them. ``work`` is that
-    of all programs that were made from it: iterations of the simplex method, and the columns of integer programs, which
-    take about as long.
+    ``pressed`` are rows of memory that answers to relaxed problems exceeded: programs begin with them. ``work`` counts
+    all programs that were made from it: iterations of the simplex method, and the columns of integer programs, which
+    take about the same time.
     """
 
     def __init__(self, network: CostNetwork, rows: MemoryRows) -> None:
@@ -53,7 +55,7 @@ class DualBound:
                 self.own[v] = self.own[v] + prices[at : at + len(self.own[v])]
 
     def round(self) -> dict[int, int]:
-        """Pass messages forth and back; the choice that the way back makes, variable after variable."""
+        """Pass messages forward and backward; returns the choice that the backward pass makes, variable by variable."""
         n = self.network
         place = {v: k for k, v in enumerate(self.order)}
         found: dict[int, int] = {}
@@ -90,7 +92,7 @@ class DualBound:
             self.best_messages = {v: dict(m) for v, m in self.messages.items()}
 
     def rest(self, v: int, u: int) -> Numbers:
-        """What messages leave of the costs of v and u together."""
+        """The pair costs of v and u that remain after the messages."""
         left: Numbers = self.network.tables[v][u] - self.messages[v][u][:, None] - self.messages[u][v][None, :]
         return left
 
@@ -100,7 +102,7 @@ class DualBound:
         self.set_multipliers(self.best)
 
     def follow(self, used: Numbers, upper: float, step: float) -> None:
-        """Move multipliers towards what was used too much (Polyak's step, against the cost ``upper``)."""
+        """Increase the multipliers of rows that were exceeded (Polyak's step, with the cost ``upper``)."""
         slope = used - self.rows.limits
         slope[(slope < 0) & (self.multipliers <= 0)] = 0.0
         length = float(slope @ slope)
@@ -109,8 +111,8 @@ class DualBound:
             self.set_multipliers(np.maximum(self.multipliers + rise * slope, 0.0))
 
     def sweep(self, found: dict[int, int], waiting: set[int]) -> Iterator[tuple[int, Numbers]]:
-        """What the options of each variable that is ``waiting`` by then cost at these prices, given the others of
-        ``found`` as they are by then; it waits no longer."""
+        """For each variable that is ``waiting`` at its turn: the costs of its options at these prices, with the present
+        ``found`` options of the others. The variable then no longer waits."""
         for v in self.order:
             if v in waiting:
                 waiting.discard(v)

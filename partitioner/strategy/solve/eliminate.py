@@ -1,8 +1,8 @@
 """Variable elimination: the cheapest values of variables with costs between them (Bertelè and Brioschi, 1972).
 
 Variables are eliminated one by one, the one with the smallest joint table first, each into the table of its neighbours:
-dynamic programming, exact on whatever is nearly a tree. Where joint tables would have more entries than a limit nothing
-is decided: the caller has other means. Large ones are never held whole.
+dynamic programming, exact on whatever is nearly a tree. If joint tables would exceed a limit of entries, nothing is
+decided, and the caller uses another method. Large tables are never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CostTable:
 
 
 def can_eliminate(sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], together: int) -> bool:
-    """Have all joint tables of tables with these variables at most so many entries ``together``?"""
+    """Whether all joint tables of tables with these variables have at most ``together`` entries in total."""
     return find_order(sizes, scopes, together, together) is not None
 
 
@@ -41,7 +41,7 @@ def eliminate_variables(
     """The least sum of ``tables`` and values that have it, the first of equals; None where a joint table grows beyond
     ``largest`` entries.
 
-    With ``most`` tables have no costs below 0; a least sum beyond it may be told as inf.
+    With ``most``, tables must have no costs below 0; a least sum beyond it may be returned as inf.
     """
     order = find_order(sizes, [t.variables for t in tables], largest)
     if order is None:
@@ -77,7 +77,7 @@ def eliminate_variables(
 
 def _least(shape: Sequence[int], scope: tuple[int, ...], tables: Sequence[CostTable], most: float) -> Numbers:
     """The least sum of ``tables`` over the first variable of ``scope``, for all values of the others; parts in which
-    all is beyond ``most`` are left out."""
+    everything is beyond ``most`` are skipped."""
     if math.prod(shape) <= _PART or len(scope) == 1:
         least: Numbers = add_tables(shape, scope, tables).min(axis=0)
         return least

@@ -1,8 +1,8 @@
 """The cheapest of the options near the bound, by elimination: exact at the prices that memory has.
 
 Relaxations of pairs are weak where neighbours form circles that disagree; tables of few variables are small where each
-has few options left. So elimination begins with the options nearest to the bound: what it finds brings the cost down,
-and with that the number of options that a cheaper choice may still have.
+has few options left. So elimination begins with the options nearest to the bound. Its result lowers the cost, and with
+it the number of options that a cheaper choice may still contain.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ _SHARES = (1024, 32, 1)
 
 
 def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -> float:
-    """A bound by eliminations whose joint tables have so many entries ``together``; ``best`` becomes what they find.
-
-    ``surplus`` is that of ``dual``. What is left out costs more than the dual's bound by its surplus.
+    """A bound from eliminations whose joint tables have at most ``together`` entries in total; ``best`` is updated with
+    their results. ``surplus`` is that of ``dual``. Omitted options cost more than the dual's bound by their surplus.
     """
     bound = dual.bound
     for entries in (together // n for n in _SHARES):
@@ -51,9 +50,8 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together:
 
 
 def sharpen(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -> Surplus:
-    """``surplus`` with what each option within the gap costs above the bound at least, exact at the prices of ``dual``.
-
-    It stays as it is where joint tables have more than so many entries ``together``, or ``best`` does not fit.
+    """``surplus`` with the exact least cost above the bound of each option within the gap, at the prices of ``dual``.
+    It stays unchanged if joint tables have more than ``together`` entries in total, or if ``best`` does not fit.
     """
     if best.excess > 0 or not np.isfinite(best.cost):
         return surplus
@@ -74,7 +72,8 @@ def sharpen(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -
 
 
 def _find_spread(dual: DualBound, surplus: Surplus, most: float, entries: int) -> float | None:
-    """How far above the bound options may lie, at most ``most``, with so many ``entries`` of joint tables together."""
+    """The largest surplus of options, up to ``most``, for which joint tables have at most ``entries`` entries in
+    total."""
     pairs = [(v, u) for v in dual.order for u in dual.network.tables[v] if v < u]
 
     def fits(spread: float) -> bool:
@@ -96,7 +95,7 @@ def _options_within(surplus: Surplus, spread: float) -> dict[int, NDArray[np.int
 
 
 def _find_rest(dual: DualBound, kept: Mapping[int, NDArray[np.intp]]) -> list[CostTable]:
-    """What the bound leaves of the costs of the options that are kept, from 0 on."""
+    """The costs of the kept options above the bound; they are at least 0."""
     tables: list[CostTable] = []
     for v in dual.order:
         cost = dual.own[v] + sum(dual.messages[v].values())

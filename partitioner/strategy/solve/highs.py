@@ -12,7 +12,7 @@ _OPTIONS = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "o
 
 
 def has_highs() -> bool:
-    """Is HiGHS installed?"""
+    """Whether HiGHS is installed."""
     return find_spec("highspy") is not None
 
 

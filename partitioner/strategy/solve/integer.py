@@ -43,8 +43,8 @@ def solve_integer(
 ) -> IntegerResult:
     """The cheapest positions of ``program``, in trees of at most ``nodes`` nodes, within ``gap``.
 
-    Rows of memory come in as they are exceeded, those with multipliers and those ``known`` to matter first: bounds hold
-    without the others too.
+    Rows of memory are added when they are exceeded; those with multipliers and the ``known`` ones are present from the
+    start. Bounds also hold without the other rows.
     """
     if program.impossible:
         return IntegerResult(None, np.inf, True, known)

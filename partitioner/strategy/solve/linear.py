@@ -1,6 +1,5 @@
-"""The linear relaxation makes the dual bound better: its dual values are messages and multipliers.
-
-What the program leaves out has messages too: they take all its pairs leave, so that the bound holds for all options.
+"""The linear relaxation improves the dual bound: its dual values are messages and multipliers. Options outside of the
+program get messages too. These take all that their pairs leave, so the bound holds for all options.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ _TOLERANCE = 1e-6
 
 
 def tighten(program: LinearProgram, iterations: int) -> float | None:
-    """Bring the dual that ``program`` was made from to its relaxation's values; the value of the relaxation.
-
-    None where it has no solution within the rows, or ``iterations`` of the simplex method do not find it.
+    """Set the dual of ``program`` to the values of the relaxation, and return the value of the relaxation. None if it
+    has no solution within the rows, or if ``iterations`` of the simplex method do not find one.
     """
     import highspy
 

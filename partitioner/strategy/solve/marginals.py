@@ -1,7 +1,6 @@
-"""Marginals: the least sum of tables with each value of each variable, by elimination there and back.
-
-An elimination hands on what the variables behind it cost at least. On the way back each variable learns what all others
-cost at least. So one pass each way answers for all values of all variables.
+"""Marginals: the least sum of tables with each value of each variable, by elimination in both directions. Forward
+elimination passes on the least cost of the eliminated variables. On the way back, each variable gets the least cost of
+all others. So one pass in each direction gives the answer for all values of all variables.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def find_marginals(sizes: Mapping[int, int], tables: Sequence[CostTable], togeth
 
 @dataclass(frozen=True, slots=True)
 class _EliminationTree:
-    """``scopes[v]`` are v and the neighbours that it has when it is eliminated. ``tables[v]`` are summed then, and what
-    its ``children`` have ``handed`` on."""
+    """``scopes[v]`` are v and the neighbours that it has when it is eliminated. ``tables[v]`` are summed then, together
+    with the tables that its ``children`` ``handed`` on."""
 
     sizes: Mapping[int, int]
     order: Sequence[int]
@@ -65,7 +64,7 @@ class _EliminationTree:
             self.children.setdefault(min(self.scopes[v][1:], key=place.__getitem__), []).append(v)
 
     def hand_back(self, v: int, outside: dict[int, Numbers]) -> Numbers:
-        """The marginals of v; its children learn what all ``outside`` of them costs at least."""
+        """The marginals of v; its children get the least cost of everything ``outside`` of them."""
         scope = self.scopes[v]
         joint = self._join(v, [CostTable(scope[1:], outside.pop(v))])
         for c in self.children[v]:

@@ -1,7 +1,8 @@
-"""A problem while it shrinks: variables, tables between neighbours, and how to undo what was decided.
+"""A problem during its reduction: variables, tables between neighbours, and the decisions so far.
 
-`CostNetwork` holds one table per pair of neighbours, seen from both ends. What leaves it writes a `Decided`: its option
-as a function of its neighbours' options. Read backwards, these make a choice of the network one of the problem.
+`CostNetwork` holds one table per pair of neighbours, seen from both ends. A variable that leaves it becomes a
+`Decided`: its option as a function of its neighbours' options. Read backwards, these extend a choice of the network to
+one of the problem.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Indices = NDArray[np.intp]
 
 
 class ImpossibleChoiceError(Exception):
-    """No option of ``variable`` is allowed with any of its neighbours'."""
+    """No option of ``variable`` is allowed with any options of its neighbours."""
 
     def __init__(self, variable: int, neighbours: Sequence[int]) -> None:
         super().__init__(variable)
@@ -38,10 +39,9 @@ class Decided:
 
 
 class CostNetwork:
-    """``options[v]`` are the problem's options that are left of v, ``costs[v]`` their costs, ``uses[v]`` their memory.
-
+    """``options[v]`` are the remaining options of v in the problem, ``costs[v]`` their costs, ``uses[v]`` their memory.
     ``tables[v][u]`` has v's options as its rows; equal tables stay one array while nothing changes them. ``base`` is
-    what is spent in any case, ``spent`` what is used so in each row.
+    the fixed cost, ``spent`` the fixed use in each row.
     """
 
     def __init__(self, problem: ChoiceProblem) -> None:
@@ -62,11 +62,11 @@ class CostNetwork:
 
     @property
     def spent(self) -> Numbers:
-        """What decided variables use in each row."""
+        """The memory that decided variables use in each row."""
         return np.cumsum(self.change)[:-1]
 
     def join(self, v: int, u: int, table: Numbers) -> None:
-        """Add ``table`` to what v and u cost together."""
+        """Add ``table`` to the pair costs of v and u."""
         known = self.tables[v].get(u)
         total = table if known is None else known + table
         self.tables[v][u] = total
@@ -77,13 +77,13 @@ class CostNetwork:
         del self.tables[v][u], self.tables[u][v]
 
     def use(self, v: int, rows: tuple[int, int], amounts: Numbers) -> None:
-        """Add to what v's options use in ``rows``."""
+        """Add to the memory that v's options use in ``rows``."""
         if rows[0] < rows[1] and amounts.any():
             known = self.uses[v].get(rows)
             self.uses[v][rows] = amounts if known is None else known + amounts
 
     def keep(self, v: int, positions: Indices) -> None:
-        """Leave v the options at ``positions`` only."""
+        """Keep only the options of v at ``positions``."""
         if not len(positions):
             raise ImpossibleChoiceError(v, list(self.tables[v]))
         self.options[v] = self.options[v][positions]
@@ -96,7 +96,7 @@ class CostNetwork:
     def remove(self, v: int, neighbours: Sequence[int], positions: Indices) -> None:
         """Take v out: its option is at ``positions``, indexed by its neighbours' positions.
 
-        Its costs and tables are the caller's to hand on before; what it uses is handed on by `hand_uses`.
+        The caller must pass on its costs and tables before; `hand_uses` passes on its memory.
         """
         theirs = tuple(self.options[u] for u in neighbours)
         self.decided.append(Decided(v, tuple(neighbours), theirs, self.options[v][positions]))
@@ -106,7 +106,7 @@ class CostNetwork:
         del self.alive[v]
 
     def fix(self, v: int, position: int) -> None:
-        """Decide v: its costs go to its neighbours, what it uses is spent."""
+        """Decide v: its costs are added to its neighbours, and its memory to ``spent``."""
         self.base += float(self.costs[v][position])
         for u, table in self.tables[v].items():
             self.costs[u] = self.costs[u] + table[position]

@@ -1,7 +1,6 @@
-"""A choice is made better part by part: some neighbours are chosen anew, exactly, and all others stay as they are.
-
-A part is what lies around two variables that share memory, so that one can give to the other what it saves. Parts
-overlap and begin elsewhere each time: what one cannot change another one can.
+"""Improves a choice part by part: some neighbouring variables are chosen again, exactly, while all others stay fixed. A
+part surrounds two variables that share memory, so that one can use the memory that the other saves. Parts overlap and
+start at different variables, so one part can change what another cannot.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ def improve_by_parts(
     solve: _Solve,
     is_spent: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Make ``best``, which fits, better by parts of at most so many ``columns`` (options and pairs), ``work`` together.
-
-    They are small as long as that helps; ``seed`` says where they begin. ``solve`` answers a part's problem, beginning
-    with a choice of it. The search ends before where its work ``is_spent``.
+    """Improve ``best``, which fits, by parts of at most ``columns`` columns (options and pairs) and ``work`` in total.
+    Parts stay small as long as that helps; ``seed`` decides where they start. ``solve`` solves a part's problem from a
+    given choice. The search ends early if its work ``is_spent``.
     """
     search = _PartSearch(network, rows, dict(best.positions))
     order, most = list(network.alive), columns // _SMALLEST
@@ -65,7 +63,7 @@ def improve_by_parts(
 
 @dataclass(slots=True)
 class _PartSearch:
-    """The positions ``found`` so far, with what is ``used`` in each row; ``uses`` has the uses of each variable."""
+    """The positions ``found`` so far, with the memory ``used`` in each row; ``uses`` has the uses of each variable."""
 
     network: CostNetwork
     rows: MemoryRows
@@ -79,7 +77,8 @@ class _PartSearch:
             self.uses.setdefault(v, []).append(k)
 
     def grow(self, centre: int, most: int, rng: np.random.Generator) -> tuple[list[int], int]:
-        """Variables around ``centre`` and a partner, the nearest ones first, of at most so many columns; how many."""
+        """Variables around ``centre`` and a partner, the nearest first, within a limit of columns; also returns their
+        columns."""
         n = self.network
         found: dict[int, None] = {}
         size = 0
@@ -94,7 +93,8 @@ class _PartSearch:
         return sorted(found), size
 
     def _find_partner(self, centre: int, rng: np.random.Generator) -> int:
-        """Another variable that uses memory where ``centre`` does and least is left; itself: there is none."""
+        """Another variable that uses memory in the row of ``centre`` with the least room; ``centre`` itself if there is
+        none."""
         rows = self.rows
         spans = [slice(rows.starts[k], rows.stops[k]) for k in self.uses.get(centre, ())]
         if not spans:
@@ -105,7 +105,7 @@ class _PartSearch:
         return int(rng.choice(live))
 
     def improve(self, free: Sequence[int], solve: _Solve) -> bool:
-        """Choose ``free`` anew; whether that costs less."""
+        """Choose the variables ``free`` again; returns whether the cost fell."""
         present = [self.found[v] for v in free]
         problem = self._pose(free)
         answer = solve(problem, present)
@@ -118,7 +118,7 @@ class _PartSearch:
         return True
 
     def _pose(self, free: Sequence[int]) -> ChoiceProblem:
-        """The problem of some variables while all others stay."""
+        """The problem of some variables while all others are fixed."""
         n, rows = self.network, self.rows
         place = {v: k for k, v in enumerate(free)}
         costs: list[Numbers] = []

@@ -1,7 +1,6 @@
 """A problem of choice: one option per variable, costs of options and of pairs of options, and rows of memory.
 
-`ChoiceProblem` is what is asked, `ChosenOptions` what is answered. Example: two variables that had
-better agree::
+`ChoiceProblem` is the question, `ChosenOptions` the answer. Example: two variables that should agree::
 
     agree = np.array([[0.0, 5.0], [5.0, 0.0]])
     problem = ChoiceProblem((np.array([1.0, 2.0]), np.array([4.0, 0.0])), (PairCost(0, 1, agree),))
@@ -26,9 +25,8 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class PairCost:
-    """What options of two variables cost together: ``table[i, j]`` for option i of ``first`` and j of ``second``.
-
-    inf: not allowed together. Equal tables had better be one array: then they take memory and work once.
+    """The costs of pairs of options: ``table[i, j]`` for option i of ``first`` and j of ``second``. inf: not allowed
+    together. Equal tables should be one array: then they take memory and work only once.
     """
 
     first: int
@@ -38,7 +36,8 @@ class PairCost:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What the options of a variable use in the rows ``start <= row < stop`` (times of a timeline, or one row)."""
+    """The memory that the options of a variable use in the rows ``start <= row < stop`` (times of a timeline, or one
+    row)."""
 
     variable: int
     start: int
@@ -48,10 +47,10 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceProblem:
-    """``costs[v][i]`` is what option i of variable v costs by itself (inf: not allowed); a fixed one has one option.
+    """``costs[v][i]`` is the own cost of option i of variable v (inf: not allowed); a fixed variable has one option.
 
     In each row the amounts that the chosen options use may not exceed its limit. Weights (trip counts) are in the
-    costs. A pair of variables may stand in several of ``pairs``.
+    costs. A pair of variables may occur in several of ``pairs``.
     """
 
     costs: tuple[Numbers, ...]
@@ -78,16 +77,16 @@ class ChoiceProblem:
                 raise InputError("amounts of memory must be finite, from 0", where=f"variable {u.variable}")
 
     def cost(self, choice: Sequence[int]) -> float:
-        """What ``choice`` costs, rows aside."""
+        """The cost of ``choice``, without rows."""
         own = math.fsum(float(c[k]) for c, k in zip(self.costs, choice, strict=True))
         return own + math.fsum(float(p.table[choice[p.first], choice[p.second]]) for p in self.pairs)
 
     def usage(self, choice: Sequence[int]) -> Numbers:
-        """What ``choice`` uses in each row."""
+        """The memory that ``choice`` uses in each row."""
         return self.sum_uses([float(u.amounts[choice[u.variable]]) for u in self.uses])
 
     def least_usage(self) -> Numbers:
-        """What every choice uses at least, each variable by itself."""
+        """The least memory of every choice, per row: each variable takes its smallest option."""
         allowed = [np.isfinite(c) for c in self.costs]
         return self.sum_uses([float(u.amounts[allowed[u.variable]].min(initial=np.inf)) for u in self.uses])
 
@@ -101,7 +100,8 @@ class ChoiceProblem:
 
 @dataclass(frozen=True, slots=True)
 class BindingRow:
-    """A row that keeps the cost up: ``multiplier`` is what a unit of memory more would save (a bound's slope)."""
+    """A row that increases the cost: ``multiplier`` is the saving of one more unit of memory (the slope of the
+    bound)."""
 
     row: int
     usage: float
@@ -110,9 +110,8 @@ class BindingRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryExcess:
-    """No choice was found within a row: ``at_least`` is proven to be missing there, ``found`` with the choice given.
-
-    ``heaviest`` has the variables that use most there with what they use, largest first.
+    """No choice was found within a row. ``at_least`` is the proven excess, ``found`` the excess of the given choice.
+    ``heaviest`` has the variables that use most memory there and their use, the largest first.
     """
 
     row: int
@@ -124,11 +123,10 @@ class MemoryExcess:
 
 @dataclass(frozen=True, slots=True)
 class ChosenOptions:
-    """An option per variable, what they cost, and ``bound``, which no choice goes below.
-
-    ``choice`` is None where no choice is allowed at all, rows aside: ``conflict`` then has variables that contradict
-    each other. With ``excess`` the choice is the one closest to the memory, and its cost no answer. ``work`` was done
-    by programs: iterations of the simplex method, and columns of integer programs.
+    """An option per variable, their cost, and the lower ``bound`` on all choices. ``choice`` is None if no choice is
+    allowed even without rows: ``conflict`` then has variables that contradict each other. With ``excess``, the choice
+    is the one closest to the memory limits, and its cost is not an answer. ``work`` counts programs: iterations of the
+    simplex method, and columns of integer programs.
     """
 
     choice: tuple[int, ...] | None
@@ -142,7 +140,7 @@ class ChosenOptions:
 
     @property
     def gap(self) -> float:
-        """How much of the cost is not proven to be needed, from 0 on: 0.01 is one percent."""
+        """The share of the cost that is not proven to be necessary: 0.01 is one percent."""
         if self.cost <= self.bound:
             return 0.0
         return (self.cost - self.bound) / max(abs(self.cost), 1e-300)

@@ -1,7 +1,7 @@
 """The linear program of a network: a column per option and per pair of options, the local polytope, rows of memory.
 
-It has what lies within a surplus only. Messages are in its costs, so that the basis of slacks is as good as the dual
-bound is; multipliers are not.
+It contains only options and pairs within a surplus. Its costs include messages, so that the basis of slacks is as good
+as the dual bound; they do not include multipliers.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class LinearProgram:
 
     @property
     def impossible(self) -> bool:
-        """Has a variable no option left?"""
+        """Whether a variable has no option left."""
         return any(not len(kept) for kept in self.options.values())
 
     def memory_row(self, row: int) -> tuple[Indices, Numbers, float, float]:
-        """Columns and their amounts in a row of memory, its limit, and by what all were divided."""
+        """Columns and their amounts in a row of memory, its limit, and the scale by which all were divided."""
         slots, amounts = self.rows.entries(row)
         there = self.column[slots] >= 0
         used = np.bincount(self.column[slots[there]], amounts[there], 1)

@@ -1,8 +1,7 @@
-"""What can be decided without a search: exact reductions, each true with and without rows of memory.
-
-Options that are not allowed with any of a neighbour's go, dominated ones too; a variable that another one determines
-becomes part of it; one that uses no memory and has at most two neighbours is eliminated. Rows that no choice exceeds
-go. What has changed is looked at again, variables of few neighbours first.
+"""Decisions without a search: exact reductions, each valid with and without rows of memory. Options that are allowed
+with no option of a neighbour are removed, and so are dominated ones. A variable that another one determines is merged
+into it. A variable without memory and with at most two neighbours is eliminated. Rows that no choice exceeds are
+removed. Changed variables are examined again, those with few neighbours first.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def reduce_network(network: CostNetwork) -> None:
 
 
 def drop_rows(network: CostNetwork) -> None:
-    """Forget what is used in rows that no choice exceeds, and what every option uses."""
+    """Remove rows that no choice exceeds, and the memory that every option uses."""
     count = len(network.limits)
     most = network.spent
     change = np.zeros(count + 1)
@@ -100,7 +99,7 @@ class _NetworkReducer:
             self._merge(v)
 
     def _look_at_changes(self, v: int) -> None:
-        """Drop options that nothing allows, and tables whose rows or columns differ by nothing: these are costs."""
+        """Drop options that no neighbour allows, and turn tables with equal rows or columns into own costs."""
         n = self.network
         allowed = np.isfinite(n.costs[v])
         changed, self.changed[v] = self.changed[v], set()
@@ -125,7 +124,7 @@ class _NetworkReducer:
             self._keep(v, np.flatnonzero(allowed))
 
     def _eliminate(self, v: int) -> bool:
-        """Take out a variable of at most two neighbours: exact, as it uses no memory."""
+        """Eliminate a variable with at most two neighbours: this is exact, since it uses no memory."""
         n = self.network
         around = list(n.tables[v])
         cost = n.costs[v]
@@ -153,7 +152,8 @@ class _NetworkReducer:
         return True
 
     def _drop_dominated(self, v: int) -> bool:
-        """Drop options that another one beats whatever the neighbours do, with no more memory anywhere."""
+        """Drop options for which another one is at least as cheap with all neighbours, and uses no more memory
+        anywhere."""
         n = self.network
         size = len(n.costs[v])
         tables = n.tables[v]
@@ -178,7 +178,7 @@ class _NetworkReducer:
         return True
 
     def _merge(self, v: int) -> bool:
-        """Make v part of a neighbour that determines it, where tables do not grow by that."""
+        """Merge v into a neighbour that determines it, if tables do not grow."""
         n = self.network
         for u, table in n.tables[v].items():
             finite = np.isfinite(table)

@@ -1,4 +1,4 @@
-"""Rows of memory over what a network has left: which ones matter, and what a choice uses in them."""
+"""Rows of memory of a reduced network: the rows that matter, and the memory that a choice uses in them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _AT_A_TIME = 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryRows:
-    """The rows of a network in which something is still to be decided; those within another one are left out.
-
-    ``rows`` are the problem's, ``limits`` what is left in each. Use k is of ``variables[k]`` in
-    ``starts[k] <= row < stops[k]``, counted in ``rows``; its amounts lie from ``begins[k]`` in ``amounts``, one per
-    option, and ``slots`` has where each of these options is among all of the network's (``offsets``: per variable).
+    """The rows of a network with undecided uses, without rows that another one contains. ``rows`` are their indices in
+    the problem, ``limits`` the memory left in each. Use k is of ``variables[k]`` in ``starts[k] <= row < stops[k]``,
+    counted in ``rows``; its amounts lie from ``begins[k]`` in ``amounts``, one per option, and ``slots`` has where each
+    of these options is among all of the network's (``offsets``: per variable).
     """
 
     rows: Indices
@@ -69,7 +68,7 @@ class MemoryRows:
         )
 
     def used(self, positions: Mapping[int, int]) -> Numbers:
-        """What the options at ``positions`` use in each row."""
+        """The memory that the options at ``positions`` use in each row."""
         if not len(self.variables):
             return np.zeros(len(self.rows))
         at = np.zeros(int(self.variables.max()) + 1, np.intp)
@@ -82,7 +81,7 @@ class MemoryRows:
         return np.cumsum(change)[:-1]
 
     def used_by(self, weights: Numbers) -> Numbers:
-        """What is used in each row by so much of each of the network's options."""
+        """The memory used in each row by the given share of each of the network's options."""
         sizes = np.diff(np.append(self.begins, len(self.amounts)))
         use = np.repeat(np.arange(len(sizes)), sizes)
         amounts = np.bincount(use, weights[self.slots] * self.amounts, len(sizes))
@@ -98,7 +97,7 @@ class MemoryRows:
         return [k for k in most if over[k] > tolerance * self.limits[k]]
 
     def price(self, multipliers: Numbers) -> Numbers:
-        """What each of the network's options pays for its memory, as ``offsets`` has them."""
+        """The price of the memory of each of the network's options, in the order of ``offsets``."""
         sums = np.concatenate([[0.0], np.cumsum(multipliers)])
         sizes = np.diff(np.append(self.begins, len(self.amounts)))
         prices = np.repeat(sums[self.stops] - sums[self.starts], sizes)
@@ -106,7 +105,7 @@ class MemoryRows:
         return paid
 
     def entries(self, row: int) -> tuple[Indices, Numbers]:
-        """The options that use memory in ``row``, and how much each; one may come several times."""
+        """The options that use memory in ``row``, with their amounts; an option may occur several times."""
         live = np.flatnonzero((self.starts <= row) & (row < self.stops))
         sizes = np.diff(np.append(self.begins, len(self.amounts)))[live]
         at = np.concatenate([np.arange(b, b + n) for b, n in zip(self.begins[live], sizes, strict=True)])

@@ -1,4 +1,4 @@
-"""Choices that are good and fit: local search from a start, with prices for memory that rise where it lacks."""
+"""Good choices that fit: local search from a start, with memory prices that rise in exceeded rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Incumbent:
     cost: float = math.inf
 
     def offer(self, positions: dict[int, int], excess: float, cost: float) -> bool:
-        """Take ``positions`` where they are better."""
+        """Replace the best positions by ``positions`` if these are better."""
         if (excess, cost) >= (self.excess, self.cost):
             return False
         self.positions, self.excess, self.cost = dict(positions), excess, cost
@@ -36,7 +36,8 @@ class Incumbent:
 
 
 def improve_with_dual(dual: DualBound, start: dict[int, int] | None, rounds: int, gap: float) -> Incumbent:
-    """``rounds`` of message passing, each with a search from what it found; ends before where the gap is ``gap``."""
+    """``rounds`` of message passing, each followed by a search from its choice; ends early if the gap is at most
+    ``gap``."""
     network, rows = dual.network, dual.rows
     best = Incumbent({v: int(np.argmin(network.costs[v])) for v in network.alive})
     if start is not None:
@@ -68,7 +69,7 @@ def _cost(network: CostNetwork, found: dict[int, int]) -> float:
 
 
 def measure(network: CostNetwork, rows: MemoryRows, found: dict[int, int]) -> tuple[float, float]:
-    """By how much ``found`` exceeds a row (inf: it is not allowed at all), and its cost."""
+    """The excess of ``found`` over the rows (inf: it is not allowed at all), and its cost."""
     cost = _cost(network, found)
     return (_excess(rows, rows.used(found)) if math.isfinite(cost) else math.inf), cost
 
@@ -78,7 +79,7 @@ def _excess(rows: MemoryRows, used: Numbers) -> float:
 
 
 def _search(dual: DualBound, best: Incumbent, found: dict[int, int]) -> None:
-    """Coordinate descent at the dual's prices; while memory lacks, at prices that rise in the rows that lack it."""
+    """Coordinate descent at the dual's prices; while rows are exceeded, at prices that rise in these rows."""
     prices, better = dual.multipliers, False
     for _ in range(_REPAIRS):
         _descend(dual, found)
@@ -98,7 +99,7 @@ def _search(dual: DualBound, best: Incumbent, found: dict[int, int]) -> None:
 
 
 def _descend(dual: DualBound, found: dict[int, int]) -> None:
-    """The best option of each variable; those whose neighbours have changed are looked at again."""
+    """Take the best option of each variable; variables whose neighbours changed are examined again."""
     waiting = set(dual.order)
     for _ in range(_SWEEPS):
         for v, costs in dual.sweep(found, waiting):
@@ -111,7 +112,7 @@ def _descend(dual: DualBound, found: dict[int, int]) -> None:
 
 
 def _descend_within(dual: DualBound, best: Incumbent) -> None:
-    """Better options, memory free of charge, as long as they fit."""
+    """Take better options without a price for memory, as long as they fit."""
     prices = dual.multipliers
     dual.set_multipliers(np.zeros(len(prices)))
     rows, found = dual.rows, dict(best.positions)

@@ -1,7 +1,7 @@
 """The solver: reductions, then elimination where tables fit, else the dual, a search, and programs for HiGHS.
 
-A linear program makes the dual's bound better; eliminations and integer programs look at what lies within the gap only.
-Where that is too much, parts of a choice are chosen anew while the rest stays. Every answer has a proven bound. Work is
+A linear program improves the dual's bound; eliminations and integer programs use only options within the gap. If these
+are too many, parts of a choice are chosen again while the rest stays fixed. Every answer has a proven bound. Work is
 counted, not timed, so that equal problems have equal answers everywhere.
 """
 
@@ -46,12 +46,13 @@ _MARGINALS = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class SolveLimits:
-    """How much work is done: the largest joint table of an elimination (entries), and all tables together of one that
-    has what is ``near`` only (0: none is made); the largest linear program (columns; 0: none is made), and iterations
-    on it, or work on the programs of all parts together; the largest ``integer`` program where a choice is known that
-    fits, nodes of its search tree (fewer with more than a sixteenth of the columns); rounds of message passing, and
-    parts of a choice (each with half the columns) that a search chooses anew. A search ends with a ``gap``; with
-    ``enough`` no larger one begins."""
+    """Limits of work. ``table`` is the largest joint table of an elimination, in entries. ``near`` limits all tables
+    together of an elimination with only near options (0: no such elimination). ``columns`` is the largest linear
+    program (0: none), ``iterations`` the simplex iterations on it, or the work on the programs of all parts.
+    ``integer`` is the largest integer program if a fitting choice is known, ``nodes`` the nodes of its search tree
+    (fewer with more than a sixteenth of the columns). ``rounds`` are those of message passing, ``parts`` the parts of a
+    choice that a search chooses again, each with half the columns. A search ends with a ``gap``; with ``enough``, no
+    larger search begins."""
 
     table: int = 1 << 20
     near: int = 1 << 28
@@ -68,9 +69,8 @@ class SolveLimits:
 def solve_choice(
     problem: ChoiceProblem, start: Sequence[int] | None = None, limits: SolveLimits | None = None
 ) -> ChosenOptions:
-    """The cheapest choice found for ``problem``, never worse than ``start`` where that meets the rows.
-
-    Raises `InputError` where the problem's parts do not fit each other.
+    """The cheapest choice found for ``problem``, never worse than a ``start`` that meets the rows. Raises `InputError`
+    if the parts of the problem do not fit each other.
     """
     problem.check()
     limits = limits or SolveLimits()
@@ -100,7 +100,7 @@ def _approach(
     start: Sequence[int] | None,
     limits: SolveLimits,
 ) -> ChosenOptions:
-    """Bounds and choices by the dual, then by programs of what may be cheaper."""
+    """Bounds and choices from the dual, then from programs of the options that may be cheaper."""
     dual = DualBound(network, rows)
     best = improve_with_dual(dual, None if start is None else _locate(network, start), limits.rounds, limits.gap)
     bound, method = dual.bound, "dual and search"
@@ -130,9 +130,8 @@ def _is_closed(best: Incumbent, bound: float, gap: float) -> bool:
 
 
 def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: SolveLimits) -> bool:
-    """Make ``best``, and the ``first`` choice that was found, better part by part; whether ``best`` became so.
-
-    Where such a search ends depends on the parts that it begins with: the first choice is tried several times.
+    """Improve ``best``, and the ``first`` choice that was found, part by part; returns whether ``best`` improved. The
+    result of such a search depends on its first parts, so it runs several times from the first choice.
     """
     before, columns, begun = best.cost, limits.columns // 2, dual.work
     within = replace(
@@ -164,9 +163,9 @@ def _improve_parts(dual: DualBound, first: Incumbent, best: Incumbent, limits: S
 
 
 def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimits) -> float:
-    """A bound by programs of what may be cheaper than ``best``, which becomes what they find.
-
-    The first ones have the options nearest to the bound only: what is left out costs more than it by their surplus.
+    """A bound from programs of the options that may be cheaper than ``best``, which is updated with their results. The
+    first programs have only the options nearest to the bound; omitted options cost more than the bound by their
+    surplus.
     """
     bound, active = dual.bound, dual.pressed
     for columns in [limits.columns // n for n in _SHARES]:
@@ -194,7 +193,7 @@ def _close(dual: DualBound, surplus: Surplus, best: Incumbent, limits: SolveLimi
 
 
 def _tighten(dual: DualBound, limits: SolveLimits) -> Surplus:
-    """Make the bound better by linear programs of as many columns as there may be; the surpluses over it."""
+    """Improve the bound by linear programs within the limit of columns; returns the surpluses over it."""
     surplus = Surplus.of(dual)
     for _ in range(_PRICINGS):
         program = LinearProgram(dual, surplus, surplus.spread(limits.columns, np.inf))
@@ -218,7 +217,7 @@ def _tighten(dual: DualBound, limits: SolveLimits) -> Surplus:
 
 
 def _locate(network: CostNetwork, start: Sequence[int]) -> dict[int, int]:
-    """Positions of ``start``'s options; the cheapest where an option has gone."""
+    """Positions of ``start``'s options; the cheapest option replaces a removed one."""
     found: dict[int, int] = {}
     for v in network.alive:
         at = int(np.searchsorted(network.options[v], start[v]))
@@ -249,7 +248,8 @@ def _answer(
 
 
 def _report_excess(problem: ChoiceProblem, network: CostNetwork, choice: tuple[int, ...]) -> MemoryExcess:
-    """Where ``choice`` lacks most; what is proven to lack there is what every choice uses that reductions left."""
+    """The excess of ``choice`` in the row of the largest proven excess, else in the row that it exceeds most. An excess
+    is proven if even the memory that every choice uses after reductions exceeds the row."""
     over = problem.usage(choice) - problem.limits
     proven = network.spent - problem.limits
     row = int(proven.argmax()) if proven.max() > 0 else int(over.argmax())

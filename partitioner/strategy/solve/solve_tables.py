@@ -1,6 +1,5 @@
-"""Choices among which tables of any number of variables stand: eliminated where that is small, else solved as pairs.
-
-A table of three variables or more becomes a variable of its own: which of its entries is taken, of those that differ.
+"""Choices with cost tables over any number of variables: eliminated if that is small, else solved as pairs. A table of
+three or more variables becomes an extra variable, whose options are its distinct entries.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ __all__ = ["solve_tables"]
 def solve_tables(
     sizes: Sequence[int], tables: Sequence[CostTable], start: Sequence[int], limits: SolveLimits
 ) -> list[int]:
-    """Values, one of ``sizes[v]`` for each variable, of the least sum of ``tables`` that was found.
-
-    It is the least there is where no joint table grows beyond ``limits.table``, and never more than that of ``start``.
+    """Values, one of ``sizes[v]`` for each variable, with the least sum of ``tables`` that was found. It is optimal if
+    no joint table grows beyond ``limits.table``, and never worse than ``start``.
     """
     exact = eliminate_variables(dict(enumerate(sizes)), tables, limits.table)
     if exact is not None:

@@ -1,8 +1,7 @@
-"""What an option costs more than the bound, at least: which options a cheaper choice may still have.
-
-Messages and multipliers leave own costs and pair costs whose least values make the bound. A choice with an option
-costs that option's *surplus* more than the bound: its own cost, and the least of its pairs. Options whose surplus is
-beyond the gap are in no better choice. What is left is small where the bound is good.
+"""The least cost of an option above the bound, which shows the options that a cheaper choice may still contain.
+Messages and multipliers leave own costs and pair costs whose least values make the bound. A choice with an option costs
+at least that option's *surplus* more than the bound: its own cost, and the least of its pairs. Options whose surplus
+exceeds the gap are in no better choice. Few options remain if the bound is good.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["Near", "Surplus"]
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """Positions of ``options`` of each variable, and which of their ``pairs`` are there."""
+    """Positions of ``options`` of each variable, and the remaining ``pairs`` of them."""
 
     options: dict[int, NDArray[np.intp]]
     pairs: dict[tuple[int, int], NDArray[np.bool_]]
@@ -35,7 +34,7 @@ class Surplus:
 
     @classmethod
     def of(cls, dual: DualBound) -> Surplus:
-        """At the messages and multipliers that ``dual`` has."""
+        """The surplus at the messages and multipliers of ``dual``."""
         own: dict[int, Numbers] = {}
         rest: dict[tuple[int, int], Numbers] = {}
         for v in dual.order:
@@ -60,11 +59,11 @@ class Surplus:
 
     @property
     def least(self) -> float:
-        """What every choice costs more than the bound, as some variable has no option of less."""
+        """The least cost of every choice above the bound: some variable has no option with less."""
         return max((float(s.min()) for s in self.options.values()), default=0.0)
 
     def within(self, most: float) -> Near:
-        """Options, and pairs of these, that choices at most so much above the bound may have."""
+        """Options, and pairs of options, that choices within this distance above the bound may contain."""
         keep = {v: _is_near(s, most) for v, s in self.options.items()}
         pairs = {(v, u): _is_near(s, most)[np.ix_(keep[v], keep[u])] for (v, u), s in self.pairs.items()}
         return Near({v: np.flatnonzero(k) for v, k in keep.items()}, pairs)
@@ -80,7 +79,8 @@ class Surplus:
         return every[np.isfinite(every)]
 
     def spread(self, columns: int, most: float) -> float:
-        """How far above the bound at most ``columns`` options and pairs lie, no further than ``most``."""
+        """The largest distance above the bound, up to ``most``, within which at most ``columns`` options and pairs
+        lie."""
         every = self._every()
         if len(every) <= columns:
             return most

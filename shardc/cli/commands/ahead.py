@@ -85,7 +85,7 @@ def compile_program(
     processors = {"--target-cpu": target_cpu != "native", "--target-os": target_os, "--link": link, "--mpi": mpi}
     beside = [option for option, is_given in processors.items() if is_given]
     if target != "cpu" and beside:
-        raise InputError(f"{beside[0]} applies to CPU targets only", where=f"--target {target}", fix="leave it out")
+        raise InputError(f"{beside[0]} applies only to CPU targets", where=f"--target {target}", fix="omit it")
     with source(view, server) as here:
         given = here.open(file, mesh, annotate, annotations)
         partitioned = (given.tuned(tune) if tune else given).partition(**planned)

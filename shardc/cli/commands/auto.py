@@ -86,7 +86,7 @@ def auto(
     if output is not None:
         check_plan_file(output)
     if devices is not None and mesh:
-        raise InputError("--devices and --mesh together", fix="give one of them")
+        raise InputError("--devices and --mesh exclude each other", fix="give one of them")
     specs, wanted = given_annotations(mesh, annotate, annotations)
     program = load(file)
     if devices is not None and wanted is None and program.mesh is None and specs:

@@ -33,7 +33,7 @@ def calibrate(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure kernels, memory, collectives and steps of this computer, and keep them as a machine description.
+    """Measure kernels, memory, collectives and steps of this computer, and save a machine description.
 
     Takes about a minute and a half; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this
     computer, --machine this-virtual virtual devices of one process. Example: shardc calibrate

@@ -26,18 +26,21 @@ __all__ = ["check"]
 def check(
     file: FileArgument,
     *,
-    budget: Annotated[Path, typer.Option("--budget", metavar="FILE.toml", help="What the program may cost.")],
+    budget: Annotated[Path, typer.Option("--budget", metavar="FILE.toml", help="Budget: the limits of the program.")],
     update: Annotated[
         bool, typer.Option("--update", help="Record the program's totals as the budget's baseline first.")
     ] = False,
     github: Annotated[
-        bool, typer.Option("--github", help="Write what is exceeded as annotations of GitHub Actions.")
+        bool, typer.Option("--github", help="Report exceeded limits as annotations of GitHub Actions.")
     ] = False,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
     annotations: AnnotationsOption = None,
     remedies: Annotated[
-        int, typer.Option("--remedies", metavar="N", help="Look for remedies for the first N collectives at fault.")
+        int,
+        typer.Option(
+            "--remedies", metavar="N", help="Search remedies for the first N collectives that break the budget."
+        ),
     ] = 3,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="Try no new remedy after this many seconds.")
@@ -59,7 +62,7 @@ def check(
     if remedies < 0 or not seconds >= 0:
         raise InputError("--remedies and --seconds cannot be negative", fix="give 0 or more")
     if json and github:
-        raise InputError("--json and --github are two forms of the result", fix="leave out one of them")
+        raise InputError("--json and --github exclude each other", fix="give one of them")
     wanted = read_budget(budget)
     program = open_program(file, mesh, annotate, annotations)
     partitioned = program.partition(machine=wanted.machine or None)

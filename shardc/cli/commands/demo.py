@@ -24,14 +24,14 @@ def demo(
     svg: Annotated[Path | None, typer.Option("--svg", metavar="OUT.svg", help="Draw a weight over the mesh.")] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FOLDER", help="Only write step.py and step.mlir, which the guides use."),
+        typer.Option("--write", metavar="FOLDER", help="Only write step.py and step.mlir, the files of the guides."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="--write replaces files that were changed.")] = False,
     json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A transformer's training step: partitioned over a 2x2 mesh, run on 4 MPI ranks, compared with one device.
+    """Partition a transformer's training step over a 2x2 mesh, run it on 4 MPI ranks, and compare it with one device.
 
     Needs neither JAX nor a clone. Example: shardc demo --svg weight.svg
     """

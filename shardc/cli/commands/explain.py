@@ -47,7 +47,7 @@ def explain(
         typer.Option(
             "--remedies",
             metavar="N",
-            help="Look for annotations that remove the N most costly collectives.",
+            help="Search annotations that remove the N most costly collectives.",
         ),
     ] = 3,
     tries: Annotated[
@@ -126,7 +126,7 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
         try:
             shares[name.strip()] = float(share)
         except ValueError:
-            fix = "--threshold padding=0.2"
+            fix = "write --threshold padding=0.2"
             raise InputError(f"{text!r} is not NAME=SHARE", where="--threshold", fix=fix) from None
     return shares
 

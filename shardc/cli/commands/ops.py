@@ -29,7 +29,7 @@ def ops(
     from shardc.hlo.ir.opset import FAMILIES
 
     if family and family not in FAMILIES:
-        raise InputError(f"no family {family!r}", where="--family", fix=f"the families are {', '.join(FAMILIES)}")
+        raise InputError(f"unknown family {family!r}", where="--family", fix=f"use one of {', '.join(FAMILIES)}")
     rows = [r.as_dict() for r in op_matrix() if not family or r.family == family]
     view = View(json, verbose, quiet)
     notes: dict[str, int] = {}
@@ -69,7 +69,7 @@ def _cell(text: str, notes: dict[str, int]) -> str:
 
 
 def devices(*, json: JsonOption = False, verbose: VerboseOption = False, quiet: QuietOption = False) -> None:
-    """Show what programs can run on here: processor, MPI library, launcher and GPUs, and why a GPU is unusable.
+    """Show the hardware and software of this machine: processor, MPI library, launcher, GPUs (or why one is unusable).
 
     Example: shardc devices
     """

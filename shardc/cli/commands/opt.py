@@ -59,8 +59,10 @@ def opt(
         view.result(found, lambda: _show(view, found))
         return
     if file is None or not passes:
-        what = "FILE is missing" if passes else "it takes the passes to run"
-        raise InputError(what, where="shardc opt", fix="shardc opt FILE --passes=a,b, or --list-passes")
+        what = "FILE is missing" if passes else "the passes to run are missing"
+        raise InputError(
+            what, where="shardc opt", fix="run shardc opt FILE --passes=a,b, or list them with shardc opt --list-passes"
+        )
     _run(view, file, passes, output, given_annotations(mesh, annotate, annotations))
 
 

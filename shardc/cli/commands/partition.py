@@ -58,7 +58,7 @@ def partition(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a program into the one that every device runs, with its collectives, as HLO text that XLA also runs.
+    """Write the program that each device runs, with its collectives, as HLO text that XLA also runs.
 
     Example: shardc partition step.mlir -o step.per-device.hlo --report report.json
     """

@@ -55,7 +55,7 @@ def propagate(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Give every value a sharding; MLIR in gives MLIR with sdy shardings out, HLO text gives HLO text.
+    """Give every value a sharding. MLIR input becomes MLIR with sdy shardings; HLO text stays HLO text.
 
     Example: shardc propagate step.mlir --mesh data=2,model=4 --annotate x=data,None -o sharded.mlir
     """

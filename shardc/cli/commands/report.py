@@ -42,13 +42,14 @@ def report(
         str, typer.Option("--map", metavar="MAP", help="Placement of mesh axes on the machine, as for simulate.")
     ] = "",
     remedies: Annotated[
-        int, typer.Option("--remedies", metavar="N", help="Look for ways to remove the N most costly collectives.")
+        int, typer.Option("--remedies", metavar="N", help="Search remedies for the N most costly collectives.")
     ] = 3,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
     ] = 30.0,
     beside: Annotated[
-        Path | None, typer.Option("--beside", metavar="OTHER.html", help="Show this report, written before, beside it.")
+        Path | None,
+        typer.Option("--beside", metavar="OTHER.html", help="Show this existing report beside the new one."),
     ] = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,
@@ -73,7 +74,7 @@ def report(
     from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable
 
     if beside is not None and output == STANDARD_OUTPUT:
-        raise InputError("two reports are written to a file", where="--beside", fix="give -o OUT.html")
+        raise InputError("a comparison of two reports needs an output file", where="--beside", fix="give -o OUT.html")
     view = View(json, verbose, quiet)
     check_writable(output)
     if remedies < 0 or not seconds >= 0:

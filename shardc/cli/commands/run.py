@@ -129,8 +129,8 @@ def execute(
     launcher = detect_launcher()
     if launcher is not None and ranks:
         raise InputError(
-            f"--ranks {ranks} inside a job started by {launcher.title}",
-            fix="leave out --ranks: the program runs on the ranks of this job",
+            f"--ranks {ranks} cannot start a job inside of one started by {launcher.title}",
+            fix="omit --ranks: the program runs on the ranks of this job",
         )
     seconds: dict[str, float] = {}
     sources: list[Any] = []
@@ -182,7 +182,9 @@ def _check_request(task: Any, ranks: int) -> None:
     if ranks > 1:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():
-        raise InputError(f"there is no file {task.inputs}", fix="--inputs names an .npz file with in0, in1, ...")
+        raise InputError(
+            f"there is no file {task.inputs}", fix="give --inputs an .npz file with the arrays in0, in1, ..."
+        )
     for path in (task.outputs, task.trace, task.profile_out):
         check_writable(Path(path) if path else None)
 

@@ -25,9 +25,9 @@ _YEAR = 31_536_000.0
 
 def serve(
     *,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; any but this computer's needs tokens.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than this computer's require tokens.")
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8377,
     store: Annotated[
         str, typer.Option("--store", metavar="DIR|URL", help="Store of results: a folder, or s3://BUCKET/PREFIX.")
@@ -50,9 +50,11 @@ def serve(
         str,
         typer.Option("--store-size", metavar="SIZE", help="Size limit: the least recently used results go; 0: none."),
     ] = "10G",
-    max_upload: Annotated[str, typer.Option("--max-upload", metavar="SIZE", help="The largest program.")] = "64M",
+    max_upload: Annotated[
+        str, typer.Option("--max-upload", metavar="SIZE", help="Size limit of an uploaded program.")
+    ] = "64M",
     time_limit: Annotated[
-        float, typer.Option("--time-limit", min=1.0, max=_YEAR, metavar="S", help="Of a job.")
+        float, typer.Option("--time-limit", min=1.0, max=_YEAR, metavar="S", help="Time limit of a job.")
     ] = 600.0,
     memory_limit: Annotated[
         str, typer.Option("--memory-limit", metavar="SIZE", help="Memory limit of a job; 0: no limit.")

@@ -126,7 +126,9 @@ def _simulated(
     if here.client is not None or not is_scheduled(program.module):
         found = scheduling.partitioned(annotated(program, specs, wanted)).simulate(scheduling.machine, **options)
     elif specs:
-        raise InputError("the program is partitioned and scheduled: annotations change nothing", where=str(file))
+        raise InputError(
+            "the program is already partitioned and scheduled: annotations have no effect", where=str(file)
+        )
     else:
         found = program.simulate(scheduling.machine, mesh=wanted, **options)
     return found

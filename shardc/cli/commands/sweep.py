@@ -37,7 +37,7 @@ DevicesOption = Annotated[
 OverOption = Annotated[
     str,
     typer.Option(
-        "--over", metavar="mesh,SETS.toml", help="What to choose: mesh sizes, and named sets of annotations from files."
+        "--over", metavar="mesh,SETS.toml", help="What to vary: mesh sizes, and named sets of annotations from files."
     ),
 ]
 SweepMachineOption = Annotated[
@@ -47,7 +47,7 @@ PicturesOption = Annotated[
     Path | None, typer.Option("--pictures", metavar="FOLDER", help="Draw scaling and candidates (needs matplotlib).")
 ]
 DaskOption = Annotated[
-    str, typer.Option("--dask", metavar="ADDRESS", help="On the workers of this Dask scheduler: tcp://host:8786.")
+    str, typer.Option("--dask", metavar="ADDRESS", help="Use the workers of this Dask scheduler: tcp://host:8786.")
 ]
 
 
@@ -93,9 +93,9 @@ def sweep(
     meshes, sets = _choices(over, annotate)
     wanted = parse_mesh(mesh)
     if server and dask:
-        raise InputError("--server and --dask together", fix="give one of them")
+        raise InputError("--server and --dask exclude each other", fix="give one of them")
     if server and auto:
-        raise InputError("--server and --auto together", fix="leave out --server: annotations are found here")
+        raise InputError("--server and --auto exclude each other", fix="omit --server: the search runs on this machine")
     if pictures is not None:
         from shardc.analysis.figures import make_folder
 
@@ -139,13 +139,15 @@ def _choices(over: str, annotate: Sequence[str] | None) -> tuple[bool, Any]:
 
     words = [w.strip() for w in over.split(",") if w.strip()]
     if not words:
-        raise InputError("--over names nothing", fix="--over mesh, --over mesh,sets.toml or --over sets.toml")
+        raise InputError("--over names nothing", fix="write --over mesh, --over mesh,sets.toml or --over sets.toml")
     if words.count("mesh") > 1:
         raise InputError("mesh is named twice", where="--over")
     files = [w for w in words if w != "mesh"]
     strange = next((w for w in files if not w.endswith(".toml")), None)
     if strange is not None:
-        raise InputError(f"{strange!r} is neither mesh nor a .toml file", where="--over", fix="--over mesh,sets.toml")
+        raise InputError(
+            f"{strange!r} is neither mesh nor a .toml file", where="--over", fix="write --over mesh,sets.toml"
+        )
     found = join_files([read_sets(f) for f in files])
     given = dict(parse_annotation(a) for a in annotate or ())
     sets = tuple(replace(s, specs={**s.specs, **given}) for s in found.sets)
@@ -163,13 +165,13 @@ def _counts(here: ProgramOpener, devices: str, files: Sequence[Path], mesh: Any)
         program = None if mesh is not None else here.load(files[0])
         count = mesh.size if program is None else program.num_devices
         if count == 1 and program is not None and program.mesh is None:
-            raise InputError("no number of devices", fix="--devices 8..64, or --mesh data=8,model=4")
+            raise InputError("the number of devices is missing", fix="give --devices 8..64 or --mesh data=8,model=4")
         counts = (count,)
     if len(files) > 1 and len(files) != len(counts):
         raise InputError(
-            f"{len(files)} files for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
+            f"{len(files)} files were given for {len(counts)} numbers of devices ({', '.join(map(str, counts))})",
             where="--devices",
-            fix="weak scaling takes one file per number of devices, in their order",
+            fix="give one file per number of devices (weak scaling), in the same order",
         )
     return counts
 

@@ -54,7 +54,7 @@ def visualize(
     pictures = [make_picture(*leaf) for name in value for leaf in layouts(propagated.module, name)]
     if svg is not None:
         if len(pictures) != 1:
-            raise InputError(f"{len(pictures)} pictures for one file", where="--svg", fix="give one --value")
+            raise InputError(f"{len(pictures)} pictures cannot go to one file", where="--svg", fix="give one --value")
         write_text(svg, picture_svg(pictures[0]))
         view.log(f"wrote {svg}")
     if svg is None or json:

@@ -25,9 +25,9 @@ def write_guide_files(folder: Path, overwrite: bool = False) -> list[Path]:
     changed = [path for path, data in contents.items() if path.is_file() and path.read_bytes() != data]
     if changed and not overwrite:
         raise InputError(
-            f"{' and '.join(map(str, changed))} would be overwritten: the content is another",
+            f"{' and '.join(map(str, changed))} would be overwritten, but you changed the content",
             where="--write",
-            fix="write into another folder, or add --overwrite, which replaces your changes",
+            fix="write to another folder, or replace your changes with --overwrite",
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in contents.items():

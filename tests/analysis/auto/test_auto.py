@@ -143,9 +143,9 @@ def test_too_little_memory_says_how_much_is_missing() -> None:
 
 def test_questions_that_make_no_sense() -> None:
     bare = shardc.trace(layer, array(8, 8), array(8, 8), array(8, 8))
-    with pytest.raises(InputError, match="no mesh, and no number of devices"):
+    with pytest.raises(InputError, match="no mesh, and the number of devices is missing"):
         shardc.auto(bare, machine=MACHINE)
-    with pytest.raises(InputError, match="devices and mesh together"):
+    with pytest.raises(InputError, match="devices= and mesh= exclude each other"):
         shardc.auto(bare, machine=MACHINE, devices=4, mesh={"x": 4})
     with pytest.raises(InputError, match="devices=0"):
         shardc.auto(bare, machine=MACHINE, devices=0)
@@ -156,7 +156,7 @@ def test_questions_that_make_no_sense() -> None:
     with pytest.raises(InputError, match="machine"):
         shardc.auto(bare, machine="abacus", devices=4)
     done = program(x=P("data")).partition()
-    with pytest.raises(UnsupportedError, match="partitioned already"):
+    with pytest.raises(UnsupportedError, match="already partitioned"):
         shardc.auto(shardc.Program(done.module), machine=MACHINE)
 
 

@@ -121,7 +121,7 @@ def test_annotations_of_github_are_escaped() -> None:
     [
         ("limit = {}", "did you mean limits"),
         ("[limits]\nbytes = 3", "wire_bytes"),
-        ("[limits]\nflops = -3", "-3 is no number"),
+        ("[limits]\nflops = -3", "-3 is not a number"),
         ("[limits]\nwire_bytes = '3 apples'", "apples"),
         ("[limits]\nseconds = 1", "needs a machine"),
         ("[[forbid]]\nop = 'gather'", "all-gather"),

@@ -159,7 +159,7 @@ def test_places_are_checked_before_anything_is_measured(tmp_path: Path, capsys: 
         with pytest.raises(InputError):
             check_place(path)
     assert main(["calibrate", "--quick", "-o", str(tmp_path / "file" / "this.toml")]) == 2
-    assert "nothing can be written there" in capsys.readouterr().err
+    assert "the calibration cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.full

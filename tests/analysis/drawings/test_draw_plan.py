@@ -42,7 +42,7 @@ def test_every_figure_of_the_plan_is_told() -> None:
         told
     )
     assert {"+13.9 s", "+210 ms", "data,None, partial sum over model", "limit 29.8 GiB", "not known"} <= set(told)
-    assert told.count("the same") == 2 and "a GiB more would save 268 ms" in said
+    assert told.count("the same") == 2 and "one more GiB would save 268 ms" in said
 
 
 @pytest.mark.parametrize(

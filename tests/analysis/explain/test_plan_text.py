@@ -36,7 +36,7 @@ def test_each_decision_says_wanted_chosen_next_best_and_the_row() -> None:
         "4.0 MiB of a device where memory limits the plan, at %dot.12\n"
     )
     assert (
-        "memory limits the plan at %dot.12 (/home/me/train.py:34): 29.2 GiB of 29.8 GiB; a GiB more saves 268 ms"
+        "memory limits the plan at %dot.12 (/home/me/train.py:34): 29.2 GiB of 29.8 GiB; one more GiB would save 268 ms"
         in told
     )
 

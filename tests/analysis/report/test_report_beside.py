@@ -50,11 +50,11 @@ def test_both_are_there_with_what_differs(both: Path, tmp_path: Path) -> None:
 def test_a_page_that_is_no_report_is_refused(both: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.html").write_text("<html></html>")
     (tmp_path / "old.html").write_text(both.read_text().replace('"version":2', '"version":1'))
-    with pytest.raises(InputError, match="is no report"):
+    with pytest.raises(InputError, match="is not a report"):
         put_beside(both, tmp_path / "other.html")
     with pytest.raises(InputError, match="another release"):
         put_beside(both, tmp_path / "old.html")
     with pytest.raises(InputError, match="cannot be read"):
         put_beside(both, tmp_path / "none.html")
     assert main(["report", str(STEP), "-o", "-", "--beside", str(both)]) == 2
-    assert "two reports are written to a file" in capsys.readouterr().err
+    assert "a comparison of two reports needs an output file" in capsys.readouterr().err

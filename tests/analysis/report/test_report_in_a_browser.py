@@ -372,7 +372,7 @@ def test_the_plan_is_shown_value_by_value(browser: Browser, partitioned: Partiti
     show(tab, "plan", "tbody tr")
     said = tab.eval("document.getElementById('plan').innerText")
     assert "1.45 s, as propagated 15.4 s" in said and "no plan is below 1.4 s (gap 0.71%, integer program)" in said
-    assert "Memory limits the plan at dot.12 train.py:34: 29.2 GiB of 29.8 GiB; a GiB more would save 268 ms." in said
+    assert "Memory limits the plan at dot.12 train.py:34: 29.2 GiB of 29.8 GiB; one more GiB would save 268 ms." in said
     assert column(tab, "plan", 2) == [EVIL, "dot.12 (+1 like it)", "params['w1'] (+1 like it)", "tanh.1", "grads"]
     assert column(tab, "plan", 5)[:3] == ["None,data+model", "None,data+model", "the same"]
     assert column(tab, "plan", 8)[:2] == ["+13.9 s", "+6.5 s"]

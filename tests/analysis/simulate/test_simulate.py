@@ -177,5 +177,5 @@ def test_saved_as_data_a_trace_and_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found.save(tmp_path / "s.svg")
     assert "<svg" in (tmp_path / "s.svg").read_text()
-    with pytest.raises(InputError, match=r"not written as '\.doc'"):
+    with pytest.raises(InputError, match=r"cannot be written as '\.doc'"):
         found.save(tmp_path / "s.doc")

@@ -78,5 +78,5 @@ def test_sets_from_python() -> None:
     assert sets_of({"a": {"x": P("data")}}).sets == (AnnotationSet("a", {"x": P("data")}),)
     assert [s.name for s in sets_of(None).sets] == ["as given"]
     for wrong in ({}, {"a": "data"}, 3):
-        with pytest.raises(InputError, match="sets must name annotations"):
+        with pytest.raises(InputError, match="sets must map each set's name"):
             sets_of(wrong)

@@ -160,7 +160,7 @@ def test_this_computer_is_no_machine_for_workers_elsewhere(monkeypatch: pytest.M
     (tmp_path / "this.toml").write_text("", encoding="utf-8")
     monkeypatch.setattr("shardc.costs.machines.machine.this_machine_path", lambda: tmp_path / "this.toml")
     assert PortableMachine.of("this", off_host=False) == PortableMachine("this")
-    with pytest.raises(InputError, match=r"'this' is another computer on every worker\n  fix: .*this\.toml"):
+    with pytest.raises(InputError, match=r"machine 'this' means another computer on every worker\n  fix: .*this\.toml"):
         PortableMachine.of("this", off_host=True)
 
 
@@ -181,7 +181,7 @@ def test_the_task_is_the_same_as_the_function(file: Path, tmp_path: Path, monkey
     assert json.loads(answer) == plain.to_plain(assess(program, candidate, settings))
     with pytest.raises(InputError, match="there is no such field"):
         assess_task(b"".join(to_bytes({**asked, "code": "print()"})), lambda news: None)
-    with pytest.raises(InputError, match="cut off"):
+    with pytest.raises(InputError, match="truncated"):
         assess_task(b"abc", lambda news: None)
 
 

@@ -257,7 +257,7 @@ def test_wrong_results_are_told() -> None:
 
 def test_a_step_inside_itself() -> None:
     def again(x: Any) -> Any:
-        with pytest.raises(RunError, match="is called by a Python function that it calls"):
+        with pytest.raises(RunError, match="calls a Python function that calls the program again"):
             step(np.asarray(x) + 1)
         return np.asarray(x)
 
@@ -358,7 +358,7 @@ def test_where_there_is_no_python(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match=r"jax\.debug\.print calls Python") as caught:
             make()
         assert f"test_callbacks.py:{noisy.__code__.co_firstlineno + 1}" in str(caught.value)
-    with pytest.raises(InputError, match="its functions are not available here"):
+    with pytest.raises(InputError, match="its functions are not available in this process"):
         Compiled(program.compile().executable)(X)
 
 

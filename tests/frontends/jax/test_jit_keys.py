@@ -125,9 +125,9 @@ def test_static_values_are_told_apart_by_type_and_sign(seed: int) -> None:
 
 @pytest.mark.parametrize("value", [[1], np.ones(2), {}, ([],)])
 def test_static_values_without_a_hash_are_named(value: Any) -> None:
-    with pytest.raises(InputError, match="has to be hashable"):
+    with pytest.raises(InputError, match="must be hashable"):
         shardc.jit(spelt, static_argnums=1)(X, value)
-    with pytest.raises(InputError, match=r"(?s)has to be hashable.*argument named"):
+    with pytest.raises(InputError, match=r"(?s)must be hashable.*argument named"):
         shardc.jit(spelt, static_argnames="named")(X, 1, named=value)
 
 
@@ -166,7 +166,7 @@ def test_jax_that_does_not_tell_its_settings(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.delattr(config, "trace_context")
     context._reader.cache_clear()
-    with pytest.raises(UnsupportedError, match="does not expose the settings"):
+    with pytest.raises(UnsupportedError, match="does not expose its tracing settings"):
         shardc.jit(lambda x: x)(shardc.array(X))
     context._reader.cache_clear()
 

@@ -119,5 +119,5 @@ def test_bytes_that_are_no_program_of_this_version_are_errors_with_a_way_out(tmp
     assert said.keys() == {"version", "damaged", "foreign"}
     assert "was compiled by shardc 0000" in said["version"]
     assert "executable" in said["damaged"]
-    assert "these bytes are no compiled program of shardc" in said["foreign"]
+    assert "these bytes are not a compiled program of shardc" in said["foreign"]
     assert all("fix: compile the program again" in line for line in said.values())

@@ -66,7 +66,7 @@ def test_the_verdict_names_ranks_of_the_job(tmp_path: Path) -> None:
     job = start(mpiexec(PROCESSES, SCRIPT, "missing"), tmp_path, 1, SHARDC_TIMEOUT="3")
     out, err = job.communicate(timeout=SECONDS)
     assert job.returncode == 1, out + err
-    said = r"rank 2 \(pid \d+ on .*\) did not come to all-reduce .*group 0,1 \(after 3 s\)"
+    said = r"rank 2 \(pid \d+ on .*\) did not reach all-reduce .*group 0,1 \(after 3 s\)"
     assert re.search(said, err), out + err
     assert re.search(r"rank 0 \(pid \d+ on .*\): it waits in all-reduce", err), out + err
     assert "fix: find out what delays that rank" in err

@@ -69,7 +69,7 @@ def test_what_cannot_be_is_told(tmp_path: Path) -> None:
     """Bytes hold no functions, who loads them gives some; a program that calls itself without end is refused."""
     told = run(ALONE, plugin_environment("shardc", tmp_path)).stdout
     assert "JaxRuntimeError" in told
-    assert "its functions are not available here" in told
+    assert "its functions are not available in this process" in told
     assert "64 deep" in told
 
 

@@ -101,7 +101,7 @@ def test_what_is_no_compiled_function_is_refused() -> None:
     variable = _Variable("b", np.zeros(4, np.float32))
     with pytest.raises(InputError, match="jit_compile=True"):
         shardc.from_tensorflow(lambda x: x, 1)
-    with pytest.raises(UnsupportedError, match="gives no HLO"):
+    with pytest.raises(UnsupportedError, match="returned no HLO"):
         shardc.from_tensorflow(_Function(variable, ""), np.ones((8, 4), np.float32))
 
 

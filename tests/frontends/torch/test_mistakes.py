@@ -57,7 +57,7 @@ def _step(module: Any) -> Any:
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "no such name": (lambda: _program().annotate({"wieght": P("x")}, mesh={"x": 2}), "'wieght'", "did you mean weight"),
-    "brackets": (lambda: _program().annotate({"[bw]*": P("x")}, mesh={"x": 2}), "[bw]*", "brackets stand for"),
+    "brackets": (lambda: _program().annotate({"[bw]*": P("x")}, mesh={"x": 2}), "[bw]*", "brackets match literally"),
     "no mesh": (lambda: _program().annotate({"weight": P("x")}), "need a mesh", 'mesh={"data": 2'),
     "no such axis": (lambda: _program().annotate({"weight": P("y")}, mesh={"x": 2}), "argument weight", "its axes are"),
     "partial": (lambda: shardc.torch.spec_of_placements((Shard(0), Partial()), ("x", "y"), 2), "Partial", "fix"),
@@ -65,7 +65,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "dynamic shapes": (lambda: shardc.from_torch(_dynamic()), "dynamic dimensions", "without dynamic_shapes"),
     "two devices": (lambda: shardc.from_torch(_meta(), (X,)), "on meta", "to one device"),
     "step on two devices": (lambda: _step(_meta()), "an argument on cpu", "to one device"),
-    "no values": (lambda: shardc.from_torch(_meta(), (X.to("meta"),)).compile()(X), "device meta", "load the weights"),
+    "no values": (lambda: shardc.from_torch(_meta(), (X.to("meta"),)).compile()(X), "meta device", "load the weights"),
     "another batch": (lambda: _program().compile()(X[:3]), "float32[3, 16]", "another program"),
     "a condition": (lambda: shardc.from_torch(Deciding(), (X,)), "{file}:{condition}, Deciding", "torch.where"),
     "an operator": (

@@ -68,7 +68,7 @@ def test_traced_and_plain_arrays_together_are_refused_at_the_users_line() -> Non
     done = subprocess.run(
         [sys.executable, "-c", MIXED], env=environment, capture_output=True, text=True, timeout=300, check=True
     )
-    assert "SciPy's zmap was called with traced and with plain arrays" in done.stdout
+    assert "SciPy's zmap was called with both traced and plain arrays" in done.stdout
     assert "<string>:8" in done.stdout and "np.asarray(plain, like=x)" in done.stdout
 
 

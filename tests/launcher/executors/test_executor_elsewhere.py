@@ -25,7 +25,7 @@ PROBLEMS = [
     "RunError: the process of 'abort' crashed (SIGABRT)",
     "RunError: the process of 'leave' crashed (exit status 7)",
     "InputError: no task 'unknown'",
-    "RunError: 'for_ever' took longer than its limit of 0.3 s, and was stopped",
+    "RunError: 'for_ever' exceeded its limit of 0.3 s and was stopped",
     "RunError: 'fill_memory' needs more memory than the 512.0 MiB that it may have",
 ]
 
@@ -66,7 +66,7 @@ def test_ranks_of_a_job(repository: Path) -> None:
 def test_a_job_without_other_ranks_has_no_workers() -> None:
     code = "from shardc.launcher.executors.open_executor import open_executor\nwith open_executor(mpi=True): pass"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "EnvironmentProblem: the MPI job has no rank that could work" in done.stderr
+    assert "EnvironmentProblem: the MPI job has no rank for workers" in done.stderr
 
 
 @pytest.fixture(scope="module")

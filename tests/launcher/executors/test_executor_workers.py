@@ -86,7 +86,7 @@ def test_children_can_be_ready_before_they_are_asked() -> None:
 
 
 def test_a_number_of_workers() -> None:
-    with pytest.raises(InputError, match="-1 workers"):
+    with pytest.raises(InputError, match="workers is -1"):
         open_executor(-1)
     with open_executor() as workers:
         assert workers is not None

@@ -51,5 +51,5 @@ def test_bench_counts_steps_and_collectives(tmp_path: Path, capsys: pytest.Captu
 def test_a_device_that_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mlp.hlo"
     path.write_text(MLP)
-    with pytest.raises(UnsupportedError, match="no target 'tpu'"):
+    with pytest.raises(UnsupportedError, match="unknown compile target 'tpu'"):
         told(capsys, path, RunTask(), "tpu")

@@ -65,10 +65,12 @@ def test_what_cuda_means_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(gpu_target_here(1)) == "nvptx64-nvidia-cuda sm_89"
     with pytest.raises(EnvironmentProblem, match="there is no GPU 2: the driver shows 2"):
         gpu_target_here(2)
-    with pytest.raises(EnvironmentProblem, match=r"made for sm_90, this GPU has compute capability 8.9") as caught:
+    with pytest.raises(
+        EnvironmentProblem, match=r"compiled for sm_90, but this GPU has compute capability 8.9"
+    ) as caught:
         open_runtime(gpu_target("cuda:sm_90"))
     assert caught.value.fix == "compile for cuda:sm_89"
-    with pytest.raises(EnvironmentProblem, match="code for gfx90a can be made, but not run"):
+    with pytest.raises(EnvironmentProblem, match="code for gfx90a can be generated, but not run"):
         open_runtime(gpu_target("rocm:gfx90a"))
 
 

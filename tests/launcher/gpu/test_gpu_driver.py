@@ -123,7 +123,7 @@ def test_wrong_arguments_are_told_before_anything_is_launched() -> None:
     spec = ShapeDtype((12, 8), "float32")
     two = gpu_driver(shardc.trace(lambda a, b: a + b, spec, spec, donate_argnums=0), runtime=runtime)
     w = two.put(0, W)
-    with pytest.raises(InputError, match="donated and passed a second time"):
+    with pytest.raises(InputError, match="a donated array is passed a second time"):
         two([w, w])
     assert runtime.launches == 0
     assert not w.is_deleted

@@ -90,7 +90,7 @@ ARRIVED = [
     r"cuGraphDestroy 0x6a",
     r"cuGraphLaunch 0x6e 0x110",
     r"cuEventQuery",
-    r"raised GpuProblem out of memory: 1,099,511,627,776 bytes are needed, 123 of 456 are free",
+    r"raised GpuProblem out of memory: 1,099,511,627,776 bytes are needed, but only 123 of 456 are free",
     r"raised GpuFault a kernel failed with CUDA_ERROR_ILLEGAL_ADDRESS: .*launched last: add",
 ]
 

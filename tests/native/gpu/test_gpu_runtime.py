@@ -116,7 +116,9 @@ def test_memory_is_limited_and_comes_back(kind: str) -> None:
     runtime, _ = sample_runtime(kind, memory=1 << 20)
     stream = runtime.stream()
     first = runtime.allocate(768 << 10)
-    with pytest.raises(GpuProblem, match=r"out of memory: 524,288 bytes are needed, 262,144 of 1,048,576 are free"):
+    with pytest.raises(
+        GpuProblem, match=r"out of memory: 524,288 bytes are needed, but only 262,144 of 1,048,576 are free"
+    ):
         runtime.allocate(512 << 10)
     runtime.fill(first.address, 1, first.nbytes, stream)
     del first
@@ -162,7 +164,7 @@ def test_what_no_gpu_would_do(kind: str) -> None:
         module.kernel("triple")
     with pytest.raises(GpuProblem, match="shared memory"):
         module.kernel("double", 300 << 10)
-    with pytest.raises(GpuProblem, match="runs no opencl"):
+    with pytest.raises(GpuProblem, match="cannot run opencl"):
         runtime.load([Image("opencl", b"")])
 
 

@@ -171,12 +171,12 @@ def test_a_changed_file_counts_without_a_new_start(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no token"),
-        ("# nothing\n", "no token"),
+        ("", "contains no token"),
+        ("# nothing\n", "contains no token"),
         ("short\n", "at least"),
-        ("a b c\n", "no token"),
-        (f"ci sha256:{'A' * 64}\n", "no token"),
-        ("ci sha256:\n", "no token"),
+        ("a b c\n", "not a token"),
+        (f"ci sha256:{'A' * 64}\n", "not a token"),
+        ("ci sha256:\n", "not a token"),
         (f"ci {TOKEN}\nci {TOKEN}-two\n", "two tokens"),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_program_is_named_by_its_content(tmp_path):
         (b" \n", "application/octet-stream", 422, "empty"),
         (b"a\0b", "application/octet-stream", 422, "known binary format"),
         (PROGRAM, "application/json", 415, "application/octet-stream"),
-        (PROGRAM, "", 415, "without a type"),
+        (PROGRAM, "", 415, "has no type"),
         (PROGRAM * 40, "text/plain", 413, "--max-upload"),
     ],
 )

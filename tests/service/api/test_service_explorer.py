@@ -283,7 +283,7 @@ def test_annotations_are_found_and_tried(tab: Tab, service: Service) -> None:
     choose_machine(tab, "")
     press_button(tab, "Find annotations")
     assert text(tab, ".variant .problem") == (
-        "Annotations are found for the shortest step on a machine: choose one above."
+        "The search minimises the step time on a machine: choose a machine above."
     )
     choose_machine(tab, "h100-dgx")
     press_button(tab, "Find annotations")

@@ -239,7 +239,7 @@ def test_a_taken_port_and_a_host_that_is_none():
         assert url_of(taken) == f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(EnvironmentProblem, match="cannot listen"):
             listen("127.0.0.1", taken.getsockname()[1])
-    with pytest.raises(EnvironmentProblem, match="no address"):
+    with pytest.raises(EnvironmentProblem, match="cannot be used"):
         listen("no such host", 0)
 
 
@@ -339,7 +339,7 @@ def test_under_mpirun_one_rank_serves_and_the_others_work(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--host", "0.0.0.0"], "without tokens everyone who reaches 0.0.0.0 could use the service"),
+        (["--host", "0.0.0.0"], "without tokens, everyone who can reach 0.0.0.0 could use the service"),
         (["--store-size", "much"], "'much' is not a size"),
         (["-q", "--token-file", "/nowhere/tokens"], "the new token would not be shown"),
     ],

@@ -134,7 +134,7 @@ def _too_long(method: str, path: str, status: int, content: bytes) -> tuple[int,
         ({"token": "secret"}, "no such token"),
         ({"version": "another"}, "another version"),
         ({"spoil": _damaged}, "damaged"),
-        ({"spoil": _too_long}, "longer"),
+        ({"spoil": _too_long}, "exceeds"),
         ({"spoil": _broken}, "500"),
         ({"spoil": _no_service}, "is this a compile service"),
         ({"spoil": _breaks_off}, "does not answer"),
@@ -178,7 +178,7 @@ def test_what_is_not_for_a_service(asking: FakeService, monkeypatch: pytest.Monk
 
 
 def test_errors_of_the_program_are_those_of_here(asking: FakeService, tmp_path: Path) -> None:
-    with pytest.raises(shardc.ShardcError, match="there is no target"):
+    with pytest.raises(shardc.ShardcError, match="unknown compile target"):
         traced().compile("pdp11")
     text = 'HloModule m\n\nENTRY e {\n  ROOT %r = f32[2] custom-call(), custom_call_target="unheard_of"\n}\n'
     (tmp_path / "m.hlo").write_text(text)
@@ -233,7 +233,7 @@ def test_what_is_read_back_otherwise_is_compiled_here(
     monkeypatch.setattr(carried, "print_carried", lambda module: genuine(module.with_(donors=(0,))))
     with caplog.at_level(logging.WARNING, "shardc"):
         traced().compile()
-    assert "cannot be written as HLO text without a loss" in caplog.messages[0] and not asking.asked
+    assert "cannot be written as HLO text without losing information" in caplog.messages[0] and not asking.asked
 
 
 def test_profiles_come_from_there(asking: FakeService) -> None:

@@ -228,13 +228,13 @@ def test_seconds_of_all_workers_are_in_the_facts(monkeypatch: pytest.MonkeyPatch
 def test_what_is_wrong_with_an_order_is_told_before_its_pieces() -> None:
     with pytest.raises(AnnotationError, match="two annotation sets are called 'rows'"):
         ask(order_of(sets=(*SETS, SETS[0])), OrderPart(workers=4), LAYER)
-    with pytest.raises(InputError, match="no number of devices"):
+    with pytest.raises(InputError, match="the number of devices is missing"):
         ask(order_of(devices=(), mesh={}), OrderPart(workers=4), LAYER)
-    with pytest.raises(InputError, match="2 programs for 1 numbers of devices"):
+    with pytest.raises(InputError, match="2 programs were given for 1 numbers of devices"):
         ask(order_of(devices=(4,), programs=(digest(LAYER), digest(TWICE))), OrderPart(workers=4), LAYER, TWICE)
     with pytest.raises(InputError, match="piece"):
         ask(order_of(), OrderPart(piece="{}"), LAYER)
-    with pytest.raises(RunError, match="did not come with the order"):
+    with pytest.raises(RunError, match="is missing from the order"):
         ask(order_of(), OrderPart(workers=4), TWICE)
 
 

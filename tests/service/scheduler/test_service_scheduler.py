@@ -188,7 +188,7 @@ def test_a_fault_of_the_service_fails_the_job_and_not_the_scheduler(tmp_path: Pa
         workers.task(0).fail(ZeroDivisionError("oh"))
         failed = over(scheduler, job)
         assert failed.problem is not None
-        assert "a fault of the service: ZeroDivisionError: oh" in failed.problem["what"]
+        assert "internal error of the service: ZeroDivisionError: oh" in failed.problem["what"]
         garbled = scheduler.submit(an_order(1))
         workers.task(1).running.future.set_result(b"\xff" * 100)
         assert "damaged" in over(scheduler, garbled).problem["what"]  # type: ignore[index]

@@ -51,7 +51,7 @@ def kill_servers(state: Path, kills: int) -> None:
             job = scheduler.job(job_id)
             assert job is not None
             ended = over(scheduler, job)
-            assert ended.state in ("done", "cancelled") or "went down" in str(ended.problem)
+            assert ended.state in ("done", "cancelled") or "stopped" in str(ended.problem)
             if ended.state == "done":
                 assert store.read(ended.key, "report.json") == b"{}"
         assert scheduler._jobs.journal.others() == []

@@ -80,7 +80,7 @@ def test_crashed_killed_and_stopped_children_cost_their_job_and_nothing_else(tmp
         refused = over(scheduler, refuse)
         assert refused.problem is not None
         assert (refused.problem["error"], refused.problem["fix"]) == ("AnnotationError", "name another")
-        assert "fault of the service" in str(over(scheduler, odd).problem)
+        assert "internal error of the service" in str(over(scheduler, odd).problem)
         assert not list(tmp_path.parent.rglob("odd.txt"))
         os.kill(pid_of(scheduler, sleep), signal.SIGKILL)
         killed = over(scheduler, sleep)
@@ -100,7 +100,7 @@ def test_a_runaway_child_ends_by_the_clock(tmp_path: Path) -> None:
         job = scheduler.submit(named("sleep"))
         failed = over(scheduler, job)
         assert failed.problem is not None
-        assert "took longer than" in failed.problem["what"]
+        assert "exceeded its limit" in failed.problem["what"]
 
 
 def test_a_crowd_loses_nothing_and_each_order_is_made_once(tmp_path: Path) -> None:

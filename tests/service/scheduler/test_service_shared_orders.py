@@ -247,10 +247,10 @@ def test_the_time_limit_is_for_the_whole_order(tmp_path: Path, monkeypatch: pyte
         found = at_work(workers, "b", "c")
         assert found["c"].limits == TaskLimits(seconds=40, memory_bytes=5)
         now += 40
-        found["c"].fail(RunError("'order' took longer than its limit of 40 s"))
+        found["c"].fail(RunError("'order' exceeded its limit of 40 s"))
         failed = over(scheduler, job)
         assert failed.problem is not None
-        assert failed.problem["what"].startswith("'order' took longer than its limit of 60 s")
+        assert failed.problem["what"].startswith("'order' exceeded its limit of 60 s")
         assert found["b"].running.is_stopped()
         assert len(workers.tasks) == 4
 
@@ -322,7 +322,7 @@ def test_answers_that_make_no_sense_fail_their_order(tmp_path: Path) -> None:
         garbled = scheduler.submit(an_order(1))
         at_work(workers, "program-1")["program-1"].want("a")
         at_work(workers, "a")["a"].succeed()
-        assert "a fault of the service" in str(over(scheduler, garbled).problem)
+        assert "internal error of the service" in str(over(scheduler, garbled).problem)
         fine = scheduler.submit(an_order(2))
         at_work(workers, "program-2")["program-2"].succeed()
         assert over(scheduler, fine).state == "done"

@@ -162,7 +162,7 @@ def test_time_runs_out_for_the_order_and_not_for_each_piece(tmp_path: Path) -> N
     with a_service(tmp_path, TaskLimits(seconds=4), workers=2) as (scheduler, _, watched):
         job = over(scheduler, scheduler.submit(LONG))
         assert job.problem is not None
-        assert job.problem["what"] == "'order' took longer than its limit of 4 s, and was stopped"
+        assert job.problem["what"] == "'order' exceeded its limit of 4 s and was stopped"
         assert job.finished - job.started < 60
         assert watched.parts, "pieces that end in time are counted"
         until(lambda: watched.going == 0)

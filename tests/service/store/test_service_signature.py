@@ -105,7 +105,7 @@ def test_the_key_is_made_once_by_whoever_is_first(tmp_path: Path) -> None:
 def test_keys_that_are_no_secret_are_refused(tmp_path: Path) -> None:
     server_key(tmp_path)
     (tmp_path / "key").chmod(0o644)
-    with pytest.raises(EnvironmentProblem, match="others can read"):
+    with pytest.raises(EnvironmentProblem, match="other users can read"):
         server_key(tmp_path)
     (tmp_path / "key").chmod(0o600)
     (tmp_path / "key").write_text("secret")

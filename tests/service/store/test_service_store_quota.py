@@ -276,7 +276,7 @@ def test_nothing_goes_when_nobody_knows_what_is_in_use(place: Place, monkeypatch
 def test_what_can_never_fit_is_refused(place: Place) -> None:
     with place.open(limit=10_000) as store:
         put(store, 0, 5_000)
-        with pytest.raises(EnvironmentProblem, match="it may have 10,000") as caught:
+        with pytest.raises(EnvironmentProblem, match="its limit is 10,000") as caught:
             put(store, 1)
         assert "--store-size" in (caught.value.fix or "")
         with pytest.raises(EnvironmentProblem):
