@@ -43,8 +43,13 @@ def count_text(n: float, what: str, several: str = "") -> str:
     return f"{n:,} {what if n == 1 else several or what + 's'}"
 
 
-def parse_bytes(text: str, where: str) -> float | None:
-    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`."""
+def parse_bytes(text: str, where: str, example: str = "") -> float | None:
+    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`; ``example`` shows two sizes as they are written
+    there.
+
+    >>> parse_bytes("1.5 KiB", "--memory")
+    1536.0
+    """
     if not text:
         return None
     match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
@@ -54,5 +59,7 @@ def parse_bytes(text: str, where: str) -> float | None:
     except ValueError:
         size = 0.0
     if not 0 < size < float("inf"):
-        raise InputError(f"{text!r} is not a size", where=where, fix=f"{where} 40GiB, 80GB or a number of bytes")
+        raise InputError(
+            f"{text!r} is not a size", where=where, fix=f"{example or where + ' 40GiB, 80GB'} or a number of bytes"
+        )
     return size
