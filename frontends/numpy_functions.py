@@ -139,11 +139,30 @@ def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
     if _is_spec(given):
         yield from [given] * tree.count
         return
+    if isinstance(given, str):
+        raise AnnotationError(f"{what}: {given!r} is a text", fix=f"write P({given!r})")
+    if not isinstance(given, dict | list | tuple):
+        raise _does_not_fit(given, tree, what)
     children, keys = (list(given.values()), set(given)) if isinstance(given, dict) else (list(given), None)
     if tree.kind is None or len(children) != len(tree.children) or (keys is not None and keys != set(tree.keys)):
-        raise AnnotationError(f"{what} {given!r} does not fit", fix=f"give P or a prefix of {tree}")
+        raise _does_not_fit(given, tree, what)
     for key, child in zip(tree.keys, tree.children, strict=True):
         yield from _prefix(given[key] if keys is not None else children[tree.keys.index(key)], child, what)
+
+
+def _does_not_fit(given: Any, tree: Tree, what: str) -> AnnotationError:
+    """The error for a tree of specs that is unlike the tree of arrays: by counts, or by keys."""
+    if tree.kind is None:
+        return AnnotationError(f"{what} {given!r} does not fit one array", fix='give one spec, such as P("data", None)')
+    names = ", ".join(map(str, tree.keys)) or "none"
+    if isinstance(given, dict):
+        said = f"{what} has specs for {', '.join(map(str, given)) or 'nothing'}, which does not fit {names}"
+    elif isinstance(given, list | tuple):
+        here, there = count_text(len(given), "spec"), count_text(len(tree.children), "value")
+        said = f"{what} has {here}, which does not fit {there} ({names})"
+    else:
+        said = f"{what} {given!r} does not fit"
+    return AnnotationError(said, fix="give one P for all, or one for each of them")
 
 
 def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
