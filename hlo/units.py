@@ -6,7 +6,7 @@ import re
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "require_bytes", "seconds_text"]
 
 _UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
 _UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
@@ -41,6 +41,18 @@ def flops_text(n: float) -> str:
 def count_text(n: float, what: str, several: str = "") -> str:
     """``1200`` and ``device`` as ``1,200 devices``; ``several`` is a plural that is not made with an s."""
     return f"{n:,} {what if n == 1 else several or what + 's'}"
+
+
+def require_bytes(value: object, name: str) -> None:
+    """Raise `InputError` for a ``value`` of the argument ``name`` that is no number of bytes, or None.
+
+    >>> require_bytes(4096, "memory")
+    """
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+        return
+    size = parse_bytes(value, f"{name}:") if isinstance(value, str) else None
+    fix = f"write {name}={size:.0f}" if size else f"write {name}=4e9"
+    raise InputError(f"{name} is {value!r}, which is not a positive number of bytes", fix=fix)
 
 
 def parse_bytes(text: str, where: str, example: str = "") -> float | None:

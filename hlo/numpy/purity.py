@@ -39,10 +39,12 @@ def check_repeats(first: Computation, second: Computation) -> None:
     if found is None:
         return
     a, b = found
+    told = _describe(a), _describe(b)
+    ways = f"two different values of {told[0]}" if told[0] == told[1] else f"{told[0]}, then {told[1]}"
     place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
         "the function draws from np.random, counts, or reads a clock or a file: it does one thing the first time and "
-        f"another the second ({_describe(a)}, then {_describe(b)}), and the program would always repeat one of them",
+        f"another the second ({ways}), and the program would always repeat one of them",
         where=Location(place.source_file, place.source_line) if place else first.name,
         fix=_PASS_IN,
     )

@@ -246,3 +246,29 @@ def test_one_trace_of_a_long_program_is_quick() -> None:
     program = shardc.trace(deep, ShapeDtype((8, 8), "float32"))
     assert sum(1 for i in program.module.instructions() if i.opcode == "dot") == 1  # In a loop.
     assert program.seconds["read"] < 5
+
+
+def test_arguments_that_do_not_fit_are_told_by_number_and_name() -> None:
+    def mlp(x: Any, up: Any, state: Any) -> Any:
+        return x @ up + state["b"]
+
+    x = np.ones((2, 2))
+    traced = trace_function(mlp, [x, x, {"b": x}], {}, ["x", "up", "state"])
+    for given, said in (
+        ([x, x], r"2 arguments given, mlp takes 3: x, up, state"),
+        ([x, [x, x], {"b": x}], r"up is a list of 2, and was an array"),
+        ([x, x, {"c": x}], r"state has no c, and b is missing"),
+    ):
+        with pytest.raises(InputError, match=said):
+            traced.flatten(given)
+    with pytest.raises(
+        AnnotationError, match=r"in_shardings has 2 specs, which does not fit 3 values \(x, up, state\)"
+    ):
+        shardc.trace(mlp, x, x, {"b": x}, mesh=MESH, in_shardings=(P(), P()))
+    with pytest.raises(AnnotationError, match=r"write P\('data'\)"):
+        shardc.trace(mlp, x, x, {"b": x}, mesh=MESH, in_shardings="data")
+    program = shardc.trace(mlp, x, x, {"b": x}, mesh=MESH)
+    with pytest.raises(InputError, match=r"memory is '1GB'.*\n.*fix: write memory=1000000000"):
+        program.partition(memory="1GB")  # type: ignore[arg-type]
+    with pytest.raises(AnnotationError, match="annotations are given as a list"):
+        program.annotate([("x", P())])  # type: ignore[arg-type]
