@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import shorten
@@ -82,10 +83,9 @@ class TracedFunction:
         """The error for arguments of another structure: by their number, or by the first that differs."""
         (positional, _), (theirs, _) = self.in_tree.children, given.children
         starts = [sum(c.count for c in positional.children[:k]) for k in range(len(positional.children))]
+        labels = [re.split(r"[.\[]", name)[0] for name in self.module.arg_names]
         names = [
-            self.module.arg_names[s].partition("[")[0]
-            if c.count and s < len(self.module.arg_names)
-            else f"argument {k}"
+            labels[s] if c.count and s < len(labels) else f"argument {k}"
             for k, (s, c) in enumerate(zip(starts, positional.children, strict=True))
         ]
         takes = f"{self.module.name} takes {len(names)}: {shorten(', '.join(names), _WIDTH, placeholder=' ...')}"
