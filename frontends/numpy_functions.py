@@ -66,7 +66,8 @@ def program_from_numpy(
     module = traced.module.with_(donors=_donors(donate_argnums, arguments))
     requested = [w for w in traced.requested if _is_usable(w, mesh)]
     if in_shardings is not None:
-        given = _prefix(_positional(in_shardings), arguments.children[0], "in_shardings")
+        positional = replace(arguments.children[0], keys=_labels(function, len(arguments.children[0].keys)))
+        given = _prefix(_positional(in_shardings), positional, "in_shardings")
         requested += [
             RequestedSharding(p, s, f"in_shardings, {n}")
             for p, s, n in zip(module.parameters, given, module.arg_names, strict=False)
@@ -95,6 +96,12 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
     return names + ([f"{rest}[{k}]" for k in range(64)] if rest else [])
+
+
+def _labels(function: Callable[..., Any], count: int) -> tuple[Any, ...]:
+    """What the positional arguments are called; their numbers where that is not known."""
+    names = _parameter_names(function)[:count]
+    return (*names, *range(len(names), count))
 
 
 def _positional(in_shardings: Any) -> Any:
@@ -139,11 +146,30 @@ def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
     if _is_spec(given):
         yield from [given] * tree.count
         return
+    if isinstance(given, str):
+        raise AnnotationError(f"{what}: {given!r} is a string", fix=f"write P({given!r})")
+    if not isinstance(given, dict | list | tuple):
+        raise _does_not_fit(given, tree, what)
     children, keys = (list(given.values()), set(given)) if isinstance(given, dict) else (list(given), None)
     if tree.kind is None or len(children) != len(tree.children) or (keys is not None and keys != set(tree.keys)):
-        raise AnnotationError(f"{what} {given!r} does not fit the structure", fix=f"give one P, or a prefix of {tree}")
-    for key, child in zip(tree.keys, tree.children, strict=True):
-        yield from _prefix(given[key] if keys is not None else children[tree.keys.index(key)], child, what)
+        raise _does_not_fit(given, tree, what)
+    for k, (key, child) in enumerate(zip(tree.keys, tree.children, strict=True)):
+        yield from _prefix(given[key] if keys is not None else children[k], child, what)
+
+
+def _does_not_fit(given: Any, tree: Tree, what: str) -> AnnotationError:
+    """The error for a tree of specs that is unlike the tree of arrays: by counts, or by keys."""
+    if tree.kind is None:
+        return AnnotationError(f"{what} {given!r} does not fit one array", fix='give one spec, such as P("data", None)')
+    names = ", ".join(map(str, tree.keys)) or "none"
+    if isinstance(given, dict):
+        said = f"{what} has specs for {', '.join(map(str, given)) or 'nothing'}, which does not fit {names}"
+    elif isinstance(given, list | tuple):
+        here, there = count_text(len(given), "spec"), count_text(len(tree.children), "value")
+        said = f"{what} has {here}, which does not fit {there} ({names})"
+    else:
+        said = f"{what} {given!r} does not fit"
+    return AnnotationError(said, fix="give one P for all, or one for each of them")
 
 
 def _mesh_of(specs: Sequence[Any]) -> Mesh | None:

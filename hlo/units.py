@@ -6,7 +6,7 @@ import re
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "require_bytes", "seconds_text"]
 
 _UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
 _UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
@@ -43,8 +43,25 @@ def count_text(n: float, what: str, several: str = "") -> str:
     return f"{n:,} {what if n == 1 else several or what + 's'}"
 
 
-def parse_bytes(text: str, where: str) -> float | None:
-    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`."""
+def require_bytes(value: object, name: str) -> None:
+    """Raise `InputError` for a ``value`` of the argument ``name`` that is no number of bytes, or None.
+
+    >>> require_bytes(4096, "memory")
+    """
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
+        return
+    size = parse_bytes(value, f"{name}:") if isinstance(value, str) else None
+    fix = f"write {name}={size:.0f}" if size else f"write {name}=4e9"
+    raise InputError(f"{name} is {value!r}, which is not a positive number of bytes", fix=fix)
+
+
+def parse_bytes(text: str, where: str, example: str = "") -> float | None:
+    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`; ``example`` shows two sizes as they are written
+    there.
+
+    >>> parse_bytes("1.5 KiB", "--memory")
+    1536.0
+    """
     if not text:
         return None
     match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
@@ -54,5 +71,7 @@ def parse_bytes(text: str, where: str) -> float | None:
     except ValueError:
         size = 0.0
     if not 0 < size < float("inf"):
-        raise InputError(f"{text!r} is not a size", where=where, fix=f"write {where} 40GiB, 80GB or a number of bytes")
+        raise InputError(
+            f"{text!r} is not a size", where=where, fix=f"{example or where + ' 40GiB, 80GB'} or a number of bytes"
+        )
     return size

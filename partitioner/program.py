@@ -20,6 +20,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
+from shardc.hlo.units import require_bytes
 from shardc.partitioner.options import DEFAULT_PLAN, Choice, PartitionOptions, Plan
 from shardc.sharding.notations.device_count import device_count
 
@@ -267,6 +268,7 @@ class PropagatedProgram:
         the arguments and results of an ``interface``, such as `find_free_interface(self.program.module)`; default: of
         `find_free_results`. Raises `InputError` for unknown machines and words.
         """
+        require_bytes(memory, "memory")
         from shardc.costs.machines.machine import load_machine
         from shardc.partitioner.free_interface import find_free_results
         from shardc.partitioner.partition import partition

@@ -26,15 +26,15 @@ A budget file is TOML; every key may be left out::
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
 from shardc.hlo.ir.opset import COLLECTIVES
+from shardc.hlo.known_keys import require_known
 from shardc.hlo.units import parse_bytes
 
 __all__ = ["TOTALS", "Forbidden", "ProgramBudget", "budget_of", "read_budget"]
@@ -94,7 +94,7 @@ def read_budget(path: str | Path) -> ProgramBudget:
 def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudget:
     """A budget from the keys of a budget file; files that it names lie beside ``path``. Raises `InputError`."""
     where = "budget" if path is None else str(path)
-    _require_known(facts, _KEYS, where)
+    require_known(facts, _KEYS, "a budget", where)
     texts = {key: _text(facts.get(key, ""), f"{where}: {key}") for key in ("machine", "mapping", "baseline")}
     here = Path() if path is None else path.parent
     rules = facts.get("forbid", [])
@@ -116,7 +116,7 @@ def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudg
 
 
 def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
-    _require_known(facts, _RULE, where)
+    require_known(facts, _RULE, "a rule", where)
     op, axis, link = (_text(facts.get(key, ""), f"{where}: {key}") for key in ("op", "axis", "link"))
     if op and "*" not in op and op not in COLLECTIVES:
         kinds = sorted(COLLECTIVES)
@@ -132,14 +132,14 @@ def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
 def _figures(table: Any, where: str) -> dict[str, float]:
     if not isinstance(table, Mapping):
         raise InputError("the entry is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
-    _require_known(table, TOTALS, where)
+    require_known(table, TOTALS, "this table of totals", where)
     return {name: _figure(value, f"{where}: {name}") for name, value in table.items()}
 
 
 def _figure(value: Any, where: str) -> float:
     """A number of 0 or more, or text such as ``5 MiB``."""
     if isinstance(value, str):
-        return parse_bytes(value, where) or 0.0
+        return parse_bytes(value, where, f'{where.rpartition(": ")[2]} = "40 GiB", "80 GB"') or 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise InputError(f"{value!r} is not a number of 0 or more", where=where, fix="write 4096, 1e-3 or '4 KiB'")
     return float(value)
@@ -149,10 +149,3 @@ def _text(value: Any, where: str) -> str:
     if not isinstance(value, str | Path):
         raise InputError(f"{value!r} is not a string", where=where, fix="write it in quotes")
     return str(value)
-
-
-def _require_known(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            near = get_close_matches(str(key), list(known), n=1) or list(known)
-            raise InputError(f"unknown key {key!r} in a budget", where=where, fix=f"did you mean {' or '.join(near)}?")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.files import near_files
 from shardc.hlo.progress import stage
 from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable, write_text
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["put_beside", "report_page", "write_report"]
+__all__ = ["put_beside", "read_report", "report_page", "write_report"]
 
 
 @stage("report")
@@ -74,15 +75,24 @@ def put_beside(path: Path, other: Path) -> None:
 
     Raises `InputError` where one of them is no report of this release.
     """
-    from shardc.analysis.report.page import page, page_data
+    from shardc.analysis.report.page import page
+
+    first, second = (read_report(p) for p in (path, other))
+    write_text(path, page(first, second))
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The data of a report that was written before. Raises `InputError` where it is none of this release."""
+    from shardc.analysis.report.page import page_data
 
     try:
-        first, second = (page_data(p.read_text(encoding="utf-8"), str(p)) for p in (path, other))
+        return page_data(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise InputError(f"there is no report {path}", where=str(path), fix=near_files(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the report cannot be read: {error}", where=str(other), fix="give a page of shardc report"
+            f"the report cannot be read: {error}", where=str(path), fix="give a page of shardc report"
         ) from None
-    write_text(path, page(first, second))
 
 
 def report_target(path: str | Path) -> Path:

@@ -24,7 +24,8 @@ step         the step of the program, from 1
 polls        how often it has found in vain that those whom it waits for are not there
 group        the processes of the exchange that it is in, or was in last: a number of their ranks (`group_number`)
 exchanges    how many exchanges with these it has begun; the same ones, in the same order, as the others
-note         what it exchanges with them, as text
+note, place  what it exchanges with them, and the line of the user's code that it does so in, as text
+timeouts     how many times the usual time it waits for them
 helper_*     the same of the communication thread, where there is one
 met          how many exchanges it has begun with the process at each position
 ============ ===========================================================================================================
@@ -43,6 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.collectives.call.exchange import RankExchange
 from shardc.native.collectives.status import (
     ARRIVING,
     COMPUTING,
@@ -90,7 +92,8 @@ _NUMBERS = (
 )
 #: Processes of a node whose exchanges are counted.
 _MOST = 1024
-ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("note", "S512"), ("met", np.int32, _MOST)])
+_TEXTS = [("note", "S512"), ("place", "S512")]
+ROW = np.dtype([*((n, np.int64) for n in _NUMBERS), ("timeouts", np.float64), *_TEXTS, ("met", np.int32, _MOST)])
 #: Where in a heap the row lies.
 OFFSET = 1024
 
@@ -127,9 +130,10 @@ class ControlTable:
         row = self.rows[position][0]
         return {name: int(row[name]) for name in _NUMBERS}
 
-    def note(self, position: int) -> str:
+    def exchange(self, position: int) -> RankExchange:
         """What the process at ``position`` exchanges, or exchanged last."""
-        return bytes(self.rows[position][0]["note"]).decode(errors="replace")
+        row = self.rows[position][0]
+        return RankExchange(*(bytes(row[name]).decode(errors="replace") for name, _ in _TEXTS))
 
     def met(self, position: int) -> list[int]:
         """How many exchanges the process at ``position`` has begun with each of this table's."""
@@ -141,11 +145,12 @@ class ControlTable:
         return self.places or range(len(self.rows))
 
     @contextmanager
-    def show_exchange(self, doing: str) -> Iterator[None]:
-        """Show that this process waits for all of this table's in ``doing``."""
+    def show_exchange(self, exchange: RankExchange, timeouts: float = 1.0) -> Iterator[None]:
+        """Show that this process waits for all of this table's, ``timeouts`` times the timeout."""
         row = self.mine
         before = int(row["state"][0])
-        row["note"], row["since"] = doing.encode(), time.monotonic_ns()
+        row["note"], row["place"] = exchange.what.encode(), exchange.where.encode()
+        row["timeouts"], row["since"] = timeouts, time.monotonic_ns()
         row["group"], row["exchanges"] = self.group, next(self._exchanges)
         for place in self._places:
             row["met"][0, place : place + 1] += 1

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import ControlTable, group_number
+from shardc.collectives.call.exchange import GATHER, WATCHED, RankExchange
 from shardc.collectives.call.membership import Ownership, check_call, connected_processes
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS
@@ -49,6 +50,8 @@ _BLOCK = 1 << 28
 _SLOWEST = 50e6
 #: The tag of messages with which some ranks of a job meet.
 _MEETING_TAG = 1
+#: What each rank tells of an exchange that it has come to.
+_ARRIVAL = np.dtype([("size", np.int64), ("what", "S256"), ("where", "S256")])
 #: Seconds between two looks at what the others do, while one waits.
 _LOOK = 0.5
 
@@ -109,6 +112,8 @@ class MpiTransport:
         self._spin = spin
         self._limits = limits or MessageLimits()
         self._channels: dict[tuple[int, ...], MessageChannel] = {}
+        #: Does somebody else say who is missing, as soon as the time is up?
+        self.watched = False
 
     def among(self, ranks: Sequence[int]) -> MpiTransport:
         return MpiTransport(
@@ -135,13 +140,13 @@ class MpiTransport:
         if self._communicator is not None:
             return self._communicator
         world = self.job._world
-        doing = _Doing(f"the first exchange of ranks {', '.join(map(str, self.ranks))}")
+        doing = RankExchange.here(f"the first exchange of ranks {', '.join(map(str, self.ranks))}")
         others = [r for r in self.ranks if r != self.ranks[self.process_index]]
         mine = np.array([group_number(self.ranks)], np.int64)
         theirs = np.empty((len(others), 1), np.int64)
         requests = [world.Irecv(theirs[k], r, _MEETING_TAG) for k, r in enumerate(others)]
         requests += [world.Isend(mine, r, _MEETING_TAG) for r in others]
-        with self._show_exchange(doing.what):
+        with self._show_exchange(doing, timeout_factor):
             self._wait(requests, doing, timeout_factor=timeout_factor)
         for rank, number in zip(others, theirs[:, 0].tolist(), strict=True):
             if number != mine[0]:
@@ -242,36 +247,42 @@ class MpiTransport:
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         import pickle
 
-        data = np.frombuffer(pickle.dumps((doing, value)), np.uint8)
-        sizes = np.empty(self.process_count, np.int64)
-        world = self._meet(timeout_factor)
-        with self._show_exchange(doing):
-            request = world.Iallgather(np.array([data.size], np.int64), sizes)
-            # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
-            self._wait([request], _Doing(doing), timeout_factor=timeout_factor, alone=True)
-            blocks = self._gather_bytes(data, sizes.tolist(), _Doing(doing))
+        data = np.frombuffer(pickle.dumps(value), np.uint8)
+        exchange = RankExchange.here(doing)
+        with self._show_exchange(exchange, timeout_factor):
+            sizes = self._arrive(exchange, data.size, timeout_factor)
+            blocks = self._gather_bytes(data, sizes, exchange)
         ends = np.cumsum(sizes)
-        found = [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
-        for rank, (other, _) in enumerate(found):
-            if other != doing:
-                raise RunError(
-                    f"rank {self.ranks[rank]} is in {other}, but rank {self._rank} is in {doing}", fix=SAME_CALLS
-                )
-        return [theirs for _, theirs in found]
+        return [pickle.loads(blocks[e - s : e].tobytes()) for s, e in zip(sizes, ends, strict=True)]
 
-    def _show_exchange(self, doing: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.control is None else self.control.show_exchange(doing)
+    def _show_exchange(self, exchange: RankExchange, timeout_factor: float) -> AbstractContextManager[None]:
+        return nullcontext() if self.control is None else self.control.show_exchange(exchange, timeout_factor)
+
+    def _arrive(self, exchange: RankExchange, size: int, timeout_factor: float = 1.0) -> list[int]:
+        """Everybody's ``size``, once all have come to the same exchange."""
+        world = self._meet(timeout_factor)
+        mine = np.array([(size, exchange.what.encode(), exchange.where.encode())], _ARRIVAL)
+        everybody = np.empty(self.process_count, _ARRIVAL)
+        request = world.Iallgather(mine.view(np.uint8), everybody.view(np.uint8))
+        # Nobody leaves an exchange before all have these sizes, so nobody can be in a step behind it.
+        self._wait([request], exchange, timeout_factor=timeout_factor, alone=True)
+        for rank, row in zip(self.ranks, everybody, strict=True):
+            if row["what"] != mine[0]["what"]:
+                theirs = RankExchange(*(bytes(row[name]).decode(errors="replace") for name in ("what", "where")))
+                raise exchange.other(self._rank, theirs, rank)
+        return [int(n) for n in everybody["size"]]
 
     def concatenate(self, block: Bytes, sizes: Sequence[int]) -> Bytes:
         """Every rank's bytes, one after another: a broadcast from each that has any.
 
         (Not Iallgatherv: the ring of Intel MPI 2021 never ends when some ranks have none.)
         """
-        doing = _Doing("a gather of values")
-        with self._show_exchange(doing.what):
-            return self._gather_bytes(block, sizes, doing)
+        exchange = RankExchange.here(GATHER)
+        with self._show_exchange(exchange, 1.0):
+            self._arrive(exchange, sizes[self.process_index])
+            return self._gather_bytes(block, sizes, exchange)
 
-    def _gather_bytes(self, block: Bytes, sizes: Sequence[int], doing: _Doing) -> Bytes:
+    def _gather_bytes(self, block: Bytes, sizes: Sequence[int], doing: RankExchange) -> Bytes:
         out = np.empty(sum(sizes), np.uint8)
         ends = np.cumsum(sizes).tolist()
         me = self.process_index
@@ -292,7 +303,13 @@ class MpiTransport:
         return out
 
     def _wait(
-        self, requests: list[Any], doing: _Doing, moved: int = 0, timeout_factor: float = 1.0, *, alone: bool = False
+        self,
+        requests: list[Any],
+        doing: RankExchange,
+        moved: int = 0,
+        timeout_factor: float = 1.0,
+        *,
+        alone: bool = False,
     ) -> None:
         """Wait until ``requests`` are done: poll, and sleep between polls when it takes long.
 
@@ -303,6 +320,7 @@ class MpiTransport:
             return
         start = time.monotonic()
         limit, looked = self._timeout * timeout_factor, 0.0
+        grace = WATCHED if self._nodes is not None or self.job.watched else 0.0
         busy = self._spin + moved / _SLOWEST
         try:
             while not requests[0].Testall(requests):
@@ -310,16 +328,16 @@ class MpiTransport:
                 if alone and waited > looked + _LOOK:
                     looked = waited
                     self._need_nobody_in_a_step(doing)
-                if limit and waited > limit:
+                if limit and waited > limit + grace:
                     raise doing.late(self._rank, limit)
                 if waited < busy:
                     _let_others_run()
                 else:
                     time.sleep(min(waited / 50, 1e-3))
         except RuntimeError as e:  # mpi4py's exceptions are of this kind
-            raise doing.error(self._rank, e) from None
+            raise doing.failed(self._rank, e) from None
 
-    def _need_nobody_in_a_step(self, doing: _Doing) -> None:
+    def _need_nobody_in_a_step(self, doing: RankExchange) -> None:
         """Raise `RunError` when another rank sends what only a step of this one would take: it began that step before
         the exchange that this rank is in."""
         status = self._mpi.Status()
@@ -329,32 +347,9 @@ class MpiTransport:
                     f"rank {self.ranks[status.Get_source()]} is in a step and has started its exchange "
                     f"{channel.counter.value + 1} with ranks {', '.join(map(str, channel.ranks))}; rank "
                     f"{self._rank} is outside of a step, in {doing.what}",
-                    where=doing.where,
+                    where=doing.where or None,
                     fix=SAME_CALLS,
                 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Doing:
-    """What a rank waits in, for messages."""
-
-    what: str
-    where: str | None = None
-
-    def late(self, rank: int, seconds: float) -> RunError:
-        return RunError(
-            f"rank {rank} waited {seconds:g} s in {self.what} for other ranks",
-            where=self.where,
-            fix="another rank stopped, died or is much slower; to wait longer, set SHARDC_TIMEOUT=SECONDS (0: no "
-            "limit)",
-        )
-
-    def error(self, rank: int, error: Exception) -> RunError:
-        return RunError(
-            f"MPI failed on rank {rank} in {self.what}: {error}",
-            where=self.where,
-            fix="another rank died, or took a different branch and sent something else",
-        )
 
 
 def _let_others_run() -> None:

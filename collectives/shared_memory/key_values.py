@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
+from shardc.collectives.call.exchange import GATHER, WATCHED, RankExchange
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.memory import aligned_bytes
-from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.collectives.call.transport import CollectiveExecutor
-from shardc.hlo.errors import EnvironmentProblem, RunError
+from shardc.hlo.errors import EnvironmentProblem
 from shardc.native.threads.pool import Pool, Row
 
 __all__ = ["KeyValueMessages", "KeyValueStore"]
@@ -67,6 +67,8 @@ class KeyValueMessages:
         self._store, self._timeout = store, timeout
         self._folder = "shardc" if job is None else f"shardc/{'-'.join(map(str, ranks))}"
         self._numbers = itertools.count()
+        #: Does somebody else say who is missing, as soon as the time is up?
+        self.watched = False
 
     def among(self, ranks: Sequence[int]) -> KeyValueMessages:
         me = ranks.index(self.process_index)
@@ -91,20 +93,27 @@ class KeyValueMessages:
         return aligned_bytes(nbytes)
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
-        number = next(self._numbers)
-        self._put(number, pickle.dumps((doing, value)))
-        found = [pickle.loads(self._get(number, rank, doing, timeout_factor)) for rank in range(self.process_count)]
-        for rank, (other, _) in enumerate(found):
-            if other != doing:
-                names = self.ranks[rank], self.ranks[self.process_index]
-                raise RunError(f"rank {names[0]} is in {other}, but rank {names[1]} is in {doing}", fix=SAME_CALLS)
-        return [theirs for _, theirs in found]
+        exchange = RankExchange.here(doing)
+        blocks = self._exchange(pickle.dumps(value), exchange, timeout_factor)
+        return [pickle.loads(block) for block in blocks]
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        mine = block[: sizes[self.process_index]].tobytes()
+        return np.frombuffer(b"".join(self._exchange(mine, RankExchange.here(GATHER), 1.0)), np.uint8)
+
+    def _exchange(self, data: bytes, exchange: RankExchange, timeout_factor: float) -> list[bytes]:
         number = next(self._numbers)
-        self._put(number, block[: sizes[self.process_index]].tobytes())
-        parts = [self._get(number, rank, "a gather of values", 1.0) for rank in range(self.process_count)]
-        return np.frombuffer(b"".join(parts), np.uint8)
+        header = pickle.dumps(exchange)
+        self._put(number, len(header).to_bytes(8, "little") + header + data)
+        found = []
+        for rank in range(self.process_count):
+            block = self._get(number, rank, exchange, timeout_factor)
+            start = 8 + int.from_bytes(block[:8], "little")
+            theirs = pickle.loads(block[8:start])
+            if theirs.what != exchange.what:
+                raise exchange.other(self.ranks[self.process_index], theirs, self.ranks[rank])
+            found.append(block[start:])
+        return found
 
     def _put(self, number: int, data: bytes) -> None:
         """Part by part; each begins with how many follow."""
@@ -113,24 +122,21 @@ class KeyValueMessages:
             left = len(parts) - 1 - k
             self._store.put(self._name(number, self.process_index, k), left.to_bytes(8, "little") + part)
 
-    def _get(self, number: int, rank: int, doing: str, timeout_factor: float) -> bytes:
+    def _get(self, number: int, rank: int, exchange: RankExchange, timeout_factor: float) -> bytes:
         parts: list[bytes] = []
         left = 1
         while left:
-            found = self._wait(self._name(number, rank, len(parts)), rank, doing, self._timeout * timeout_factor)
+            found = self._wait(self._name(number, rank, len(parts)), rank, exchange, self._timeout * timeout_factor)
             left = int.from_bytes(found[:8], "little")
             parts.append(found[8:])
         return b"".join(parts)
 
-    def _wait(self, name: str, rank: int, doing: str, limit: float) -> bytes:
+    def _wait(self, name: str, rank: int, exchange: RankExchange, limit: float) -> bytes:
         start = time.monotonic()
+        grace = WATCHED if self.job.watched else 0.0
         while (found := self._store.get(name, _LOOK)) is None:
-            if limit and time.monotonic() - start > limit:
-                raise RunError(
-                    f"rank {self.ranks[self.process_index]} waited {limit:g} s in {doing} for rank {self.ranks[rank]}",
-                    fix="that rank stopped, died or is much slower; to wait longer, set SHARDC_TIMEOUT=SECONDS (0: no "
-                    "limit)",
-                )
+            if limit and time.monotonic() - start > limit + grace:
+                raise exchange.late(self.ranks[self.process_index], limit, f"rank {self.ranks[rank]}")
         return found
 
     def _name(self, number: int, rank: int, part: int) -> str:

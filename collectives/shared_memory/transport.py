@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import ControlTable
+from shardc.collectives.call.exchange import GATHER, RankExchange
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.shared_memory.executor import SharedMemoryExecutor
@@ -81,9 +82,9 @@ class SharedTransport:
         return self.node.heap.empty(nbytes)
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
-        with self.control.show_exchange(doing):
+        with self.control.show_exchange(RankExchange.here(doing), timeout_factor):
             return self._messages.exchange_objects(value, doing=doing, timeout_factor=timeout_factor)
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
-        with self.control.show_exchange("a gather of values"):
+        with self.control.show_exchange(RankExchange.here(GATHER)):
             return self._messages.concatenate(block, sizes)

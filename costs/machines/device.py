@@ -23,14 +23,16 @@ Example::
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.ir.types import DTYPES
+from shardc.hlo.known_keys import require_known
 
-__all__ = ["Device", "MatrixUnit", "device_of", "require_positive"]
+__all__ = ["Device", "MatrixUnit", "device_of", "require_fields", "require_positive"]
 
 _KINDS = ("cpu", "accelerator")
 
@@ -112,8 +114,30 @@ _WIDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
+#: Names of rates that are no element types: those of all types of 8 or 4 bits, and of precisions of f32.
+_RATES = ("f8", "f4", "f32_high", "f32_default")
+
+
+def require_fields(given: Any, what: type, called: str, where: str, more: Sequence[str] = ()) -> None:
+    """Raise `InputError` unless ``given`` is a table whose keys are fields of the class ``what`` or ``more``, or say
+    where a number comes from (``source``, ``bandwidth_source``)."""
+    require_table(given, called, where)
+    require_known(given, [*(f.name for f in fields(what)), *more], called, where, _is_source)
+
+
+def require_table(given: Any, called: str, where: str) -> None:
+    """Raise `InputError` for what is no table."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{called} is {given!r}", where=where, fix="write it as a table, with a line key = value each")
+
+
+def _is_source(key: str) -> bool:
+    return key == "source" or key.endswith("_source")
+
+
 def device_of(given: Mapping[str, Any], where: str) -> Device:
-    """The device of a ``[device]`` table; `InputError` for what is missing or makes no sense."""
+    """The device of a ``[device]`` table; `InputError` for what is missing, unknown or makes no sense."""
+    require_fields(given, Device, "a device", where)
     transfers, queued = _count(given, "transfers", where), _count(given, "queued", where)
     if queued and queued < transfers:
         raise InputError(
@@ -125,7 +149,9 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     if kind not in _KINDS:
         raise InputError(f"unknown device kind {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")
     rates = given.get("flops", {})
-    flops = {k: require_positive(rates, k, where) for k in rates if not k.endswith("source")}
+    require_table(rates, "flops", where)
+    require_known(rates, [*DTYPES, *_RATES], "the table flops", where, _is_source)
+    flops = {k: require_positive(rates, k, where) for k in rates if not _is_source(k)}
     return Device(
         memory_bytes=int(require_positive(given, "memory_bytes", where)),
         memory_bandwidth=require_positive(given, "memory_bandwidth", where),
@@ -154,7 +180,9 @@ def _count(given: Mapping[str, Any], key: str, where: str) -> int:
 
 def require_positive(given: Mapping[str, Any], key: str, where: str) -> float:
     """The positive number called ``key``; `InputError` for anything else."""
-    value = given.get(key)
+    if key not in given:
+        raise InputError(f"{key} is missing", where=where, fix=f"add {key} = a positive number")
+    value = given[key]
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InputError(f"{key} is {value!r}", where=where, fix=f"give a positive number for {key}")
     return float(value)
@@ -172,6 +200,7 @@ def _share(given: Mapping[str, Any], key: str, where: str) -> float:
 
 
 def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
+    require_fields(given, MatrixUnit, "a matrix unit", where)
     shape = _sizes(given, "shape", (1, 1, 1), where)
     tile = _sizes(given, "tile", (256, 256), where)
     return MatrixUnit(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.costs.machines.device import require_positive
+from shardc.costs.machines.device import require_fields, require_positive
 from shardc.hlo.errors import InputError
 
 __all__ = ["HostLink", "host_link_of"]
@@ -47,7 +47,8 @@ class HostLink:
 
 
 def host_link_of(given: Mapping[str, Any], where: str) -> HostLink:
-    """The link of a ``[host]`` table; `InputError` for what is missing or makes no sense."""
+    """The link of a ``[host]`` table; `InputError` for what is missing, unknown or makes no sense."""
+    require_fields(given, HostLink, "a host", where)
     efficiency = require_positive(given, "efficiency", where) if "efficiency" in given else 1.0
     if efficiency > 1:
         raise InputError(f"efficiency is {efficiency}", where=where, fix="give a fraction between 0 and 1")

@@ -38,7 +38,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shardc.costs.machines.device import Device, device_of, require_positive
+from shardc.costs.machines.device import Device, device_of, require_fields, require_positive
 from shardc.costs.machines.host_link import HostLink, host_link_of
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
@@ -145,7 +145,12 @@ def read_machine(path: Path) -> tuple[Machine, str]:
         text = path.read_text(encoding="utf-8")
         given = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"the machine description cannot be read: {error}", where=str(path)) from None
+        raise InputError(
+            f"the machine description cannot be read: {error}",
+            where=str(path),
+            fix="write TOML: a table [device] with memory_bandwidth = 3e12 and more, and a table [[levels]] for each "
+            "kind of links",
+        ) from None
     return _machine(given, path), text
 
 
@@ -201,13 +206,18 @@ def _path(name: str) -> Path | None:
 
 
 def _machine(given: Mapping[str, Any], path: Path) -> Machine:
+    require_fields(given, Machine, "a machine", str(path))
     device = given.get("device")
     levels = given.get("levels")
     if not isinstance(device, dict) or not isinstance(levels, list) or not levels:
-        raise InputError("a machine needs one [device] and at least one [[levels]]", where=str(path))
+        raise InputError(
+            "a machine needs one [device] and at least one [[levels]]", where=str(path), fix="write both tables"
+        )
     made = tuple(_level(level, f"{path}, level {n}") for n, level in enumerate(levels))
     if any(level.size == 0 for level in made[:-1]):
-        raise InputError("only the outermost level may have any size (0)", where=str(path))
+        raise InputError(
+            "only the outermost level may have any size (0)", where=str(path), fix="give the others their sizes"
+        )
     for n, level in enumerate(made):
         if level.name in {other.name for other in made[:n]}:
             raise InputError(f"two levels are called {level.name!r}", where=str(path), fix="name each level once")
@@ -218,6 +228,7 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
 
 
 def _level(given: Mapping[str, Any], where: str) -> Level:
+    require_fields(given, Level, "a level", where)
     kind, size = given.get("kind", "switch"), given.get("size", 0)
     if kind not in _KINDS:
         raise InputError(f"unknown kind of links {kind!r}", where=where, fix=f"use one of {', '.join(_KINDS)}")

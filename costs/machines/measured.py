@@ -20,6 +20,7 @@ from typing import Any
 
 import platformdirs
 
+from shardc.costs.machines.device import require_fields
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import count_text
 from shardc.native.threads.cores import usable_cores
@@ -176,8 +177,12 @@ def cpu_name() -> str:
 
 
 def read_measured_table(given: Mapping[str, Any], where: str) -> Measured:
-    """The calibration of a ``[measured]`` table; `InputError` for what is missing or makes no sense."""
+    """The calibration of a ``[measured]`` table; `InputError` for what is missing, unknown or makes no sense."""
+    require_fields(given, Measured, "a calibration", where)
     try:
+        for key, what in (("rates", Rates), ("collectives", CollectiveCurve), ("steps", StepCost)):
+            for n, part in enumerate(given.get(key, [])):
+                require_fields(part, what, f"a part of {key}", f"{where}, {key} {n}")
         return Measured(
             cpu=str(given["cpu"]),
             cores=int(_positive(given["cores"])),

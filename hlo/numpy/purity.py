@@ -39,9 +39,11 @@ def check_repeats(first: Computation, second: Computation) -> None:
     if found is None:
         return
     a, b = found
+    told = _describe(a), _describe(b)
+    ways = f"two different values of {told[0]}" if told[0] == told[1] else f"{told[0]}, then {told[1]}"
     place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
     raise InputError(
-        f"two traces of the function differ ({_describe(a)}, then {_describe(b)}): "
+        f"two traces of the function differ ({ways}): "
         "it depends on np.random, a counter, a clock or a file, which change between calls",
         where=Location(place.source_file, place.source_line) if place else first.name,
         fix=_PASS_IN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import shorten
@@ -22,6 +23,7 @@ from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
 from shardc.hlo.transforms.roll_loops import RollLoops
+from shardc.hlo.units import count_text
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
 
@@ -72,14 +74,32 @@ class TracedFunction:
         on behind what the function draws."""
         leaves, tree = flatten((list(args), dict(kwargs or {})))
         if tree != self.in_tree:
-            raise InputError(
-                f"the arguments have the structure {shorten(str(tree), _WIDTH, placeholder=' ...')}",
-                where=f"call of the compiled function {self.module.name}",
-                fix=f"pass the structure that was traced: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
-            )
+            raise self._differs(tree)
         for stream, draws in zip(streams_of([list(args), dict(kwargs or {})]), self.draws, strict=True):
             stream.skip(draws)
         return leaves
+
+    def _differs(self, given: Tree) -> InputError:
+        """The error for arguments of another structure: by their number, or by the first that differs."""
+        (positional, _), (theirs, _) = self.in_tree.children, given.children
+        starts = [sum(c.count for c in positional.children[:k]) for k in range(len(positional.children))]
+        labels = [re.split(r"[.\[]", name)[0] for name in self.module.arg_names]
+        names = [
+            labels[s] if c.count and s < len(labels) else f"argument {k}"
+            for k, (s, c) in enumerate(zip(starts, positional.children, strict=True))
+        ]
+        takes = f"{self.module.name} takes {len(names)}: {shorten(', '.join(names), _WIDTH, placeholder=' ...')}"
+        if len(positional.children) != len(theirs.children):
+            what = f"{count_text(len(theirs.children), 'argument')} given, {takes}"
+        else:
+            pairs = zip(names, positional.children, theirs.children, strict=True)
+            found = next((text for name, a, b in pairs if (text := a.difference(b, name))), "")
+            what = found or self.in_tree.children[1].difference(given.children[1], "the arguments by name")
+        return InputError(
+            what,
+            where=f"call of the compiled function {self.module.name}",
+            fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
+        )
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """The function's result from the module's flattened results."""

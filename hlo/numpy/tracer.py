@@ -288,7 +288,7 @@ class Tracer:
         )
 
     def __float__(self) -> float:
-        return float(self._number("float() or a function of the math module"))
+        return float(self._number("float(), a function of the math module or an assignment into a NumPy array"))
 
     def __int__(self) -> int:
         return int(self._number("int()"))

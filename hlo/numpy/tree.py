@@ -8,6 +8,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.numpy.random_stream import RandomStream
+from shardc.hlo.units import count_text
 
 __all__ = ["LEAF", "Tree", "flatten", "streams_of", "unflatten"]
 
@@ -33,6 +34,33 @@ class Tree:
         for key, child in zip(self.keys, self.children, strict=True):
             step = f".{key}" if _is_named(self.kind) or issubclass(self.kind, RandomStream) else f"[{key!r}]"
             yield from child.names(prefix + step)
+
+    def difference(self, given: Tree, place: str) -> str:
+        """Where ``given`` is the first to differ, in words; ``place`` is what this tree is called. Empty: nowhere.
+
+        >>> flatten({"w": 1})[1].difference(flatten({"v": 1})[1], "state")
+        'state has no v, and w is missing'
+        """
+        if self == given:
+            return ""
+        if self.kind is not given.kind:
+            return f"{place} is {given.title}, and was {self.title}"
+        if self.kind is dict and set(self.keys) != set(given.keys):
+            more = ", ".join(str(k) for k in given.keys if k not in self.keys)
+            less = ", ".join(str(k) for k in self.keys if k not in given.keys)
+            parts = [f"{place} has no {more}"] * bool(more) + [f"{less} is missing"] * bool(less)
+            return ", and ".join(parts)
+        if len(self.children) != len(given.children):
+            return f"{place} has {count_text(len(given.children), 'entry', 'entries')}, and had {len(self.children)}"
+        inner = zip(self.keys, self.children, given.children, strict=True)
+        return next((found for key, a, b in inner if (found := a.difference(b, f"{place}[{key!r}]"))), "")
+
+    @property
+    def title(self) -> str:
+        """What this is, for people: ``an array``, ``a list of 3``."""
+        if self.kind is None:
+            return "an array"
+        return "None" if self.kind is type(None) else f"a {self.kind.__name__} of {len(self.children)}"
 
     def __str__(self) -> str:
         if self.kind is None:

@@ -39,7 +39,7 @@ log = logging.getLogger("shardc")
 #: From how many bytes on, more on each device than its part has, a result is told of.
 _TOLD = 1 << 16
 
-#: How much longer than usual ranks wait for the one that compiles.
+#: How much longer than usual ranks wait for the one that compiles, once all have come to it.
 COMPILE_WAIT = 20.0
 
 #: An executable, and seconds by stage.
@@ -198,8 +198,9 @@ def share_executable(compilation: ProgramCompilation, transport: Transport) -> B
     from shardc.native.llvm.target import common_target, host_target
 
     host, doing = host_target(), f"making {compilation.title()}"
+    asked = transport.exchange_objects((compilation.key(), host), doing=doing)
+    # All have come: the wait behind this is for those who compile.
     exchange = partial(transport.exchange_objects, doing=doing, timeout_factor=COMPILE_WAIT)
-    asked = exchange((compilation.key(), host))
     first, leader = asked[0]
     shares = [key == first and common_target([leader, target]) is not None for key, target in asked]
     machine = common_target([target for (_, target), taken in zip(asked, shares, strict=True) if taken])

@@ -28,7 +28,7 @@ from shardc.launcher.jobs.rank_status import (
 )
 from shardc.native.drive.drive_loop import DONE_PHASE, START
 
-__all__ = ["culprits", "diagnose_hang", "diverged_ranks", "is_deadlocked", "is_standstill"]
+__all__ = ["culprits", "diagnose_hang", "diverged_ranks", "is_deadlocked", "is_standstill", "waits_for_the_ended"]
 
 #: The programs that ranks run, by number.
 Plans = Mapping[int, CollectivePlan]
@@ -82,6 +82,13 @@ def is_deadlocked(found: Sequence[RankStatus], before: Sequence[RankStatus], ran
         if held == blocked:
             return rank in held
         blocked = held
+
+
+def waits_for_the_ended(found: Sequence[RankStatus], rank: int, plans: Plans) -> bool:
+    """Does ``rank`` wait, outside of a step, for a process that has ended?"""
+    mine = next(s for s in found if s.rank == rank)
+    ended = {s.rank for s in found if s.state == GONE}
+    return mine.state == EXCHANGING and not ended.isdisjoint(_partners(mine, plans, found))
 
 
 def _awaited(s: RankStatus, here: Mapping[int, RankStatus], plans: Plans, blocked: set[int]) -> list[int]:
@@ -183,6 +190,8 @@ def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunErr
         if s not in guilty and s.state != UNKNOWN
     ]
     where = collective.place if collective is not None else _last_place(guilty, plans)
+    if met is not None and met.state == EXCHANGING:
+        where = met.place or where
     return RunError(
         "\n  ".join([what, *lines]), where=where or None, fix=SAME_CALLS if minority else _remedy(guilty, astray)
     )
@@ -214,7 +223,8 @@ def _doing(s: RankStatus, plans: Plans) -> str:
     if s.program in plans and s.step:
         at += f" of {plans[s.program].name}, step {s.step}"
     if s.state == EXCHANGING:
-        doing = f"it waits for the other ranks in {s.note}, for {s.waited / 1e9:.1f} s"
+        at = f"{s.note} at {s.place}" if s.place else s.note
+        doing = f"it waits for the other ranks in {at}, for {s.waited / 1e9:.1f} s"
     elif s.state in (ARRIVING, FINISHING, EXPECTING):
         doing = "it waits for messages of other nodes in " if s.state == EXPECTING else "it waits in "
         doing += f"{at}, {collective.devices[s.rank]}, " if collective is not None else f"{at} "
@@ -256,6 +266,8 @@ def _remedy(guilty: Sequence[RankStatus], astray: bool) -> str:
         return "look at that process's own output and at the system's log (out of memory?)"
     if any(s.process == STOPPED for s in guilty):
         return "something stopped that process (SIGSTOP, a debugger)"
+    if guilty and all(s.state == GONE for s in guilty):
+        return SAME_CALLS
     if astray:
         return "a condition that guards collectives must have the same value on all ranks"
     return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit"

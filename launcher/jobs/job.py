@@ -34,7 +34,19 @@ def job_transport(config: Config) -> Transport:
         mpi_transport,  # with protocols that one process has no use for
     )
 
-    return mpi_transport(config, CodeCache(config))
+    transport = mpi_transport(config, CodeCache(config))
+    if transport.process_count > 1:
+        _watch(transport, config)
+    return transport
+
+
+@cache
+def _watch(transport: Transport, config: Config) -> None:
+    """From now on a process of the job that is missing is named, also where others wait for it before any step."""
+    from shardc.compiler.load.step import step_drive
+    from shardc.launcher.jobs.watchdog import start_watchdog
+
+    start_watchdog(transport, config.timeout, step_drive(config), config.dump_to)
 
 
 def local_transport(config: Config) -> Transport:

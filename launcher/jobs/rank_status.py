@@ -154,10 +154,10 @@ def _group(op: str, members: Sequence[Sequence[int]], device: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control table,
-    ``note`` what it exchanges with others, ``met`` by rank how many exchanges it has begun with each, ``waited``
-    nanoseconds since ``state`` was entered; ``recent`` has (index, phase, ms it took or None) of its last collectives,
-    of which it had begun ``begun`` in this program."""
+    """What one process showed at a moment. ``state`` and the numbers behind it are those of a row of the control
+    table, ``note`` what it exchanges with others and ``place`` the user's line that does, ``met`` by rank how many
+    exchanges it has begun with each, ``waited`` nanoseconds since ``state`` was entered; ``recent`` has (index,
+    phase, ms it took or None) of its last collectives, of which it had begun ``begun`` in this program."""
 
     peer: Peer
     process: str
@@ -175,6 +175,7 @@ class RankStatus:
     group: int = 0
     exchanges: int = 0
     note: str = ""
+    place: str = ""
     met: Mapping[int, int] = field(default_factory=dict)
     recent: tuple[tuple[int, int, float | None], ...] = ()
 
@@ -193,7 +194,9 @@ def rank_statuses(table: ControlTable, peers: Sequence[Peer], now: int) -> list[
         waited = max(0, now - row["since"])
         met = {other.rank: count for other, count in zip(peers, table.met(position), strict=True)}
         shown = RankStatus(peer, process_state(peer), **numbers)
-        found.append(replace(shown, waited=waited, begun=begun, recent=recent, note=table.note(position), met=met))
+        doing = table.exchange(position)
+        shown = replace(shown, note=doing.what, place=doing.where, met=met)
+        found.append(replace(shown, waited=waited, begun=begun, recent=recent))
     return found
 
 

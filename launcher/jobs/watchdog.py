@@ -4,7 +4,8 @@ Ranks that wait in a collective look at each other's rows of the control table (
 second): a dead partner ends the job at once, any other after the timeout. The first to find something claims the
 report, a word in shared memory, and raises the error; everybody else keeps quiet. A thread in each rank sees that
 claim (or a dead process) also while its program is in the user's code or in a kernel that never ends, and ends the
-process when nothing else does.
+process when nothing else does. Between steps ranks wait for each other in Python (`ControlTable.show_exchange`): there
+the same thread looks for those who never come.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call.control_table import COMPUTING, GONE, ROW, ControlTable
+from shardc.collectives.call.control_table import COMPUTING, EXCHANGING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
 from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.failures import abort, describe, prefixed
-from shardc.launcher.jobs.hang_diagnosis import culprits, diagnose_hang, diverged_ranks, is_deadlocked, is_standstill
+from shardc.launcher.jobs.hang_diagnosis import (
+    culprits,
+    diagnose_hang,
+    diverged_ranks,
+    is_deadlocked,
+    is_standstill,
+    waits_for_the_ended,
+)
 from shardc.launcher.jobs.rank_status import (
     DEAD,
     STOPPED,
@@ -86,6 +94,7 @@ class Watchdog:
         self._claim_word, self._dump_to, self._reporter = claim, dump_to, reporter
         self._plans: dict[int, CollectivePlan] = {}
         self._wait = _Wait()
+        self._seen: Sequence[RankStatus] = ()
         self._over = threading.Event()
         self._mine = False
         self._process = os.getpid()
@@ -177,8 +186,26 @@ class Watchdog:
         while not self._over.wait(_LOOK):
             if self._said():
                 self._leave(_OWN_GRACE if self._mine else 0.0)
-            elif self._dead() and not self._over.wait(2 * _DEATH) and not self._said():
-                self._end_for_all()
+            elif self._dead():
+                if not self._over.wait(2 * _DEATH) and not self._said():
+                    self._end_for_all("seen by the watchdog")
+            elif why := self._exchange_without_hope():
+                self._end_for_all(why)
+
+    def _exchange_without_hope(self) -> str:
+        """Why nobody will come to the exchange between steps that this process waits in; empty while somebody may."""
+        before, self._seen = self._seen, ()
+        if self._table is None or int(self._table.mine["state"][0]) != EXCHANGING:
+            return ""
+        found = self._seen = self._look()
+        mine = next(s for s in found if s.rank == self._rank)
+        if (mine.state, mine.exchanges) not in [(s.state, s.exchanges) for s in before if s.rank == self._rank]:
+            return ""
+        if waits_for_the_ended(found, self._rank, self._plans):
+            return "at once"
+        limit = self._timeout * float(self._table.mine["timeouts"][0])
+        late = bool(limit) and mine.waited / 1e9 > limit
+        return f"after {limit:g} s" if late and culprits(found, self._plans) else ""
 
     def _leave(self, grace: float) -> None:
         """The job has failed, and its launcher ends everybody; if not, this process ends itself, and the stopped."""
@@ -190,12 +217,12 @@ class Watchdog:
         if not self._over.wait(grace):
             os._exit(1)
 
-    def _end_for_all(self) -> None:
-        """A process died while this one was busy with something else."""
+    def _end_for_all(self, why: str) -> None:
+        """Whoever is missing is found while this process is busy with something else."""
         if not self._claimed():
             return
         found = self._look()
-        error = diagnose_hang(found, self._plans, "seen by the watchdog")
+        error = diagnose_hang(found, self._plans, why)
         self._dump(error, found)
         print(prefixed(self._rank, describe(error)), file=sys.stderr, flush=True)
         self.printed()

@@ -55,6 +55,7 @@ def key_value_transport(
         )
     helper = _has_helper(config.transfer_thread, local)
     node = _compute_node(heaps, tuple(range(count)), messages, local, helper, keep)
+    messages.watched = True
     return SharedTransport(messages, node), config.num_threads or threads_for(local[index], local)
 
 
@@ -92,6 +93,7 @@ def _connected(settings: _Settings) -> Transport:
             log.info("ranks send messages within the node: %s", problems[0])
         return messages
     node = _compute_node(heaps, ranks, near, local, helper, settings.keep)
+    messages.watched = alone
     return SharedTransport(messages, node) if alone else make(world, nodes=Nodes(by_rank, node))
 
 

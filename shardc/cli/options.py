@@ -52,6 +52,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Print more
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors on stderr.")]
 
 
+_MESH = "--mesh data=2,model=4: a name and a size of 1 or more, axes separated by commas"
 _NO_AXIS = re.compile(r"[^\w./-]")
 
 
@@ -61,7 +62,7 @@ def parse_mesh(text: str) -> Mesh | None:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isascii() or not size.strip().isdigit() or int(size) < 1:
-            raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix="write --mesh data=2,model=4")
+            raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix=_MESH)
         if _NO_AXIS.search(name.strip()):
             raise InputError(
                 f"{name.strip()!r} is not a valid axis name",

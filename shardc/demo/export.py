@@ -18,6 +18,7 @@ __all__ = ["BUNDLE", "bundle_jax", "bundle_text", "bundled_module", "bundled_tex
 
 BUNDLE = "step.hlo"
 _MADE_BY = "python -m shardc.demo.export, jax"
+#: An editable install finds the package through a link: files are compared by where they really are.
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -73,7 +74,7 @@ def _relative_sources(module: Module) -> Module:
         if metadata is None or not metadata.source_file:
             return metadata
         if metadata not in known:
-            path = Path(metadata.source_file)
+            path = Path(metadata.source_file).resolve()
             inside = path.is_relative_to(_PACKAGE)
             short = f"shardc/{path.relative_to(_PACKAGE).as_posix()}" if inside else ""
             known[metadata] = replace(metadata, source_file=short) if inside else Metadata(metadata.op_name)

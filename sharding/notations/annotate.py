@@ -88,6 +88,11 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     a program that has no mesh gets it; one that has its own is resized (`resize_mesh`). Raises `AnnotationError` for
     a name that matches nothing or several values, an unknown or repeated axis, a wrong rank.
     """
+    if not isinstance(annotations, Mapping):
+        raise AnnotationError(
+            f"annotations are given as a {type(annotations).__name__}",
+            fix='give a dictionary of specs by name: {"x": P("data", None)}',
+        )
     module = convert_to_axes(module) if _has_shardings(module) else module
     if mesh is not None:
         module = resize_mesh(module, mesh) if module.mesh is not None else module.with_(mesh=mesh)
@@ -146,6 +151,18 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
             where=where or None,
             fix=f"on the command line write {_plain(python[1])}",
         )
+    if _PRINTED.fullmatch(text):
+        raise AnnotationError(
+            f"{text!r} is how shardings are printed",
+            where=where or None,
+            fix=f"write an entry per dimension, separated by commas: {_as_spec(text)}",
+        )
+    if odd := _SEPARATED.search(text):
+        raise AnnotationError(
+            f"{text!r} has {odd[1]!r} between two entries",
+            where=where or None,
+            fix=f"separate entries by commas: {','.join(t for t in _SEPARATORS.split(text) if t)}",
+        )
     items = [t.strip() for t in text.split(",")] if text.strip() else []
     if len(items) > shape.rank:
         raise AnnotationError(
@@ -162,13 +179,23 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
 #: ``P(None, 'model')`` and its long name.
 _PYTHON = re.compile(r"\s*(?:jax\.sharding\.|shardc\.)?(?:P|PartitionSpec)\((.*)\)\s*")
 
+#: ``[{data}, {}]``, and what people put in place of a comma.
+_PRINTED = re.compile(r"\s*\[(\s*\{[^{}]*\}\s*,?)*\s*\]\s*")
+_SEPARATED = re.compile(r"\w\s*([;|\s])\s*\w")
+_SEPARATORS = re.compile(r"[,;|\s]+")
+
+
+def _as_spec(printed: str) -> str:
+    """``[{data, model}, {}, {?}]`` as ``data+model,None,?``."""
+    return ",".join(re.sub(r"\s*,\s*", "+", dim.strip()) or "None" for dim in re.findall(r"\{([^{}]*)\}", printed))
+
 
 def _plain(entries: str) -> str:
     """The entries of a PartitionSpec as the command line has them: ``None,model``, ``data+model``."""
     try:
         given = ast.literal_eval(f"({entries},)") if entries.strip() else (None,)
     except (SyntaxError, ValueError):
-        return "None,model"
+        return re.sub(r"[\s'\"]", "", entries)
     return ",".join("+".join(map(str, e)) if isinstance(e, tuple | list) else str(e) for e in given)
 
 

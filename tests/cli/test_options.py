@@ -55,3 +55,9 @@ def test_only_rank_0_speaks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     captured = capsys.readouterr()
     assert captured.out == "result\n"
     assert captured.err == "[0] log 0\n[0] detail\n[0] in two lines\n"
+
+
+def test_what_a_size_of_a_mesh_is_comes_with_the_error() -> None:
+    for text in ("data=0", "data=2;model=2"):
+        with pytest.raises(InputError, match="a size of 1 or more, axes separated by commas"):
+            parse_mesh(text)

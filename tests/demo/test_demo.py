@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 
 from shardc.demo import export as exporting
+from shardc.demo.guide import write_guide_files
 from shardc.demo.run import DRAWN, ComparisonTable, run_demo
 from shardc.demo.setup import MESH, ModelConfig, example_inputs, example_state, example_tokens, result_names
+from shardc.hlo.errors import InputError
 from shardc.hlo.evaluate import evaluate
+from shardc.hlo.ir.build import Builder, make_instruction, make_module
+from shardc.hlo.ir.ir import Metadata
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.types import array_shape
 from shardc.stages.stages import Program
 
 SMALL = ModelConfig(layers=1, d_model=16, heads=2, d_ff=32, vocab=64, sequence=8, batch=4)
@@ -110,3 +115,23 @@ def test_each_reduction_is_told_over_its_own_axes() -> None:
                 told += 1
                 assert set(axes.split(" (")[0].split(" and ")) & set(collective["axes"]), collective
     assert told > 10
+
+
+def test_the_guide_files_need_a_folder(tmp_path: Path) -> None:
+    taken = tmp_path / "step.py"
+    taken.write_text("mine")
+    for folder in (taken, taken / "inside"):
+        with pytest.raises(InputError, match=r"step.py is a file\n.*--write\n.*such as --write \."):
+            write_guide_files(folder)
+
+
+def test_lines_of_the_step_are_told_of_an_editable_install(tmp_path: Path) -> None:
+    """Which finds the package through a link."""
+    link = tmp_path / "shardc"
+    link.symlink_to(Path(exporting.__file__).parents[1])
+    builder = Builder("main")
+    x = builder.parameter(array_shape("f32", 2), "x")
+    place = Metadata("add", source_file=str(link / "demo" / "model.py"), source_line=7)
+    entry = builder.build(builder.append(make_instruction("add", x, x).replace(metadata=place)))
+    metadata = exporting._relative_sources(make_module("step", entry)).entry.root.metadata
+    assert metadata is not None and metadata.source_file == "shardc/demo/model.py"

@@ -11,7 +11,14 @@ from shardc.collectives.call.control_table import ARRIVING, COMPUTING, EXCHANGIN
 from shardc.collectives.call.membership import Ownership
 from shardc.hlo.ir.groups import ListGroups, ListPairs
 from shardc.hlo.ir.types import DTYPES
-from shardc.launcher.jobs.hang_diagnosis import culprits, diagnose_hang, diverged_ranks, is_deadlocked, is_standstill
+from shardc.launcher.jobs.hang_diagnosis import (
+    culprits,
+    diagnose_hang,
+    diverged_ranks,
+    is_deadlocked,
+    is_standstill,
+    waits_for_the_ended,
+)
 from shardc.launcher.jobs.rank_status import (
     DEAD,
     RUNNING,
@@ -201,3 +208,16 @@ def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     assert "rank 0 (pid 100 on host) and rank 3 (pid 103 on host) wait for each other at different places" in said
     late = [at(0, OUTSIDE), *(exchanging(r) for r in (1, 2, 3))]
     assert str(diagnose_hang(late, PLANS, "after 2 s")).startswith("rank 0 (pid 100 on host) did not reach making f")
+
+
+def test_who_has_ended_while_another_waits_outside_of_a_step() -> None:
+    waiting = replace(met(exchanging(0), 0, 1), place="train.py:4")
+    ended = at(1, GONE)
+    assert waits_for_the_ended([waiting, ended], 0, PLANS)
+    said = str(diagnose_hang([waiting, ended], PLANS, "at once"))
+    assert said.startswith("rank 1 (pid 101 on host) did not reach making f (at once)\n")
+    assert "rank 0 (pid 100 on host): it waits for the other ranks in making f at train.py:4, for 2.0 s" in said
+    assert "where: train.py:4\n" in said and "fix: call the same programs in the same order on all ranks" in said
+    # Who has been there, and has ended behind it, is not waited for.
+    assert not waits_for_the_ended([waiting, replace(ended, met={0: 1, 1: 1})], 0, PLANS)
+    assert not waits_for_the_ended([at(0, COMPUTING), ended], 0, PLANS)

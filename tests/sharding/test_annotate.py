@@ -266,3 +266,18 @@ def test_bad_annotations_files(tmp_path: Path, text: str, error: type[Exception]
     assert "a.toml" in str(caught.value)
     with pytest.raises(InputError, match="cannot read"):
         read_annotations(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("[{data},{}]", "separated by commas: data,None"),
+        ("[{data, model}, {?}]", r"separated by commas: data\+model,\?"),
+        ("data;None", "separate entries by commas: data,None"),
+        ("data None", "separate entries by commas: data,None"),
+        ("P(data)", "on the command line write data$"),
+    ],
+)
+def test_other_ways_to_write_a_spec_come_with_the_right_one(text: str, fix: str) -> None:
+    with pytest.raises(AnnotationError, match=fix):
+        parse_spec(text, Mesh({"data": 2, "model": 2}), array_shape("f32", 4, 4))

@@ -69,7 +69,7 @@ def report(
 
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
-    from shardc.analysis.report.write import put_beside
+    from shardc.analysis.report.write import put_beside, read_report
     from shardc.hlo.errors import InputError
     from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable
 
@@ -77,6 +77,8 @@ def report(
         raise InputError("a comparison of two reports needs an output file", where="--beside", fix="give -o OUT.html")
     view = View(json, verbose, quiet)
     check_writable(output)
+    if beside is not None:
+        read_report(beside)
     if remedies < 0 or not seconds >= 0:
         raise InputError("--remedies and --seconds cannot be negative", fix="give 0 or more")
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)

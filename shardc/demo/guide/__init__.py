@@ -19,8 +19,12 @@ FILES = ("step.py", "step.mlir")
 def write_guide_files(folder: Path, overwrite: bool = False) -> list[Path]:
     """Copies of `FILES` in ``folder``, which is made.
 
-    Raises `InputError` where a file with other content is there, unless ``overwrite`` replaces it.
+    Raises `InputError` where ``folder`` is a file, or a file with other content is there, unless ``overwrite``
+    replaces it.
     """
+    in_the_way = next((p for p in (folder, *folder.parents) if p.exists() and not p.is_dir()), None)
+    if in_the_way is not None:
+        raise InputError(f"{in_the_way} is a file", where="--write", fix="name a folder, such as --write .")
     contents = {folder / name: resources.files(__package__).joinpath(name).read_bytes() for name in FILES}
     changed = [path for path, data in contents.items() if path.is_file() and path.read_bytes() != data]
     if changed and not overwrite:

@@ -54,7 +54,10 @@ def test_a_page_that_is_no_report_is_refused(both: Path, tmp_path: Path, capsys:
         put_beside(both, tmp_path / "other.html")
     with pytest.raises(InputError, match="another release"):
         put_beside(both, tmp_path / "old.html")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no report"):
         put_beside(both, tmp_path / "none.html")
+    output = tmp_path / "new.html"
+    assert main(["report", str(STEP), "-o", str(output), "--beside", str(tmp_path / "none.html")]) == 2
+    assert "there is no report" in capsys.readouterr().err and not output.exists()
     assert main(["report", str(STEP), "-o", "-", "--beside", str(both)]) == 2
     assert "a comparison of two reports needs an output file" in capsys.readouterr().err

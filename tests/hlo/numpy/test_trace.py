@@ -13,6 +13,7 @@ import shardc
 from shardc import Mesh, P, ShapeDtype
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.numpy.trace import trace_function
 from shardc.hlo.text.printer import print_module
 from tests.hlo.numpy.trace_support import agree, copies, leaves_of
 from tests.hlo.numpy.trace_table import LINALG, ROWS, Row, cases
@@ -199,7 +200,7 @@ def test_nested_arguments_and_results() -> None:
     assert pair.right[1] is None
     np.testing.assert_array_equal(pair.right[2]["n"], [0, 2])
     assert (extra["k"].shape, int(three), four.dtype) == ((1,), 3, np.float32)
-    with pytest.raises(InputError, match="structure"):
+    with pytest.raises(InputError, match="1 argument given, swap takes 2: pair, rest"):
         program.compile()(args[0], extra={})
 
 
@@ -246,3 +247,27 @@ def test_one_trace_of_a_long_program_is_quick() -> None:
     program = shardc.trace(deep, ShapeDtype((8, 8), "float32"))
     assert sum(1 for i in program.module.instructions() if i.opcode == "dot") == 1  # In a loop.
     assert program.seconds["read"] < 5
+
+
+def test_arguments_that_do_not_fit_are_told_by_number_and_name() -> None:
+    def mlp(x: Any, up: Any, state: Any) -> Any:
+        return x @ up + state["b"]
+
+    x = np.ones((2, 2))
+    traced = trace_function(mlp, [x, x, {"b": x}], {}, ["x", "up", "state"])
+    for given, said in (
+        ([x, x], r"2 arguments given, mlp takes 3: x, up, state"),
+        ([x, [x, x], {"b": x}], r"up is a list of 2, and was an array"),
+        ([x, x, {"c": x}], r"state has no c, and b is missing"),
+    ):
+        with pytest.raises(InputError, match=said):
+            traced.flatten(given)
+    with pytest.raises(AnnotationError, match=r"has 2 specs, which does not fit 3 values \(x, up, state\)"):
+        shardc.trace(mlp, x, x, {"b": x}, mesh=MESH, in_shardings=(P(), P()))
+    with pytest.raises(AnnotationError, match=r"write P\('data'\)"):
+        shardc.trace(mlp, x, x, {"b": x}, mesh=MESH, in_shardings="data")
+    program = shardc.trace(mlp, x, x, {"b": x}, mesh=MESH)
+    with pytest.raises(InputError, match=r"memory is '1GB'.*\n.*fix: write memory=1000000000"):
+        program.partition(memory="1GB")  # type: ignore[arg-type]
+    with pytest.raises(AnnotationError, match="annotations are given as a list"):
+        program.annotate([("x", P())])  # type: ignore[arg-type]

@@ -1,0 +1,36 @@
+"""Keys that a table of a file may have: what is misspelled is named, with what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from shardc.hlo.errors import InputError
+
+__all__ = ["require_known"]
+
+
+def require_known(
+    table: Mapping[str, Any],
+    known: Iterable[str],
+    what: str,
+    where: str,
+    also: Callable[[str], bool] = lambda key: False,
+) -> None:
+    """Raise `InputError` for the first key of ``table``, called ``what``, that is neither ``known`` nor ``also``.
+
+    >>> require_known({"latencies": 3e-6}, ["size", "latency"], "a level", "cluster.toml, level 0")
+    Traceback (most recent call last):
+      ...
+    shardc.hlo.errors.InputError: a level has no key 'latencies'
+      where: cluster.toml, level 0
+      fix: did you mean latency?
+    """
+    names = list(known)
+    for key in table:
+        if key in names or also(key):
+            continue
+        near = get_close_matches(key, names, n=1)
+        fix = f"did you mean {near[0]}?" if near else f"use {', '.join(names)}, or leave it out"
+        raise InputError(f"{what} has no key {key!r}", where=where, fix=fix)
