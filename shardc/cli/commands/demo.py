@@ -42,7 +42,7 @@ def demo(
     view = View(json, verbose, quiet)
     if write is not None:
         files = [str(path) for path in write_guide_files(write, overwrite)]
-        view.result({"files": files}, lambda: view.text(f"wrote {' and '.join(files)}"))
+        view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
         return
     check_writable(svg)
     show = (lambda part: None) if json else show_with(view)
