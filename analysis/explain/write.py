@@ -25,12 +25,17 @@ _LINKS = 2
 _PARTIES = 3
 _ALTERNATIVES = 2
 _CHANGES = 3
+_NO_MESH = (
+    "the program has no mesh: --mesh data=4 gives it one, and --annotate ARGUMENT=data splits an argument over it "
+    '(in Python: annotate({"ARGUMENT": P("data")}, mesh={"data": 4}))'
+)
 
 
 def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False) -> str:
     """See `Explanation.as_text`."""
     mesh = ", ".join(f"{k}={v}" for k, v in told.mesh.items())
-    lines = [f"{told.program} on {count_text(told.devices, 'device')} ({mesh}): {_totals(told.totals)}"]
+    place = f"{count_text(told.devices, 'device')}{f' ({mesh})' if mesh else ''}"
+    lines = [f"{told.program} on {place}: {_totals(told.totals)}"]
     if told.plan is not None:
         lines += ["", *plan_text(told.plan, top=top, verbose=verbose)]
     elif verbose and told.why_no_plan:
@@ -47,6 +52,8 @@ def explanation_text(told: Explanation, *, top: int = 10, verbose: bool = False)
         ]
     if not told.collectives:
         lines.append("no collectives: no data moves between devices")
+    if not told.mesh and told.devices == 1:
+        lines.append(_NO_MESH)
     for w in told.warnings:
         lines += ["", *_warning(w)]
     return "\n".join(lines)

@@ -29,7 +29,7 @@ function categoriesView(leaves, totals, timed) {
   const show = timed ? secondsText : bytesText;
   const rows = categoriesOf(leaves, measure);
   const all = rows.reduce((sum, row) => sum + row[measure], 0) || 1;
-  const what = timed ? "the step's time" : 'the bytes that memory reads and writes';
+  const what = timed ? 'the time of kernels and of waiting for collectives, without idle time' : 'the bytes that memory reads and writes';
   const bar = el('div', { class: 'stack', role: 'img', 'aria-label': `${what}: ${rows.map((row) => `${row.title} ${percent(row[measure] / all)}`).join(', ')}` }, rows.filter((row) => row[measure] > 0).map((row) => {
     const piece = el('span', { class: `tinted tint${row.shade}`, title: `${row.title}: ${show(row[measure])}` });
     piece.style.setProperty('--share', row[measure] / all);
@@ -43,7 +43,7 @@ function categoriesView(leaves, totals, timed) {
     { title: 'memory traffic', numeric: true, text: (r) => (r.bytes ? bytesText(r.bytes) : ''), value: (r) => r.bytes },
     { title: 'sent', numeric: true, text: (r) => (r.sent ? bytesText(r.sent) : ''), value: (r) => r.sent },
     { title: 'rate', numeric: true, timed: true, text: (r) => (r.flops && r.seconds ? rateText(r.flops / r.seconds) : ''), value: (r) => (r.seconds ? r.flops / r.seconds : 0), hint: 'operations per second of this time' },
-    { title: 'runs', numeric: true, text: (r) => r.count.toLocaleString('en'), value: (r) => r.count, hint: 'executions in a step' },
+    { title: 'runs', numeric: true, text: (r) => r.count.toLocaleString('en'), value: (r) => r.count, hint: 'executions of kernels and transfers in a step' },
   ].filter((column) => timed || !column.timed);
   return [bar, el('p', { class: 'quiet' }, `Shares of ${what}, by kinds of operations. A kernel with several kinds counts as its costliest kind.`),
     dataTable(rows, columns, { label: 'kinds of operations', key: (r) => r.title, sort: 1, detail: (r) => kernelsTable(r, totals, timed), empty: 'nothing runs' }).element];

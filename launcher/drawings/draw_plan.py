@@ -207,7 +207,8 @@ def _memory(plan: PlanReasons, top: float) -> Iterator[str]:
     """Bytes over the program: as planned as an area, as propagated as a line, the limit, and the full places."""
     most = max(*plan.usage, *plan.wanted_usage, plan.limit or 0.0, 1.0) * 1.05
     scale = _Scale(top, len(plan.usage), most)
-    yield svg_text(_MARGIN, top - 14, "memory of a device over the program, by the plan's own model", 12, _DARK)
+    title = "memory of a device over the program, by the plan's own model: kernels are not fused, so it can be above"
+    yield svg_text(_MARGIN, top - 14, f"{title} the peak of the first line", 12, _DARK)
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _steps(scale, plan.usage))
     base = scale.top + _CURVE
     area = f"{scale.x(0):.1f},{base} {points} {scale.x(len(plan.usage)):.1f},{base}"

@@ -39,7 +39,8 @@ def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: flo
         parts.append(f"arguments with given layouts {bytes_text(given)} ({', '.join([*fixed[:_TOLD], *more])})")
     rest = float(usage[place]) - given - sum(nbytes for _, nbytes in heaviest)
     parts += [f"others {bytes_text(rest)}"] if rest >= 1 else []
-    what += f"; the model counts {bytes_text(float(usage[place]))} for this plan here: {', '.join(parts)}"
+    counted = bytes_text(float(usage[place]))
+    what += f"; before kernels are fused, the model counts {counted} for this plan here: {', '.join(parts)}"
     if given > memory:
         fix = "split the arguments over more axes, leave their layouts to the plan, or use more devices"
     else:

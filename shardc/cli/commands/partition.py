@@ -111,6 +111,8 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
     ]
     mesh = facts["mesh"]
     shape = ",".join(f"{k}={v}" for k, v in mesh.items()) if isinstance(mesh, dict) else str(mesh)
+    if not mesh:
+        shape = "no mesh: give --mesh data=4 and --annotate ARGUMENT=data" if facts["devices"] == 1 else "unnamed mesh"
     title = (
         f"{count_text(len(rows), 'collective')} on {count_text(facts['devices'], 'device')} "
         f"({shape}), {bytes_text(facts['wire_bytes'])} sent"
