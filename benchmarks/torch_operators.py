@@ -83,16 +83,17 @@ def core_lines() -> list[str]:
 
 
 def collected(lines: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """The verdicts of each operator; of one that ended its process, a verdict that says so."""
+    """The verdicts of each operator; of one that ended its process, a verdict that says so. Lines of workers that ran
+    side by side are mixed: an operator's number joins its two lines."""
     found: dict[str, list[dict[str, Any]]] = {}
-    title = ""
+    titles: dict[int, str] = {}
     for line in lines:
         said = json.loads(line)
         if "starts" in said:
-            title = said["title"]
+            title = titles[said["starts"]] = said["title"]
             found.setdefault(title, [{"kind": "differs", "why": "the process ended"}])
         elif "verdicts" in said:
-            found[title] = said["verdicts"]
+            found[titles[said["number"]]] = said["verdicts"]
     return found
 
 
