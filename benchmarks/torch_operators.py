@@ -1,8 +1,8 @@
 """PyTorch's operator database beside `shardc.from_torch`: a table of what agrees, is refused and differs.
 
 ``python -m benchmarks.torch_operators FILE...`` reads lines of `torch_operators_worker`, later ones in the place of
-earlier ones; without files it runs the workers first, two side by side. Writes the tables in docs/status.md: operators
-of the database by their samples, and core ATen operators by calls of their own.
+earlier ones; without files it runs the workers first, two side by side, and keeps their lines in ``build/``. Writes
+the tables in docs/status.md: operators of the database by their samples, and core ATen operators by calls of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +21,8 @@ from typing import Any
 from benchmarks.tables import insert, table
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Seconds for a child, and how many operators it is given of how many; rows of children that run side by side.
-LIMIT, OPERATORS, CHUNK, PARTS = 600, 702, 40, 2
+#: How many operators the database has, and how many a child is given; rows of children that run side by side.
+OPERATORS, CHUNK, PARTS = 702, 40, 2
 
 #: What a refusal is counted under: the first that is found in the error.
 CAUSES: Mapping[str, str] = {
@@ -36,54 +36,64 @@ CAUSES: Mapping[str, str] = {
 
 
 def run(mode: str, file: str, numbers: Sequence[int]) -> Iterable[str]:
-    """Lines of workers for ``numbers``; what a child was at when it was stopped is left out."""
+    """Lines of workers for ``numbers``. An operator that ends its worker has no verdict; the next worker goes on behind
+    it. RuntimeError where a worker ends before its first operator."""
     left = list(numbers)
     while left:
         chunk, left = left[:CHUNK], left[CHUNK:]
-        said = _said(mode, file, *map(str, chunk))
-        yield from said
-        begun = [json.loads(line)["starts"] for line in said if '"starts"' in line]
-        left = [n for n in chunk if begun and n > begun[-1]] + left
+        last = None
+        for line in _said(mode, file, *map(str, chunk)):
+            yield line
+            last = json.loads(line).get("starts", last)
+        if last is None:
+            raise RuntimeError(f"the worker for {mode} {chunk[0]} to {chunk[-1]} ended before its first operator")
+        left = [n for n in chunk if n > last] + left
 
 
-def _said(*arguments: str) -> list[str]:
-    """The lines of a worker until it ends, or until its time is over."""
+def _said(*arguments: str) -> Iterator[str]:
+    """The lines of a worker until it ends."""
     command = [sys.executable, "-m", "benchmarks.torch_operators_worker", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
-        try:
-            said, _ = child.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            said, _ = child.communicate()
-    return said.splitlines()
+        assert child.stdout is not None
+        yield from child.stdout
 
 
-def in_parts(mode: str, file: str, count: int) -> list[str]:
-    """Lines of `PARTS` rows of workers side by side, for ``count`` numbers."""
-    with ThreadPoolExecutor(PARTS) as pool:
-        parts = pool.map(lambda k: list(run(mode, file, range(k, count, PARTS))), range(PARTS))
-        return [line for part in parts for line in part]
+def in_parts(mode: str, file: str, count: int, kept: Path) -> list[str]:
+    """Lines of `PARTS` rows of workers side by side, for ``count`` numbers; written to ``kept`` as they come."""
+    kept.parent.mkdir(exist_ok=True)
+    with kept.open("w", buffering=1) as log, ThreadPoolExecutor(PARTS) as pool:
+
+        def part(k: int) -> list[str]:
+            lines = []
+            for line in run(mode, file, range(k, count, PARTS)):
+                lines.append(line)
+                log.write(line)
+            return lines
+
+        return [line for lines in pool.map(part, range(PARTS)) for line in lines]
 
 
 def core_lines() -> list[str]:
     """Lines for the calls of core operators, which are recorded first."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "calls"
-        _said("record", str(file))
-        return in_parts("calls", str(file), len(pickle.loads(file.read_bytes())))
+        for _ in _said("record", str(file)):
+            pass
+        return in_parts("calls", str(file), len(pickle.loads(file.read_bytes())), ROOT / "build/torch-core.jsonl")
 
 
 def collected(lines: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """The verdicts of each operator; of one that ended its process, a verdict that says so."""
+    """The verdicts of each operator; of one that ended its process, a verdict that says so. Lines of workers that ran
+    side by side are mixed: an operator's number joins its two lines."""
     found: dict[str, list[dict[str, Any]]] = {}
-    title = ""
+    titles: dict[int, str] = {}
     for line in lines:
         said = json.loads(line)
         if "starts" in said:
-            title = said["title"]
+            title = titles[said["starts"]] = said["title"]
             found.setdefault(title, [{"kind": "differs", "why": "the process ended"}])
         elif "verdicts" in said:
-            found[title] = said["verdicts"]
+            found[titles[said["number"]]] = said["verdicts"]
     return found
 
 
@@ -122,7 +132,8 @@ def main(files: Sequence[str]) -> None:
             name = "torch-core" if "core" in Path(file).name else "torch-operators"
             parts.setdefault(name, []).extend(Path(file).read_text().splitlines())
     else:
-        parts = {"torch-core": core_lines(), "torch-operators": in_parts("samples", "evaluate", OPERATORS)}
+        samples = in_parts("samples", "evaluate", OPERATORS, ROOT / "build/torch-operators.jsonl")
+        parts = {"torch-core": core_lines(), "torch-operators": samples}
     sections = {name: section(collected(lines)) for name, lines in parts.items()}
     print(*insert(ROOT / "docs" / "status.md", sections), "written")
 

@@ -2,7 +2,8 @@
 
 As a script: judges the operators of the numbers in its arguments and prints lines of JSON: ``{"starts": [number,
 title]}`` before and ``{"number": ..., "verdicts": [...]}`` after each. ``record`` writes a file of calls of core ATen
-operators, and ``calls`` judges the operators in it.
+operators, and ``calls`` judges the operators in it. An operator that takes more than `LIMIT` seconds of the processor
+ends the script: so the verdict does not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +36,8 @@ __all__ = ["SAMPLES", "Verdict", "compiled", "database", "evaluated", "judge", "
 SAMPLES = {"float32": 3, "int64": 1, "bool": 1, "complex64": 1}
 #: Runs of PyTorch with different seeds: results that differ are random, and compared as samples of a distribution.
 DRAWS = 4
+#: Seconds of the processor for one operator.
+LIMIT = 300
 
 Compute = Callable[[torch.nn.Module, Sequence[Any]], Any]
 
@@ -244,6 +248,14 @@ def _record(file: Path) -> None:
     file.write_bytes(pickle.dumps({name: calls.get(name, []) for name in core_operators()}))
 
 
+def _start(number: int, name: str) -> None:
+    """Tell that an operator starts, and give it its time."""
+    print(json.dumps({"starts": number, "title": name}), flush=True)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + LIMIT, most))
+
+
 def main(mode: str, file: str, *numbers: str) -> None:
     """``record FILE``, ``calls FILE NUMBERS`` or ``samples evaluate|compile NUMBERS``."""
     warnings.simplefilter("ignore")
@@ -256,7 +268,7 @@ def main(mode: str, file: str, *numbers: str) -> None:
         operators = database()
         compute = compiled if file == "compile" else evaluated
         for number in wanted:
-            print(json.dumps({"starts": number, "title": title(operators[number])}), flush=True)
+            _start(number, title(operators[number]))
             verdicts = [asdict(v) for v in judge(operators[number], compute)]
             print(json.dumps({"number": number, "verdicts": verdicts}), flush=True)
         return
@@ -264,7 +276,7 @@ def main(mode: str, file: str, *numbers: str) -> None:
     targets = sorted(calls)
     for number in wanted:
         target = targets[number]
-        print(json.dumps({"starts": number, "title": target}), flush=True)
+        _start(number, target)
         verdicts = [asdict(judge_call(target, *call, k, evaluated)) for k, call in enumerate(calls[target])]
         print(json.dumps({"number": number, "verdicts": verdicts}), flush=True)
 

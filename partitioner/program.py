@@ -177,14 +177,14 @@ class SourceProgram:
         )
 
     def as_text(self) -> str:
-        """The program as HLO text.
+        """The program as HLO text, which keeps names, shardings and the mesh.
 
         >>> print(program.as_text().splitlines()[0][:18])
         HloModule jit_step
         """
-        from shardc.hlo.text.printer import print_module
+        from shardc.hlo.text.carried import print_with_mesh
 
-        return print_module(self.module)
+        return print_with_mesh(self.module)
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings for its annotations.
@@ -341,9 +341,9 @@ class PropagatedProgram:
         >>> "sharding={" in propagated.as_text()
         True
         """
-        from shardc.hlo.text.printer import print_module
+        from shardc.hlo.text.carried import print_with_mesh
 
-        return print_module(self.module)
+        return print_with_mesh(self.module)
 
     def as_stablehlo(self) -> str:
         """The MLIR that the program was read from, with ``sdy`` shardings on its values.

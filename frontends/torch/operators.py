@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from shardc.frontends.torch.custom_operators import bodies
 from shardc.frontends.torch.draw_keys import Draws
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.hlo.errors import UnsupportedError
@@ -22,18 +23,21 @@ Row = Callable[..., Any]
 
 def _rows() -> Mapping[str, Row]:
     from shardc.frontends.torch.rows import (
+        bessel,
         elementwise,
         factorisations,
         indexing,
         orders,
         products,
         reductions,
+        sampling,
         shapes,
         special,
         windows,
     )
 
-    families = (elementwise, shapes, reductions, orders, indexing, products, factorisations, special, windows)
+    families = (elementwise, shapes, reductions, orders, indexing, products, factorisations, special, windows,
+                sampling, bessel)  # fmt: skip
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 
@@ -44,11 +48,11 @@ def _drawn() -> Mapping[str, Row]:
 
 
 def decompositions(torch: Any) -> dict[Any, Row]:
-    """PyTorch's decompositions of the operators that no row has, and of none that a row has."""
+    """PyTorch's decompositions and the bodies of custom operators, of those that no row has."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
     have = {**_rows(), **_drawn()}
-    table = {**decomposition_table, **core_aten_decompositions()}
+    table = {**bodies(torch), **decomposition_table, **core_aten_decompositions()}
     return {
         target: function
         for target, function in table.items()

@@ -20,7 +20,7 @@ from shardc.hlo.text.printer import print_module
 from shardc.hlo.text.shapes import shape_of_text
 from shardc.hlo.units import count_text
 
-__all__ = ["print_carried", "print_state", "restore_carried"]
+__all__ = ["print_carried", "print_state", "print_with_mesh", "restore_carried"]
 
 _ARGUMENTS, _RESULTS, _MESH = "shardc.arguments", "shardc.results", "shardc.mesh"
 _GLOBAL, _ORDERS, _UNEVEN = "shardc.global_shapes", "shardc.device_orders", "shardc.uneven_interface"
@@ -45,6 +45,11 @@ def print_carried(module: Module) -> str:
     return print_module(
         _telling(module, {**more, **_mesh(module), **_uneven(module)}), named_shardings=True, as_is=True
     )
+
+
+def print_with_mesh(module: Module) -> str:
+    """``module`` as text that every XLA reads, with tile assignments, whose header says what the mesh's axes are."""
+    return print_module(module if module.partitioned else _telling(module, _mesh(module)))
 
 
 def print_state(module: Module) -> str:
@@ -83,7 +88,7 @@ def _telling(module: Module, more: Mapping[str, str]) -> Module:
 
 
 def restore_carried(module: Module) -> Module:
-    """The module with what `print_carried` or `print_state` wrote into its header; the same object where nothing is.
+    """The module with what the functions here wrote into its header; the same object where nothing is.
 
     Raises `ParseError` for what they cannot have written.
     """

@@ -25,7 +25,7 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     ``Traced``, ``Lowered`` or ``jax.export.Exported`` of JAX, a module of PyTorch with example arguments, or a
     `Program`, `Propagated` or training step. The suffix of ``path`` chooses the format. ``.hlo`` and ``.txt`` are HLO
     text, ``.mlirbc`` and ``.bc`` MLIR bytecode. All others are MLIR text, which JAX's own tools read. HLO text keeps
-    names and shardings, but not the names of mesh axes. An interrupted call leaves no half-written file.
+    names, shardings and the mesh. An interrupted call leaves no half-written file.
 
     Raises `UnsupportedError` for MLIR of a program that was not read from MLIR or JAX. Raises `InputError` for
     arguments that the program does not take, or a file that cannot be written.

@@ -71,6 +71,21 @@ def test_shardings_are_written(propagated: bool, tmp_path: Path) -> None:
         assert [str(s) for s in again.module.entry.root.leaf_shardings()] == ["[]", "[{}, {d}, {}]"]
 
 
+@pytest.mark.parametrize("propagated", [False, True])
+def test_hlo_text_keeps_the_names_of_the_axes(propagated: bool, tmp_path: Path) -> None:
+    from jaxlib import _hlo
+
+    mesh = Mesh({"rows": 2, "d": 2}, device_ids=(0, 2, 1, 3))
+    program = shardc.from_jax(step, W, X).annotate({"x": P(None, "d", None), "w": P("rows")}, mesh=mesh)
+    shardc.save(program.propagate() if propagated else program, tmp_path / "step.hlo")
+    again = shardc.load(tmp_path / "step.hlo")
+    assert again.mesh == mesh and same_values(again)
+    assert str(again.propagate().module.parameters[1].sharding) == "[{}, {d}, {}]"
+    told, wanted = ([c.splitlines()[0] for c in made.partition().explain()] for made in (again, program))
+    assert told == wanted and any("over d" in line for line in told)
+    assert "devices=[2,1,2]" in _hlo.hlo_module_from_text((tmp_path / "step.hlo").read_text()).to_string()
+
+
 COMPILE = """
 import sys, jax, numpy as np
 from jax._src.interpreters import mlir

@@ -82,6 +82,7 @@ _TABLE: dict[str, Row] = {
     "aten.random.default": _any_whole,
     "aten.random.to": lambda key, x, to: _whole(key, x.shape, x.dtype, 0, to),
     "aten.random.from": lambda key, x, low, to: _whole(key, x.shape, x.dtype, low, to),
+    "aten.geometric": lambda key, x, p: jax.random.geometric(key, p, x.shape, jnp.int64).astype(x.dtype),
     "aten.bernoulli.p": _bernoulli,
     "aten.normal_functional": lambda key, x, mean=0.0, std=1.0: _normal(key, x.shape, x.dtype, mean, std),
     "aten.multinomial": _multinomial,

@@ -133,6 +133,12 @@ def _qr(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
     return made[0], made[1]
 
 
+def _reflections(a: Any) -> tuple[Any, Any]:
+    """LAPACK's form of a QR factorisation: R with the reflections below it, and their factors."""
+    made, factors = jnp.linalg.qr(a, mode="raw")
+    return jnp.swapaxes(made, -1, -2), factors
+
+
 def _svd(a: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
     if not compute_uv:
         empty = jnp.zeros((0,), a.dtype)
@@ -204,6 +210,10 @@ _TABLE: dict[str, Row] = {
     "_linalg_det": _determinant,
     "_linalg_slogdet": _signed_logarithm,
     "linalg_qr": _qr,
+    "geqrf": _reflections,
+    "ormqr": lambda a, factors, b, left=True, transpose=False: lax.linalg.ormqr(
+        a, factors, b, left=left, transpose=transpose
+    ),
     "_linalg_svd": _svd,
     "_linalg_eigh": _eigh,
     "linalg_eig": lambda a: tuple(jnp.linalg.eig(a)),

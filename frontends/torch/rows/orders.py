@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -97,6 +99,44 @@ def _histogram(x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:  # n
     return jnp.zeros(bins, x.dtype).at[place].add(inside.astype(x.dtype))
 
 
+def _counted(x: Any, edges: Sequence[Any], *, weight: Any = None, density: bool = False, **_: Any) -> Any:
+    """How many rows of ``x`` [N, D] lie in each box between ``edges``, one list of them for each column; or the sum of
+    their weights, or that sum as a share of all for each unit of volume. The last edge counts as inside."""
+    inside, number = jnp.ones(x.shape[0], bool), jnp.zeros(x.shape[0], jnp.int64)
+    for column, borders in zip(x.T, edges, strict=True):
+        place = jnp.searchsorted(borders, column, side="right") - 1
+        place = jnp.where(column == borders[-1], borders.size - 2, place)
+        inside &= (place >= 0) & (place < borders.size - 1)
+        number = number * (borders.size - 1) + jnp.clip(place, 0, borders.size - 2)
+    shape = tuple(borders.size - 1 for borders in edges)
+    each = jnp.where(inside, jnp.ones((), x.dtype) if weight is None else weight.reshape(-1).astype(x.dtype), 0)
+    made = jnp.zeros(math.prod(shape), x.dtype).at[number].add(each).reshape(shape)
+    if not density:
+        return made
+    volumes = functools.reduce(jnp.multiply.outer, [jnp.diff(borders) for borders in edges])
+    return made / (jnp.sum(made) * volumes)
+
+
+def _edges(x: Any, bins: Sequence[int], *, range: Any = None, **_: Any) -> Any:  # noqa: A002  # PyTorch's name
+    """Edges of equal parts of each column, between its least and its greatest, or between the ends in ``range``."""
+    made = []
+    for k, (column, count) in enumerate(zip(x.T, bins, strict=True)):
+        ends = (
+            (jnp.min(column), jnp.max(column)) if range is None and column.size
+            else (0.0, 1.0) if range is None else range[2 * k : 2 * k + 2]
+        )  # fmt: skip
+        low, high = (jnp.asarray(end, x.dtype) for end in ends)
+        same = low == high
+        made.append(jnp.linspace(jnp.where(same, low - 0.5, low), jnp.where(same, high + 0.5, high), count + 1))
+    return made
+
+
+def _counts(x: Any, bins: int = 100, **options: Any) -> tuple[Any, Any]:
+    column = x.reshape(-1, 1)
+    edges = _edges(column, [bins], range=options.get("range"))
+    return _counted(column, edges, **options), edges[0]
+
+
 _TABLE: dict[str, Row] = {
     "sort": _sort,
     "sort.stable": _sort_stable,
@@ -108,6 +148,13 @@ _TABLE: dict[str, Row] = {
     "kthvalue": _kth,
     "mode": _mode,
     "histc": _histogram,
+    "histogram.bin_ct": _counts,
+    "histogram.bins_tensor": lambda x, edges, **options: (_counted(x.reshape(-1, 1), [edges], **options), edges),
+    "_histogramdd_bin_edges": lambda x, bins, **options: _edges(x.reshape(-1, x.shape[-1]), bins, **options),
+    "_histogramdd_from_bin_cts": lambda x, bins, **options: _counted(
+        x.reshape(-1, x.shape[-1]), _edges(x.reshape(-1, x.shape[-1]), bins, range=options.get("range")), **options
+    ),
+    "_histogramdd_from_bin_tensors": lambda x, edges, **options: _counted(x.reshape(-1, x.shape[-1]), edges, **options),
     "searchsorted": lambda sequence, x, out_int32=False, right=False, **_: jnp.searchsorted(
         sequence, x, side="right" if right else "left"
     ),

@@ -110,6 +110,19 @@ def _grouped(a: Any, b: Any, offsets: Any) -> Any:
     return jnp.where((group < offsets.shape[0])[:, None], made, 0)
 
 
+def _attention(
+    query: Any, key: Any, value: Any, dropout_p: float = 0.0, is_causal: bool = False, *, attn_mask: Any = None,
+    scale: float | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Attention, and the logarithms of the sums by which a softmax divides."""
+    scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores.astype(jnp.result_type(query.dtype, jnp.float32))
+    if is_causal:
+        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
+    scores = scores if attn_mask is None else scores + attn_mask
+    return jnp.matmul(jax.nn.softmax(scores, -1).astype(value.dtype), value), jax.nn.logsumexp(scores, -1)
+
+
 _TABLE: dict[str, Row] = {
     "mm": _product,
     "bmm": _product,
@@ -128,6 +141,7 @@ _TABLE: dict[str, Row] = {
     "_pdist_forward": _pair_distance,
     "linalg_cross": lambda a, b, dim=-1: jnp.cross(a, b, axis=dim),
     "trace": jnp.trace,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_trilinear": _trilinear,
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 __all__ = ["ROWS"]
@@ -144,6 +145,39 @@ def _norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: 
     return jnp.sum(size**p, axis=axis, keepdims=keepdim) ** (1.0 / p)
 
 
+def _segments(
+    x: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
+    unsafe: bool = False, initial: Any = None,
+) -> Any:  # fmt: skip
+    """Parts of the dimension ``axis``, which lie one behind another, reduced; dimensions before it have parts of their
+    own. A part begins with ``initial``, by which an empty one is known."""
+    ends = jnp.cumsum(lengths, axis=-1) if offsets is None else offsets[..., 1:]
+    count, before = ends.shape[-1], math.prod(x.shape[:axis])
+    rows = x.reshape(before, x.shape[axis], -1)
+    places = jnp.arange(x.shape[axis])
+    part = jax.vmap(lambda e: jnp.searchsorted(e, places, side="right"))(ends.reshape(before, count))
+    function = getattr(jax.ops, f"segment_{'sum' if reduce == 'mean' else reduce}")
+    made = jax.vmap(lambda v, p: function(v, p, count))(rows, part)
+    if initial is not None:
+        made = {"sum": jnp.add, "mean": jnp.add, "prod": jnp.multiply, "max": jnp.maximum, "min": jnp.minimum}[reduce](
+            made, initial
+        )
+    if reduce == "mean":
+        size = jnp.diff(ends.reshape(before, count), axis=-1, prepend=0)[..., None].astype(x.dtype)
+        empty = jnp.asarray(jnp.nan if initial is None else initial, x.dtype)
+        made = jnp.where(size > 0, made / jnp.maximum(size, 1), empty)
+    return made.reshape(*x.shape[:axis], count, *x.shape[axis + 1 :])
+
+
+def _hash(x: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+    """The bits of elements in 64 bits, each bit the parity of its count."""
+    wide = x.astype(jnp.float64 if jnp.issubdtype(x.dtype, jnp.floating) else jnp.int64)
+    bits = lax.bitcast_convert_type(wide, jnp.uint64)
+    axes = _dims(x, dim) or tuple(range(x.ndim))
+    made = lax.reduce(bits, np.uint64(0), lax.bitwise_xor, axes)
+    return jnp.expand_dims(made, axes) if keepdim else made
+
+
 def _logcumsumexp(x: Any, dim: int) -> Any:
     return lax.cumlogsumexp(x, axis=dim % x.ndim) if x.ndim else x
 
@@ -201,6 +235,8 @@ _TABLE: dict[str, Row] = {
     "_log_softmax_backward_data": _log_softmax_backward,
     "cumsum": _scan(lax.cumsum),
     "cumprod": _scan(lax.cumprod),
+    "segment_reduce": _segments,
+    "hash_tensor": _hash,
     "logcumsumexp": _logcumsumexp,
     "cummax": _running(jnp.greater_equal),
     "cummin": _running(jnp.less_equal),

@@ -212,6 +212,35 @@ def _nearest_matrix(n: int, out: int, exact: bool, scale: float | None) -> Any:
     return matrix
 
 
+def _smooth_matrix(filter_: Callable[[Any], Any], reach: int) -> Row:
+    """Samples that are means of all elements that fall together where the array becomes smaller."""
+
+    def matrix(n: int, out: int, align: bool, scale: float | None) -> Any:
+        step = ((n - 1) / (out - 1) if out > 1 else 0.0) if align else 1 / scale if scale else n / out
+        wide = max(step, 1.0)
+        center, places = step * (np.arange(out) + 0.5)[:, None], np.arange(n)
+        first = np.maximum(np.floor(center - reach * wide + 0.5), 0)
+        last = np.minimum(np.floor(center + reach * wide + 0.5), n)
+        weights = np.where((places >= first) & (places < last), filter_((places - center + 0.5) / wide), 0)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    return matrix
+
+
+def _triangle(at: Any) -> Any:
+    return np.maximum(1 - np.abs(at), 0)
+
+
+def _smooth_cubic(at: Any) -> Any:
+    d, a = np.abs(at), -0.5
+    near, far = ((a + 2) * d - (a + 3)) * d * d + 1, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d < 1, near, np.where(d < 2, far, 0))
+
+
+def _lanczos(at: Any) -> Any:
+    return np.where(np.abs(at) < 3, np.sinc(at) * np.sinc(at / 3), 0)
+
+
 def _sizes(x: Any, count: int, output_size: Any, scales: Any) -> tuple[list[int], list[float | None]]:
     tail = x.shape[x.ndim - count :]
     if output_size is not None:
@@ -301,6 +330,9 @@ _FORWARD = {
     "upsample_bilinear2d": _LINEAR[2],
     "upsample_trilinear3d": _LINEAR[3],
     "upsample_bicubic2d": _CUBIC,
+    "_upsample_bilinear2d_aa": _resampled(_smooth_matrix(_triangle, 1), 2, aligns=True),
+    "_upsample_bicubic2d_aa": _resampled(_smooth_matrix(_smooth_cubic, 2), 2, aligns=True),
+    "_upsample_lanczos2d_aa": _resampled(_smooth_matrix(_lanczos, 3), 2, aligns=True),
 }
 
 _TABLE: dict[str, Row] = {

@@ -25,9 +25,9 @@ class Deciding(nn.Module):
         return x if x.sum() > 0 else -x  # a condition
 
 
-class Airy(nn.Module):
+class Factors(nn.Module):
     def forward(self, x: Any) -> Any:
-        return torch.special.airy_ai(x)  # no row
+        return torch.linalg.ldl_factor(x[:, :4])  # no row
 
 
 def _linear() -> Any:
@@ -69,7 +69,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "another batch": (lambda: _program().compile()(X[:3]), "float32[3, 16]", "another program"),
     "a condition": (lambda: shardc.from_torch(Deciding(), (X,)), "{file}:{condition}, Deciding", "torch.where"),
     "an operator": (
-        lambda: shardc.from_torch(nn.Sequential(Airy()), (X,)),
+        lambda: shardc.from_torch(nn.Sequential(Factors()), (X,)),
         "{file}:{row}, module 0",
         "other operators",
     ),

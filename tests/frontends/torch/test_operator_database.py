@@ -25,7 +25,10 @@ OPERATORS = {title(o): o for o in database()}
 #: Rows that were wrong or missing once.
 ONCE = ("max.binary", "histc", "digamma", "__rpow__", "scatter_add", "linalg.solve", "kthvalue", "complex",
         "masked_scatter", "gather", "randint", "argsort", "multinomial", "nn.functional.dropout",
-        "nn.functional.embedding_bag", "special.erfcx", "special.log_ndtr")  # fmt: skip
+        "nn.functional.embedding_bag", "special.erfcx", "special.log_ndtr", "geometric", "geqrf", "ormqr",
+        "hash_tensor", "histogram", "histogramdd", "grid_sampler_3d", "nn.functional.fractional_max_pool2d",
+        "nn.functional.fractional_max_pool3d", "_segment_reduce.offsets", "_upsample_bilinear2d_aa",
+        "nn.functional.linear_cross_entropy.chunked", "special.bessel_y1", "special.airy_ai")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -95,6 +98,30 @@ def test_one_call_of_an_aten_operator() -> None:
 def test_bags_of_rows_tell_what_pytorch_tells(mode: int) -> None:
     bags = torch.randn(5, 4), torch.tensor([0, 1, 2, 4, 1]), torch.tensor([0, 2])
     assert judge_call("aten._embedding_bag.default", (*bags, False, mode), {}, 0, evaluated).kind == "agrees"
+
+
+def _sampled(name: str) -> tuple[Any, ...]:
+    """A call of a backward operator of `rows.sampling`."""
+    torch.manual_seed(0)
+    if name.startswith("grid"):
+        grid = 2.4 * torch.rand(2, 3, 4, 2, 3) - 1.2
+        return torch.randn(2, 3, 3, 4, 2), torch.randn(2, 3, 4, 5, 6), grid, 0, 2, False, [True, True]
+    x, samples = torch.randn(2, 3, 7, 8), torch.rand(2, 3, 2)
+    places = torch.ops.aten.fractional_max_pool2d(x, [2, 3], [4, 3], samples)[1]
+    return torch.randn(2, 3, 4, 3), x, [2, 3], [4, 3], places
+
+
+@pytest.mark.parametrize("name", ["grid_sampler_3d_backward", "fractional_max_pool2d_backward"])
+def test_gradients_of_samples(name: str) -> None:
+    assert judge_call(f"aten.{name}.default", _sampled(name), {}, 0, evaluated).kind == "agrees"
+
+
+@pytest.mark.parametrize("name", ["bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("align", [False, True])
+def test_images_become_smaller_and_larger_without_stairs(name: str, align: bool) -> None:
+    x = torch.randn(1, 2, 9, 5, dtype=torch.float64)
+    verdict = judge_call(f"aten._upsample_{name}2d_aa.default", (x, [4, 12], align), {}, 0, evaluated)
+    assert verdict.kind == "agrees", verdict
 
 
 def test_the_core_set_is_that_of_the_table() -> None:
