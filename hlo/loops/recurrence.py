@@ -50,6 +50,7 @@ class CarriedValue:
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A loop along rows; ``step`` is 1 or -1. ``reads`` are accesses to rows that no earlier iteration wrote.
+
     ``writes`` has one access for each written array, ``kept`` the elements of the state that never change.
     """
 

@@ -36,6 +36,7 @@ class Shard:
 
 class ShardedArray(ABC):
     """Global ``shape`` and ``dtype``, ``sharding``, and this process's shards: the arguments and results of programs.
+
     Only `shardc.Array` can change the layout: that may take another program, which takes and returns such arrays.
     """
 

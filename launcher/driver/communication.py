@@ -1,4 +1,5 @@
 """Communication of a program's steps, measured: the time in which devices waited, and the time that computation hid.
+
 *Exposed* is the time in which a process did nothing but a collective: all of a synchronous one, and the start and await
 of others. *Hidden* is the rest of the time in which a transfer was under way, as the transport's collective executor
 tells (`transfers()`: transfers and nanoseconds by collective); 0 where it has no such times. The bytes of a collective

@@ -1,4 +1,5 @@
 """Making executables: by this process, by a compile service, or by rank 0 of a job, which sends its own to the others.
+
 All ranks that request the same program on the same kind of processor get rank 0's executable. It is compiled for what
 their CPUs have in common, so that all of them run the same instructions and get the same bits; ranks with another
 program or another kind of processor compile for themselves (and are told about it when they load it).

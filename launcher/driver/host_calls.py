@@ -1,4 +1,5 @@
 """Calls of Python from a step: the step waits, operands are read, the function is called, and its results are written.
+
 Functions get copies of the operands, which they may keep. Their results must have the shapes and element types of the
 call. Any exception ends the step: `RunError`, with the exception as its cause.
 """

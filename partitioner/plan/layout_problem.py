@@ -64,6 +64,7 @@ class LayoutProblem:
 
     def within_arithmetic(self, most: float) -> LayoutProblem:
         """The same problem without options that exceed ``most`` operations even if all other clusters do their minimum.
+
         If that minimum already exceeds ``most``, all options stay: then the program will have other operations than
         these."""
         flops, costs = self.flops(), list(self.costs)

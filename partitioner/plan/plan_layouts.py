@@ -186,6 +186,7 @@ def pose_question(
     known: ChosenSplits | None = None,
 ) -> LayoutQuestion:
     """The question for a propagated module, with its calls inlined and folded as they can be once values are split.
+
     Leaves of ``interface`` may have any layout; all other arguments and results keep the propagated one. ``check`` is
     called with the number of decisions and the estimated number of options before these are made, and may raise.
     Without ``hiding``, arithmetic hides no move. ``known`` is that of `Context.over`.

@@ -52,6 +52,7 @@ class CarriedPlan:
 @dataclass(slots=True)
 class PlanTrials(Generic[Made]):
     """Keeps the ``best`` program of all plans within ``room`` bytes, its cost ``least``, and its plan ``taken``.
+
     ``ways`` are the ways to carry out a plan, each with its judgement. ``before`` is the judgement of the program
     without a plan, ``rounds`` the number of memory limits to try. ``last`` is the last plan that was carried out.
     """

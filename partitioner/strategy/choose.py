@@ -82,6 +82,7 @@ Computes = Callable[[AxisTable, SplitProblem, tuple[Atoms, ...], Device], float]
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitChoice:
     """Axes per factor, the resulting layouts of operands and results, and the axes over which values stay partial.
+
     Compared by identity: choices for different problems may look alike.
     """
 

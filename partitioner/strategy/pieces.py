@@ -58,6 +58,7 @@ def find_pieces_written(body: Computation, index: int, times: int) -> LoopPieces
 
 def count_repetitions(module: Module) -> Mapping[Instruction, int]:
     """The known trip count of a loop, for each element of its state that the body passes on and reads only in pieces.
+
     Elements that take part in arithmetic are omitted: whole operands would make every device do all the work.
     """
     found: dict[Instruction, int] = {}

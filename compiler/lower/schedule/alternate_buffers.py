@@ -33,6 +33,7 @@ __all__ = ["AlternateBuffers"]
 @dataclass(frozen=True, slots=True)
 class AlternateBuffers:
     """Merge up to ``most`` iterations of loops with a known trip count, in bodies of up to ``limit`` instructions.
+
     Copies of the state must be at least the share ``least`` of the bytes that an iteration moves. The merged loop may
     need no more memory.
     """

@@ -20,6 +20,7 @@ __all__ = ["Overlap", "overlap_of"]
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """``transfers`` is the number of collectives that one kind of links performs at a time while the device computes.
+
     With 0, only two kinds of collectives are asynchronous: pairs of the input program, if that costs no memory, and
     collectives that waited for other devices in a measurement. ``queued`` collectives may have begun, if that is more:
     the others wait in a queue. ``start_seconds`` is the time that a start and a done take on the device; a pair must

@@ -51,6 +51,7 @@ def eliminate_near(dual: DualBound, surplus: Surplus, best: Incumbent, together:
 
 def sharpen(dual: DualBound, surplus: Surplus, best: Incumbent, together: int) -> Surplus:
     """``surplus`` with the exact least cost above the bound of each option within the gap, at the prices of ``dual``.
+
     It stays unchanged if joint tables have more than ``together`` entries in total, or if ``best`` does not fit.
     """
     if best.excess > 0 or not np.isfinite(best.cost):

@@ -40,6 +40,7 @@ class Decided:
 
 class CostNetwork:
     """``options[v]`` are the remaining options of v in the problem, ``costs[v]`` their costs, ``uses[v]`` their memory.
+
     ``tables[v][u]`` has v's options as its rows; equal tables stay one array while nothing changes them. ``base`` is
     the fixed cost, ``spent`` the fixed use in each row.
     """

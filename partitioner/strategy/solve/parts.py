@@ -34,6 +34,7 @@ def improve_by_parts(
     is_spent: Callable[[], bool] = lambda: False,
 ) -> None:
     """Improve ``best``, which fits, by parts of at most ``columns`` columns (options and pairs) and ``work`` in total.
+
     Parts stay small as long as that helps; ``seed`` decides where they start. ``solve`` solves a part's problem from a
     given choice. The search ends early if its work ``is_spent``.
     """

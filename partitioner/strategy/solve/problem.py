@@ -111,6 +111,7 @@ class BindingRow:
 @dataclass(frozen=True, slots=True)
 class MemoryExcess:
     """No choice was found within a row. ``at_least`` is the proven excess, ``found`` the excess of the given choice.
+
     ``heaviest`` has the variables that use most memory there and their use, the largest first.
     """
 

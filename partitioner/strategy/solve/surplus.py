@@ -1,4 +1,5 @@
 """The least cost of an option above the bound, which shows the options that a cheaper choice may still contain.
+
 Messages and multipliers leave own costs and pair costs whose least values make the bound. A choice with an option costs
 at least that option's *surplus* more than the bound: its own cost, and the least of its pairs. Options whose surplus
 exceeds the gap are in no better choice. Few options remain if the bound is good.
