@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from shardc.collectives.call.stamp import SAME_CALLS
 from shardc.hlo.errors import RunError
-from shardc.hlo.numpy.recorder import user_line
 
 __all__ = ["GATHER", "WATCHED", "RankExchange"]
 
@@ -30,6 +29,8 @@ class RankExchange:
     @staticmethod
     def here(what: str) -> RankExchange:
         """One that the caller is about to begin."""
+        from shardc.hlo.numpy.recorder import user_line
+
         file, line = user_line()
         return RankExchange(what, f"{file}:{line}" if file else "")
 
@@ -48,7 +49,7 @@ class RankExchange:
     def other(self, rank: int, theirs: RankExchange, their_rank: int) -> RunError:
         """``their_rank`` is in another exchange than ``rank``, which is in this one."""
         return RunError(
-            f"rank {their_rank} is in {theirs.text}, rank {rank} in {self.text}",
+            f"rank {their_rank} is in {theirs.text}, but rank {rank} is in {self.text}",
             where=self.where or None,
             fix=SAME_CALLS,
         )

@@ -91,6 +91,11 @@ class RemotePartitioned(Reported):
         """As `Partitioned.plan`, made here."""
         return self.here.plan
 
+    @property
+    def why_no_plan(self) -> str:
+        """As `Partitioned.why_no_plan`, made here."""
+        return self.here.why_no_plan
+
     def draw_plan(self, path: str | Path) -> None:
         """As `Partitioned.draw_plan`, made here."""
         from shardc.launcher.drawings.draw_plan import write_plan_svg

@@ -65,7 +65,7 @@ def disturbed(folder: str, what: str) -> None:
     try:
         shardc.save_checkpoint(folder, tree(2) | {"rank": rank}, step=2)
     except ShardcError as e:
-        assert "ranks 0 and 1 save different trees" in str(e)
+        assert "rank 0 and rank 1 save different trees" in str(e)
     else:
         raise AssertionError("different trees")
 

@@ -91,7 +91,7 @@ def main() -> None:
     try:
         shardc.array(X, (mesh, P(None, ("x", "y")))).reshard((Mesh({"q": 5}), P("q")))
     except InputError as e:
-        assert "is on 4 devices, the new sharding on 5" in str(e)
+        assert "is on 4 devices, but the new sharding on 5" in str(e)
     else:
         raise AssertionError("meshes of different sizes")
     if rank == 0:

@@ -26,7 +26,7 @@ REFUSED = {
     "serve --grace -1": "--grace",
     "demo --ranks 1000000 --no-jax": "the demo runs on 4 devices, but --ranks is 1000000",
     "demo --ranks -1": "--ranks",
-    "mpiexec -n 1000000000 true": "1000000000 ranks on one host",
+    "mpiexec -n 1000000000 true": "one host would start 1000000000 ranks",
     "mpiexec -n 0 true": "the job would have 0 ranks",
     "mpiexec -n 2 --hosts no-such-host.invalid true": "this machine cannot find no-such-host.invalid",
     "mpiexec -n 2 --hosts localhost,no-such-host.invalid:4 true": "this machine cannot find no-such-host.invalid",

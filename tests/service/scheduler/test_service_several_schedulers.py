@@ -185,7 +185,7 @@ def test_what_takes_three_servers_down_is_not_tried_again(tmp_path: Path) -> Non
                 failed = over(scheduler, job)
                 assert failed.state == "failed"
                 assert failed.problem is not None
-                assert "went down 3 times" in failed.problem["what"]
+                assert "the service stopped 3 times" in failed.problem["what"]
                 workers.task(0).succeed()
                 assert over(scheduler, other).state == "done"
 
