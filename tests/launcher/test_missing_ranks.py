@@ -34,7 +34,7 @@ ENDED = (
                 "gather-and-more",
                 shared,
                 "60",
-                r"rank \d is in (making multiply|a gather of values) at \S*.py:\d+, but rank \d in (making|a gather) .*\n"
+                r"rank \d is in (making multiply|a gather.*) at \S*.py:\d+, but rank \d is in (making|a gather) .*\n"
                 r".*where: \S*missing_worker.py:\d+",
                 marks=() if shared == "1" else pytest.mark.full,
             )
