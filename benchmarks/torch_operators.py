@@ -28,7 +28,7 @@ OPERATORS, CHUNK, PARTS = 702, 40, 2
 CAUSES: Mapping[str, str] = {
     "draws random numbers": "draws random numbers",
     "depend on values": "sizes or plain numbers depend on values",
-    "without changes in place": "the argument changes its size in place",
+    "without in-place changes": "the argument changes its size in place",
     "torch.export cannot follow": "torch.export does not follow it",
     "the operator": "no row for the operator",
     "with these arguments": "a row refuses the arguments",

@@ -208,7 +208,7 @@ def test_open_sizes_name_operator_module_and_line() -> None:
 
 
 def test_arguments_that_change_size_are_refused() -> None:
-    with pytest.raises(shardc.ShardcError, match=r"aten\.resize_\.default cannot be written") as error:
+    with pytest.raises(shardc.ShardcError, match=r"aten\.resize_\.default cannot be rewritten") as error:
         shardc.from_torch(Resizes(), (torch.ones(3, 4),))
     assert f"test_from_torch.py:{_line('aten.resize_(x')}" in str(error.value)
 

@@ -75,7 +75,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "a tensor for a tuple": (lambda: shardc.from_torch(_linear(), X), "one tensor", "(x,)"),
     "a file": (lambda: shardc.from_torch("model.pt2"), "from a str", "torch.export.load"),
-    "from_jax": (lambda: shardc.from_jax(_linear(), X), "PyTorch's", "shardc.from_torch"),
+    "from_jax": (lambda: shardc.from_jax(_linear(), X), "belongs to PyTorch", "shardc.from_torch"),
     "auto of a step": (lambda: shardc.auto(_step(_linear()), machine="h100-dgx", devices=2), "TrainStep", ".program"),
 }
 
