@@ -23,7 +23,7 @@ from shardc.compiler.lower.lowered import (
 from shardc.compiler.lower.schedule.step_work import work_of
 from shardc.compiler.times.step_times import step_times
 from shardc.costs.kernels.kernel_model import KernelTime
-from shardc.costs.kernels.trips import likely_trips, trip_count
+from shardc.costs.kernels.trips import loop_trips
 from shardc.costs.machines.host_link import HostLink
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.host_move import host_link_for
@@ -122,7 +122,7 @@ class _Pricing:
 
     def _loop(self, step: WhileStep) -> TimedLoop:
         i, outer = step.instruction, self._loops
-        trips, known = likely_trips(i), trip_count(i) is not None
+        trips, known = loop_trips(i)
         op_name = i.metadata.op_name if i.metadata else ""
         self.out.loops.append(LoopInfo(i.name, op_name, i.source, trips, known))
         self._loops = (*outer, i.name)

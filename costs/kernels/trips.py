@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.loops.loop_counter import find_counter
 
-__all__ = ["Executions", "count_executions", "expect_trips", "likely_trips", "trip_count"]
+__all__ = ["Executions", "count_executions", "expect_trips", "likely_trips", "loop_trips", "trip_count"]
 
 _REDUCER_ROLES = ("to_apply", "select", "scatter")
 _KNOWN = re.compile(r'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"(\d+)"')
@@ -36,9 +36,7 @@ def count_executions(module: Module, otherwise: int = 1) -> Executions:
             continue
         unsure = computation in out.unknown
         for op in computation:
-            trips, known = (
-                (likely_trips(op, otherwise), trip_count(op) is not None) if op.opcode == "while" else (1, True)
-            )
+            trips, known = loop_trips(op, otherwise) if op.opcode == "while" else (1, True)
             for callee, extra in _callees(op):
                 out.count[callee] = out.count.get(callee, 0) + times * (trips + extra)
                 if unsure or not known:
@@ -75,13 +73,19 @@ def trip_count(loop: Instruction) -> int | None:
     return None if count is None else count.trips
 
 
-def likely_trips(loop: Instruction, otherwise: int = 1) -> int:
-    """Iterations of a while as costs count them: its trip count, else what `expect_trips` says, else ``otherwise``."""
+def loop_trips(loop: Instruction, otherwise: int = 1) -> tuple[int, bool]:
+    """Iterations of a while as costs count them, and whether they are its trip count. A loop without one has those of
+    `expect_trips`, else ``otherwise``."""
     trips = trip_count(loop)
     if trips is not None:
-        return trips
+        return trips, True
     told = _EXPECTED.search(str(loop.attrs.get("backend_config", "")))
-    return int(told.group(1)) if told else otherwise
+    return int(told.group(1)) if told else otherwise, False
+
+
+def likely_trips(loop: Instruction, otherwise: int = 1) -> int:
+    """The iterations of `loop_trips`."""
+    return loop_trips(loop, otherwise)[0]
 
 
 def expect_trips(count: int) -> str:

@@ -12,7 +12,7 @@ from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.sharding import AnySharding
 from shardc.hlo.ir.types import DType, Shape, array_shape
 
-__all__ = ["Builder", "binary_computation", "make_instruction", "make_module"]
+__all__ = ["Builder", "binary_computation", "key_comparator", "make_instruction", "make_module"]
 
 
 def make_instruction(
@@ -80,6 +80,19 @@ class Builder:
 
     def build(self, root: Instruction | None = None) -> Computation:
         return Computation(self.name, self.instructions, root if root is not None else self.instructions[-1])
+
+
+def key_comparator(
+    name: str, key: DType | str, *carried: DType | str, direction: str = "LT", **order: Any
+) -> Computation:
+    """A comparator of sorts by their first operand, of elements ``key``; those of ``carried`` go along.
+
+    >>> [p.shape.dtype.name for p in key_comparator("ascending", "f32", "s32").parameters]
+    ['f32', 'f32', 's32', 's32']
+    """
+    b = Builder(name)
+    x, y, *_ = [b.parameter(array_shape(dtype)) for dtype in (key, *carried) for _ in range(2)]
+    return b.build(b.add("compare", x, y, direction=direction, **order))
 
 
 def binary_computation(opcode: str, dtype: DType | str, name: str = "") -> Computation:

@@ -6,11 +6,11 @@ once, and what comes of it lies where it is wanted.
 
 from __future__ import annotations
 
-from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.build import key_comparator
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.make import make
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.ir.types import DType, array_shape, tuple_shape
+from shardc.hlo.ir.types import DType, tuple_shape
 
 __all__ = ["large_top"]
 
@@ -58,9 +58,5 @@ def _sends_less(top: Instruction, x: Instruction, lies: Sharding) -> bool:
 
 def _before(values: DType, places: DType, *, largest: bool) -> Computation:
     """A comparator of values in the order of a top-k, which places do not change."""
-    b = Builder("before_in_top")
-    x, y = (b.parameter(array_shape(values)) for _ in range(2))
-    for _ in range(2):
-        b.parameter(array_shape(places))
     order = {"type": "TOTALORDER"} if values.is_float else {}
-    return b.build(b.add("compare", x, y, direction="GT" if largest else "LT", **order))
+    return key_comparator("before_in_top", values, places, direction="GT" if largest else "LT", **order)

@@ -6,10 +6,10 @@ the places, elements are sent once, to where they belong.
 
 from __future__ import annotations
 
-from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.build import key_comparator
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.make import make
-from shardc.hlo.ir.types import DType, array_shape, tuple_shape
+from shardc.hlo.ir.types import tuple_shape
 from shardc.partitioner.prepare.sorts.sorted_places import is_split, replaced, without_bounds
 from shardc.partitioner.rules.sorts.columns import place_type
 
@@ -49,15 +49,7 @@ def _sorted(scatter: Instruction, places: Instruction) -> Instruction:
     dtype = place_type(scatter.shape.dims[0])
     keys = make("convert", places.shape.with_dtype(dtype).plain, (places,), scatter).replace(sharding=lies)
     shapes = keys.shape.plain, updates.shape.plain
-    before = _by_place(dtype, updates.shape.dtype)
+    before = key_comparator("before_by_place", dtype, updates.shape.dtype)
     given = {"dimensions": (0,), "is_stable": True, "to_apply": before}
     made = make("sort", tuple_shape(*shapes), (keys, updates), scatter, **given).replace(sharding=(lies, lies))
     return make("get-tuple-element", shapes[1], (made,), scatter, index=1).replace(sharding=scatter.sharding)
-
-
-def _by_place(places: DType, values: DType) -> Computation:
-    b = Builder("before_by_place")
-    x, y = (b.parameter(array_shape(places)) for _ in range(2))
-    for _ in range(2):
-        b.parameter(array_shape(values))
-    return b.build(b.add("compare", x, y, direction="LT"))

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -28,9 +27,9 @@ from shardc.costs.kernels.kernel_model import kernel_seconds
 from shardc.costs.kernels.traffic import instruction_traffic
 from shardc.costs.kernels.work import instruction_work
 from shardc.costs.machines.device import Device
-from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.build import key_comparator
 from shardc.hlo.ir.groups import AxisPairs
-from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.lapack import PREFIXES, attributes_of
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import DType, array_shape, tuple_shape
@@ -38,11 +37,11 @@ from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter, real_type
-from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, split_rows, told
+from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, rows_equation, split_rows, told
 from shardc.partitioner.strategy.choose import Computes, SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.custom_call import LEAST_ROWS
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
 __all__ = ["BLOCK_JACOBI", "whole_eigen"]
 
@@ -63,14 +62,7 @@ def _rule(op: Instruction) -> FactorRule | None:
     dims = op.operands[0].shape.dims
     if len(dims) != 2 or dims[0] < LEAST_ROWS:
         return None
-    return _equation(dims, tuple(s.dims for s in op.shape.leaves()))
-
-
-@lru_cache(maxsize=4096)
-def _equation(dims: tuple[int, ...], results: tuple[tuple[int, ...], ...]) -> FactorRule:
-    b = RuleBuilder([dims], list(results))
-    b.add(dims[0], [(0, 0), (1, 0)], FactorKind.PERMUTATION)
-    return b.build()
+    return rows_equation(dims, tuple(s.dims for s in op.shape.leaves()))
 
 
 def _rows_of_block(n: int, devices: int) -> int:
@@ -300,19 +292,11 @@ class _Sweeps:
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def _ascending(dtype: DType) -> Computation:
-    """A comparator of numbers that carry an index along."""
-    b = Builder("ascending")
-    x, y = (b.parameter(array_shape(dtype)) for _ in range(2))
-    for _ in range(2):
-        b.parameter(array_shape("s32"))
-    return b.build(b.add("compare", x, y, direction="LT"))
-
-
 def _sorted(em: Emitter, values: Instruction) -> tuple[Instruction, Instruction]:
     """Numbers in ascending order, and where each was."""
     places = em.add("iota", array_shape("s32", *values.shape.dims), iota_dimension=0)
-    shape, body = tuple_shape(values.shape.plain, places.shape), _ascending(values.shape.dtype)
+    shape = tuple_shape(values.shape.plain, places.shape)
+    body = key_comparator("ascending", values.shape.dtype, places.shape.dtype)
     made = em.add("sort", shape, values, places, dimensions=(0,), is_stable=True, to_apply=body)
     first, second = (em.add("get-tuple-element", s, made, index=k) for k, s in enumerate(shape.elements))
     return first, second

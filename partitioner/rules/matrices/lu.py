@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import array_shape
@@ -21,13 +20,13 @@ from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.cholesky import count_failed
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
-from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, split_rows, told
+from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, rows_equation, split_rows, told
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.custom_call import LEAST_ROWS
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
+from shardc.sharding.rules.factor_rule import FactorRule
 
-__all__ = ["BLOCKED_LU", "STAGES", "Panels"]
+__all__ = ["BLOCKED_LU", "STAGES", "Panels", "panel_sends"]
 
 #: After every such part of the panels, finished rows are put aside.
 STAGES = 4
@@ -73,18 +72,11 @@ def _rule(op: Instruction) -> FactorRule | None:
     shapes, dims = tuple(op.shape.leaves()), op.operands[0].shape.dims
     if len(dims) != 2:
         return None
-    return _equation(dims, tuple(s.dims for s in shapes)) if dims[0] == dims[1] >= LEAST_ROWS else None
+    return rows_equation(dims, tuple(s.dims for s in shapes)) if dims[0] == dims[1] >= LEAST_ROWS else None
 
 
-@lru_cache(maxsize=4096)
-def _equation(dims: tuple[int, ...], results: tuple[tuple[int, ...], ...]) -> FactorRule:
-    b = RuleBuilder([dims], list(results))
-    b.add(dims[0], [(0, 0), (1, 0)], FactorKind.PERMUTATION)
-    return b.build()
-
-
-def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
-    """Two all-to-alls, and the gathers of the panels' rows that are not put aside."""
+def panel_sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
+    """Two all-to-alls between rows and columns, and the gathers of the panels' rows that are not put aside."""
     atoms, size = split_rows(table, problem, factors)
     n, k = problem.operands[0].dims[-1], table.extent(atoms)
     if k == 1:
@@ -243,6 +235,6 @@ BLOCKED_LU = Local(
     _emit,
     pass_or_permute,
     rule=_rule,
-    sends=always(_sends),
+    sends=always(panel_sends),
 )
 """A way for LAPACK's ``getrf`` of square matrices of split rows, in place of a gather."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction, Origin
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.strategy.choose import SplitProblem
 from shardc.partitioner.strategy.rule import LocalSite
-from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
+from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["LEAST_BLOCK", "pass_or_permute", "sent_by_sum", "split_rows", "told"]
+__all__ = ["LEAST_BLOCK", "pass_or_permute", "rows_equation", "sent_by_sum", "split_rows", "told"]
 
 #: Rows of a device from which a loop with a collective for each block pays: with fewer, one gather is faster.
 LEAST_BLOCK = 16
@@ -20,6 +21,14 @@ LEAST_BLOCK = 16
 def pass_or_permute(op: Instruction, rule: FactorRule) -> frozenset[int]:
     """Split independent dimensions, and the one that the program knows how to split."""
     return frozenset((*rule.of_kind(FactorKind.PASS_THROUGH), *rule.of_kind(FactorKind.PERMUTATION)))
+
+
+@lru_cache(maxsize=4096)
+def rows_equation(dims: tuple[int, ...], results: tuple[tuple[int, ...], ...]) -> FactorRule:
+    """The factor rule of a matrix whose rows are split, and are rows of the first of the ``results``."""
+    b = RuleBuilder([dims], list(results))
+    b.add(dims[0], [(0, 0), (1, 0)], FactorKind.PERMUTATION)
+    return b.build()
 
 
 def split_rows(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[Atoms, int]:

@@ -8,19 +8,17 @@ an all-to-all brings columns back. Missing rows and columns become those of the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import Emitter
-from shardc.partitioner.emit.layout import Atoms, AxisTable
+from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.emit.repeat import Values, repeat
 from shardc.partitioner.rules.matrices.cholesky import count_failed, factored_block, is_lower
-from shardc.partitioner.rules.matrices.lu import STAGES, Panels
+from shardc.partitioner.rules.matrices.lu import STAGES, Panels, panel_sends
 from shardc.partitioner.rules.matrices.matrix_writer import MatrixWriter
-from shardc.partitioner.rules.matrices.split_rows import LEAST_BLOCK, pass_or_permute, split_rows, told
-from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.rules.matrices.split_rows import pass_or_permute, told
 from shardc.partitioner.strategy.rule import Local, LocalSite, always
 from shardc.sharding.rules.custom_call import LEAST_ROWS
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
@@ -41,18 +39,6 @@ def _equation(dims: tuple[int, ...], results: int) -> FactorRule:
     b = RuleBuilder([dims], [dims, ()][:results])
     b.add(dims[1], [(0, 1), (1, 1)], FactorKind.PERMUTATION)
     return b.build()
-
-
-def _sends(table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...]) -> tuple[float, int]:
-    """Two all-to-alls, and the gathers of the panels' rows that are not left out."""
-    atoms, size = split_rows(table, problem, factors)
-    n, k = problem.operands[0].dims[-1], table.extent(atoms)
-    if k == 1:
-        return (0.0, 0)
-    if n < k * LEAST_BLOCK:
-        return (math.inf, 0)
-    p = Panels.of(n, k)
-    return float(size * (p.gathered() + 2 * (k - 1) * -(-n // k) * p.own)), p.count + 2
 
 
 # -- between columns and rows ------------------------------------------------------------------------------------------
@@ -160,6 +146,10 @@ def _emit(site: LocalSite) -> list[Instruction]:
 
 
 CHOLESKY_OF_COLUMNS = Local(
-    "columns split: a panel of columns gathered at a time", _emit, pass_or_permute, rule=_rule, sends=always(_sends)
+    "columns split: a panel of columns gathered at a time",
+    _emit,
+    pass_or_permute,
+    rule=_rule,
+    sends=always(panel_sends),
 )
 """A way for Cholesky factorisations (HLO's and LAPACK's ``potrf``) of split columns, in place of a gather."""
