@@ -99,13 +99,13 @@ def section(log: Path | None = None) -> str:
 def _cell(figures: list[Figure], name: str, devices: int) -> str:
     """Step and peak of the plan from nothing over those of the best hand plan, and its name."""
     mine = [f for f in figures if f.program == name and f.devices == devices]
-    hands = [f for f in mine if f.how == BY_HAND and not f.problem]
+    by_hand = [f for f in mine if f.how == BY_HAND and not f.problem]
     found = [f for f in mine if f.how == FROM_NOTHING]
-    if not hands:
+    if not by_hand:
         return "not in time" if mine else "not run"
     if not found:
-        return f"not in time (best by hand: {best_by_hand(hands).plan})"
-    hand, (plan,) = best_by_hand(hands), found
+        return f"not in time (best by hand: {best_by_hand(by_hand).plan})"
+    hand, (plan,) = best_by_hand(by_hand), found
     if plan.problem:
         return f"none within the memory of {hand.plan}"
     return f"{plan.step / hand.step:.2f}x, {plan.peak / hand.peak:.2f}x ({hand.plan})"
@@ -143,17 +143,17 @@ def _figures(name: str, devices: int, *, arguments: bool) -> Iterator[Figure]:
             return Figure(name, devices, plan, how, took=time.perf_counter() - begun, problem=str(error))
         return Figure(name, devices, plan, how, found.step_seconds, found.peak_bytes, time.perf_counter() - begun)
 
-    hands: dict[str, Figure] = {}
+    by_hand: dict[str, Figure] = {}
     for plan in program.plans:
-        hands[plan.name] = figure(plan.name, plan, BY_HAND)
-        yield hands[plan.name]
-    known = [h for h in hands.values() if not h.problem]
+        by_hand[plan.name] = figure(plan.name, plan, BY_HAND)
+        yield by_hand[plan.name]
+    known = [h for h in by_hand.values() if not h.problem]
     if known:
         best = best_by_hand(known)
         yield figure(best.plan, None, FROM_NOTHING, best.peak)
     for plan in program.plans:
-        if arguments and not hands[plan.name].problem:
-            yield figure(plan.name, replace(plan, points={}), FROM_ARGUMENTS, hands[plan.name].peak)
+        if arguments and not by_hand[plan.name].problem:
+            yield figure(plan.name, replace(plan, points={}), FROM_ARGUMENTS, by_hand[plan.name].peak)
 
 
 def main() -> None:

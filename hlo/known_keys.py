@@ -1,4 +1,4 @@
-"""Keys that a table of a file may have: what is misspelled is named, with what was meant."""
+"""The keys that a table of a file may have. The error for another key names it, and the key that was probably meant."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class _Graph:
         return self._sources[i]
 
     def _passed(self, i: Instruction) -> Iterable[Instruction]:
-        """What ``i``, which is no node, hands on."""
+        """The values that ``i``, which is not a node, passes on."""
         if i.opcode == "parameter":
             return self._given.get(i, ())
         if i.opcode == "get-tuple-element" and i.operands[0].opcode == "tuple":

@@ -1,4 +1,4 @@
-"""What the processes of a job exchange between steps, and from which line of the user's: for those who wait."""
+"""An exchange between the processes of a job, outside of a step: its name, and the line of the user's code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["GATHER", "WATCHED", "RankExchange"]
 
 GATHER = "a gather of values"
 
-#: Seconds that a wait lasts longer where a watchdog knows better who is missing.
+#: A wait lasts so many seconds longer where a watchdog can name the missing rank.
 WATCHED = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class RankExchange:
-    """``what`` a rank waits in, and ``where`` in the user's code it is called (empty: not known).
+    """``what`` is the name of the exchange, and ``where`` the line of the user's code that calls it (empty: not known).
 
     >>> RankExchange("making mean", "train.py:4").text
     'making mean at train.py:4'
@@ -28,7 +28,7 @@ class RankExchange:
 
     @staticmethod
     def here(what: str) -> RankExchange:
-        """One that the caller is about to begin."""
+        """The exchange that the caller is about to begin."""
         from shardc.hlo.numpy.recorder import user_line
 
         file, line = user_line()
@@ -39,7 +39,7 @@ class RankExchange:
         return f"{self.what} at {self.where}" if self.where else self.what
 
     def late(self, rank: int, seconds: float, whom: str = "other ranks") -> RunError:
-        """Nobody came for ``seconds``."""
+        """The error after ``seconds`` without the other ranks."""
         return RunError(
             f"rank {rank} waited {seconds:g} s in {self.what} for {whom}",
             where=self.where or None,
@@ -47,7 +47,7 @@ class RankExchange:
         )
 
     def other(self, rank: int, theirs: RankExchange, their_rank: int) -> RunError:
-        """``their_rank`` is in another exchange than ``rank``, which is in this one."""
+        """The error where ``their_rank`` is in another exchange than ``rank``, which is in this one."""
         return RunError(
             f"rank {their_rank} is in {theirs.text}, but rank {rank} is in {self.text}",
             where=self.where or None,
@@ -55,7 +55,7 @@ class RankExchange:
         )
 
     def failed(self, rank: int, error: Exception) -> RunError:
-        """MPI answered with an error."""
+        """The error for one of MPI's own."""
         return RunError(
             f"MPI failed on rank {rank} in {self.what}: {error}",
             where=self.where or None,

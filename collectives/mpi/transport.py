@@ -50,7 +50,7 @@ _BLOCK = 1 << 28
 _SLOWEST = 50e6
 #: The tag of messages with which some ranks of a job meet.
 _MEETING_TAG = 1
-#: What each rank tells of an exchange that it has come to.
+#: What each rank sends first in an exchange.
 _ARRIVAL = np.dtype([("size", np.int64), ("what", "S256"), ("where", "S256")])
 #: Seconds between two looks at what the others do, while one waits.
 _LOOK = 0.5
@@ -112,7 +112,7 @@ class MpiTransport:
         self._spin = spin
         self._limits = limits or MessageLimits()
         self._channels: dict[tuple[int, ...], MessageChannel] = {}
-        #: Does somebody else say who is missing, as soon as the time is up?
+        #: Whether a watchdog reports the missing rank when the time is up.
         self.watched = False
 
     def among(self, ranks: Sequence[int]) -> MpiTransport:
@@ -259,7 +259,7 @@ class MpiTransport:
         return nullcontext() if self.control is None else self.control.show_exchange(exchange, timeout_factor)
 
     def _arrive(self, exchange: RankExchange, size: int, timeout_factor: float = 1.0) -> list[int]:
-        """Everybody's ``size``, once all have come to the same exchange."""
+        """The ``size`` of each rank, once all ranks have reached the same exchange."""
         world = self._meet(timeout_factor)
         mine = np.array([(size, exchange.what.encode(), exchange.where.encode())], _ARRIVAL)
         everybody = np.empty(self.process_count, _ARRIVAL)

@@ -67,7 +67,7 @@ class KeyValueMessages:
         self._store, self._timeout = store, timeout
         self._folder = "shardc" if job is None else f"shardc/{'-'.join(map(str, ranks))}"
         self._numbers = itertools.count()
-        #: Does somebody else say who is missing, as soon as the time is up?
+        #: Whether a watchdog reports the missing rank when the time is up.
         self.watched = False
 
     def among(self, ranks: Sequence[int]) -> KeyValueMessages:

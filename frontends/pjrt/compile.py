@@ -1,4 +1,4 @@
-"""Compiling what JAX hands over: a StableHLO program and options in, an executable and its border out.
+"""Compile a StableHLO program with its options for JAX: the result is an executable and its interface.
 
 The program is read here in this process, since it comes from jaxlib itself. Devices of a program are numbered by
 their place in its device assignment; which of the client's devices these are is of no concern before it is loaded.

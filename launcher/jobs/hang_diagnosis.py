@@ -85,7 +85,7 @@ def is_deadlocked(found: Sequence[RankStatus], before: Sequence[RankStatus], ran
 
 
 def waits_for_the_ended(found: Sequence[RankStatus], rank: int, plans: Plans) -> bool:
-    """Does ``rank`` wait, outside of a step, for a process that has ended?"""
+    """Whether ``rank`` waits, outside of a step, for a process that has ended."""
     mine = next(s for s in found if s.rank == rank)
     ended = {s.rank for s in found if s.state == GONE}
     return mine.state == EXCHANGING and not ended.isdisjoint(_partners(mine, plans, found))

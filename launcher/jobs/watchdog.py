@@ -193,7 +193,7 @@ class Watchdog:
                 self._end_for_all(why)
 
     def _exchange_without_hope(self) -> str:
-        """Why nobody will come to the exchange between steps that this process waits in; empty while somebody may."""
+        """Why the exchange that this process waits in, outside of a step, cannot complete; empty while it still can."""
         before, self._seen = self._seen, ()
         if self._table is None or int(self._table.mine["state"][0]) != EXCHANGING:
             return ""

@@ -37,7 +37,7 @@ def convert_custom_call(op: MlirOp) -> Sequence[Instruction]:
     if target == _SHAPE_ASSERTION:
         return _shape_assertion(op)
     if target == _CUSTOM_PARTITIONING:
-        why = "custom_partitioning hands XLA Python functions, which are not in the module"
+        why = "custom_partitioning gives XLA Python functions, which are not in the module"
         raise op.unsupported(why, "call the plain function: shardc partitions it itself")
     if target == "ragged_all_to_all":
         return _ragged_all_to_all(op)
