@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
 
 __all__ = ["JaxLeaf", "JaxProgram", "JaxSignature"]
+
+#: The most characters of a structure in an error.
+_WIDTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +91,19 @@ class JaxSignature:
         """Raise InputError unless ``tree`` is the structure of the dynamic arguments."""
         if tree != self.in_tree:
             raise InputError(
-                f"the arguments have the structure {tree}",
+                _difference(self.in_tree, tree, self._argument_names()),
                 where="call of a compiled JAX program",
-                fix=f"pass the structure that was traced: {self.in_tree}",
+                fix=f"pass the structure that was traced: {_structure(self.in_tree)}",
             )
+
+    def _argument_names(self) -> list[str]:
+        """What errors call the function's positional arguments."""
+        positional, names, leaf = self.in_tree.children()[0].children(), [], 0
+        for index, argument in enumerate(positional):
+            name = re.split(r"[.\[]", self._name(leaf))[0] if argument.num_leaves else ""
+            names.append(name if name.isidentifier() else f"argument {index}")
+            leaf += argument.num_leaves
+        return names
 
     def passes(self, index: int, leaf: Any) -> bool:
         """Is ``leaf`` what the program takes for argument ``index``, as it is, like all leaves of its kind?"""
@@ -147,6 +161,25 @@ class JaxProgram(JaxSignature):
         """The program that ``signature`` is of."""
         parts = {f.name: getattr(signature, f.name) for f in fields(JaxSignature)}
         return JaxProgram(**{**parts, "names": module.arg_names}, module=module, mlir=mlir, callbacks=callbacks)
+
+
+def _difference(traced: Any, given: Any, names: Sequence[str]) -> str:
+    """How the arguments of a call differ from those that were traced, both a PyTreeDef of ``(args, kwargs)``: by
+    their number, or by the first that has another structure."""
+    (wanted, _), (passed, _) = traced.children(), given.children()
+    if len(wanted.children()) != len(passed.children()):
+        takes = shorten(", ".join(names), _WIDTH, placeholder=" ...")
+        return f"{count_text(len(passed.children()), 'argument')} given, the program takes {len(names)}: {takes}"
+    pairs = zip(names, wanted.children(), passed.children(), strict=True)
+    name, a, b = next(
+        (p for p in pairs if p[1] != p[2]), ("the arguments by name", *(t.children()[1] for t in (traced, given)))
+    )
+    return f"{name} has the structure {_structure(b)}, and was traced with {_structure(a)}"
+
+
+def _structure(tree: Any) -> str:
+    """A PyTreeDef for people, without the name of its type."""
+    return shorten(str(tree).removeprefix("PyTreeDef(").removesuffix(")"), _WIDTH, placeholder=" ...")
 
 
 def _fits(leaf: Any, spec: JaxLeaf) -> bool:

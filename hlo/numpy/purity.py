@@ -30,6 +30,7 @@ _ISeedSequence: Any = bit_generator.ISeedSequence
 #: What an abstract class was asked: only CPython tells. Elsewhere generators with a seed of their own go unnoticed.
 _asked: Any = getattr(importlib.import_module("_abc"), "_get_dump", lambda cls: (None, (), ()))
 _NAMESPACES = re.compile(r"\bArrayNamespace\b")
+_JAX = re.compile(r"-packages[/\\]jax[/\\]")
 _OURS = re.compile(r"\b(Tracer|Masked)\b|traced value")
 
 
@@ -138,6 +139,7 @@ def translate_errors() -> Iterator[None]:
         if isinstance(e.__cause__, ShardcError):
             raise e.__cause__ from None
         frames = [f for f in traceback.extract_tb(e.__traceback__) if is_users(f.filename)]
+        frames = [f for f in frames if not _JAX.search(f.filename)] or frames
         place = Location(frames[-1].filename, frames[-1].lineno or 0) if frames else Location("<traced>")
         if _NAMESPACES.search(str(e)):
             name = failed_scipy(e)
@@ -159,6 +161,7 @@ def translate_errors() -> Iterator[None]:
 
 def _way_out(error: Exception) -> str:
     """What to do where a traced value was used as if it had elements."""
-    if "JAX" in str(error) or type(error).__module__.startswith("jax"):
+    frames = traceback.extract_tb(error.__traceback__)
+    if "JAX" in str(error) or any(_JAX.search(frame.filename) for frame in frames):
         return "shardc.trace takes functions of NumPy; for those of JAX use shardc.from_jax(f, *args) or shardc.jit(f)"
     return "keep to NumPy's functions inside of the function, and do this outside of it, with its results"

@@ -124,6 +124,7 @@ def _crash(code: int, messages: str, file: str) -> ParseError:
     )
 
 
+_WRITE_AGAIN = "correct this line, or write the whole file again: jax.jit(f).lower(...).as_text() is StableHLO"
 _POSITION = re.compile(r'(?:error: )?(?:loc\()?"-":(\d+):(\d+)\)?: ?')
 
 
@@ -142,5 +143,5 @@ def parse_error(message: str, file: str, data: bytes) -> ShardcError:
             "quantised types (!quant.uniform) are not supported", where=where, fix="dequantise the program first"
         )
     version = "newer" in message or "version" in message.lower()
-    fix = "read it with the jaxlib that wrote it, or export it for an older version" if version else None
+    fix = "read it with the jaxlib that wrote it, or export it for an older version" if version else _WRITE_AGAIN
     return ParseError(f"not a StableHLO module: {text}", where=where, fix=fix)

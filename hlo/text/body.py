@@ -127,7 +127,8 @@ class ComputationReader:
         name, at = (found.group(2), found.start(2)) if found is not None else ("root", begin)
         if found is None and try_shape(Scanner(scanner.text, scanner.file, begin)) is None:
             scanner.skip_space()
-            raise scanner.error(f"expected HloModule, a computation or an instruction, found {scanner.excerpt()}")
+            what = f"expected HloModule, a computation or an instruction, found {scanner.excerpt()}"
+            raise scanner.error(what, fix="HLO text begins with HloModule, and StableHLO text with module or #loc")
         self.root = self._read_instruction(name, at)
         return self._finish(begin)
 

@@ -87,7 +87,13 @@ app.command()(serve.serve)
 app.command()(demo.demo)
 
 _COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands)
-_SOME_MACHINES = "h100-dgx, or another machine of the package such as a100-dgx, or a file"
+#: What to add for a missing option.
+_MISSING = {
+    "--machine": "--machine h100-dgx, or another machine of the package such as a100-dgx, or a file",
+    "--value": "--value NAME: the name of an argument or of an instruction, as shardc propagate prints it",
+    "--output": "-o NAME: what to write, a page (report.html) or a folder (compile)",
+    "--budget": '--budget FILE: a TOML file with limits such as [limits] wire_bytes = "6 MB"',
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,8 +165,8 @@ def _fail_usage(error: Any, command: str) -> int:
             print(message, file=sys.stderr)
         else:
             path = f"shardc {command}".rstrip() if context is None else context.command_path
-            machine = f"add --machine {_SOME_MACHINES}; " if "Missing option '--machine'" in message else ""
-            print_error(f"error: {message}\n  fix: {machine}see {path} --help")
+            missing = next((add for option, add in _MISSING.items() if f"Missing option '{option}'" in message), "")
+            print_error(f"error: {message}\n  fix: {f'add {missing}; ' * bool(missing)}see {path} --help")
     return 2
 
 

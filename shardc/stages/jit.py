@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
+from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
@@ -137,6 +139,7 @@ class Jitted:
             return of_jax(args, kwargs)
         except Exception as e:
             if not _is_of_numpy(e, args):
+                _note_arguments(e, self._function, self._options, args, kwargs)
                 raise
             numpy = NumpyJit(self._function, self._options)
             try:
@@ -345,6 +348,28 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
         or (isinstance(error, TypeError) and "immutable" in str(error))
         or any(isinstance(x, RandomStream) for x in args)
     )
+
+
+def _note_arguments(
+    error: Exception,
+    function: Callable[..., Any],
+    options: JitOptions,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Add to JAX's error, which compares structures, which arguments the function or its shardings do not take."""
+    if not isinstance(error, TypeError | ValueError):
+        return
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        error.add_note(f"{e}: the function is {getattr(function, '__name__', 'f')}{signature}")
+        return
+    given, count = options.in_shardings, len(options.dynamic(args))
+    if type(given) is tuple and len(given) != count:
+        entries = count_text(len(given), "entry", "entries")
+        error.add_note(f"in_shardings has {entries}, and the call has {count_text(count, 'argument')}")
 
 
 def _runs_on_plugin(options: JitOptions) -> bool:

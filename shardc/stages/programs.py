@@ -71,7 +71,12 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
     from shardc.frontends.jax.frontend import module_from_jax
 
     start = time.perf_counter()
-    program = module_from_jax(function, *args, **kwargs)
+    try:
+        program = module_from_jax(function, *args, **kwargs)
+    except Exception as e:
+        if type(e).__name__ == "TracerArrayConversionError":
+            e.add_note("shardc.from_jax takes functions of jax.numpy; shardc.trace takes those of numpy")
+        raise
     config = _calling(job_config(), program.callbacks)
     return Program(program.module, program, config=config, seconds=seconds_since("read", start))
 

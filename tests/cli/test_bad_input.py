@@ -204,6 +204,9 @@ def test_damaged_programs_never_end_in_a_traceback(folder: Path, capsys: pytest.
 USAGE = [
     (["explain", "--diff", "mlp.hlo"], "fix: see shardc explain --help"),
     (["simulate", "mlp.hlo"], "fix: add --machine h100-dgx"),
+    (["visualize", "mlp.hlo"], "fix: add --value NAME"),
+    (["report", "mlp.hlo"], "fix: add -o NAME"),
+    (["check", "mlp.hlo"], "fix: add --budget FILE"),
     (["simulate", "mlp.hlo", "--machine", "h100"], "fix: did you mean h100-dgx?"),
     (["simulate", "mlp.hlo", "--machine", "mine.toml"], "no machine 'mine.toml': there is no such file"),
     (["mpiexec", "-n", "2", "python", "trian.py"], "there is no file trian.py\n  fix: did you mean train.py?"),

@@ -58,7 +58,7 @@ def test_partition(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     captured = capsys.readouterr()
     assert "all-reduce" in captured.out
     assert "m.py:8" in captured.out
-    assert f"wrote {out}" in captured.err
+    assert f"Wrote {out}" in captured.err
     facts = json.loads(report.read_text())
     wanted = {"devices", "mesh", "parameters", "results", "collectives", "wire_bytes", "flops", "peak_bytes", "seconds"}
     assert wanted <= set(facts)

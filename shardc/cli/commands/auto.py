@@ -112,8 +112,8 @@ def auto(
 
     if output is not None:
         found.save(output)
-        view.log(f"wrote {output}")
+        view.log(f"Wrote {output}")
     if picture is not None:
         found.draw_plan(picture)
-        view.log(f"wrote {picture}")
+        view.log(f"Wrote {picture}")
     view.result(found.to_dict() if json else None, show)

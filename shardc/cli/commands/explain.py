@@ -106,7 +106,7 @@ def explain(
         partitioned = propagated.partition(machine=machine or None, **planned)
         if picture is not None:
             partitioned.draw_plan(picture)
-            view.log(f"wrote {picture}")
+            view.log(f"Wrote {picture}")
         # A service is asked once, for everything.
         if remedies and tries and (here.client is not None or partitioned.report()["collectives"]):
             view.log(

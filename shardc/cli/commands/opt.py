@@ -89,7 +89,7 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     text = print_state(after)
     if output is not None:
         write_text(output, text)
-        view.log(f"wrote {output}")
+        view.log(f"Wrote {output}")
     if view.json:
         view.result({"passes": [p.name for p in asked], "text": text}, lambda: None)
     elif output is None:

@@ -83,10 +83,10 @@ def partition(
         facts = partitioned.report() if told else {}
     if output is not None:
         write_text(output, text)
-        view.log(f"wrote {output}")
+        view.log(f"Wrote {output}")
     if report is not None:
         write_text(report, json_module.dumps(facts, indent=2, default=str) + "\n")
-        view.log(f"wrote {report}")
+        view.log(f"Wrote {report}")
     if json:
         view.result(facts, lambda: None)
     elif output is None and report is None:

@@ -69,10 +69,10 @@ def propagate(
     text = propagated.as_stablehlo() if program.original else propagated.as_text()
     if output is not None:
         write_text(output, text)
-        view.log(f"wrote {output}")
+        view.log(f"Wrote {output}")
     if provenance is not None:
         write_text(provenance, dumps(propagated.provenance_dict(), indent=1) + "\n")
-        view.log(f"wrote {provenance}")
+        view.log(f"Wrote {provenance}")
     if json:
         view.result(_summary(propagated), lambda: None)
     elif output is None:

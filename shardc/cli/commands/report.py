@@ -96,6 +96,6 @@ def report(
     if beside is not None:
         put_beside(output, beside)
     size = output.stat().st_size
-    view.log(f"wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
+    view.log(f"Wrote {output} ({size / 1024:.0f} KiB): open it in a browser")
     if json:
         view.result({"output": str(output), "bytes": size}, lambda: None)

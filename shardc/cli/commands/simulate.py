@@ -100,11 +100,11 @@ def simulate(
         found = _simulated(here, file, scheduling, given, mapping=map_axes or None, ignore_memory=ignore_memory)
     if trace is not None:
         write_trace(found, trace)
-        view.log(f"wrote {trace}: open it at https://ui.perfetto.dev")
+        view.log(f"Wrote {trace}: open it at https://ui.perfetto.dev")
     if pictures is not None:
         from shardc.analysis.simulate.pictures import draw_pictures
 
-        view.log("wrote " + ", ".join(str(path) for path in draw_pictures(found, pictures)))
+        view.log("Wrote " + ", ".join(str(path) for path in draw_pictures(found, pictures)))
 
     def show() -> None:
         view.text("\n".join((*facts(found), "", "")))

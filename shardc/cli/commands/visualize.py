@@ -56,7 +56,7 @@ def visualize(
         if len(pictures) != 1:
             raise InputError(f"{len(pictures)} pictures cannot go to one file", where="--svg", fix="give one --value")
         write_text(svg, picture_svg(pictures[0]))
-        view.log(f"wrote {svg}")
+        view.log(f"Wrote {svg}")
     if svg is None or json:
         view.result([asdict(p) for p in pictures], lambda: _show_all(view, pictures))
 

@@ -1,0 +1,77 @@
+"""Calls of JAX functions with the wrong arguments, and functions given to the wrong front end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardc
+from shardc import Mesh, P
+from shardc.hlo.errors import InputError, UnsupportedError
+
+X, UP, DOWN = (np.ones(shape, np.float32) for shape in ((8, 4), (4, 16), (16, 4)))
+MESH = Mesh({"data": 2})
+
+
+def mlp(x: Any, up: Any, down: Any) -> Any:
+    return jnp.maximum(x @ up, 0) @ down
+
+
+def compiled() -> Any:
+    return shardc.jit(mlp, mesh=MESH).compiled(X, UP, DOWN)
+
+
+STRUCTURES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("too few", (X, UP), {}, r"2 arguments given, the program takes 3: x, up, down"),
+    ("too many", (X, UP, DOWN, DOWN), {}, r"4 arguments given, the program takes 3"),
+    ("a list", (X, [UP, UP], DOWN), {}, r"up has the structure \[\*, \*\], and was traced with \*"),
+    ("by name", (X, UP, DOWN), {"rate": 1.0}, r"the arguments by name has the structure {'rate': \*}"),
+]
+
+
+@pytest.mark.parametrize(("args", "kwargs", "text"), [c[1:] for c in STRUCTURES], ids=[c[0] for c in STRUCTURES])
+def test_arguments_of_another_structure_are_named(args: tuple[Any, ...], kwargs: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        compiled()(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("shardings", "args", "note"),
+    [
+        ((P("data"), P(), P()), (X, UP), "missing a required argument: 'down': the function is mlp("),
+        ((P("data"), P()), (X, UP, DOWN), "in_shardings has 2 entries, and the call has 3 arguments"),
+    ],
+)
+def test_jax_errors_about_structures_have_a_note(shardings: Any, args: Any, note: str) -> None:
+    with pytest.raises(ValueError, match="pytree") as caught:
+        shardc.jit(mlp, mesh=MESH, in_shardings=shardings)(*args)
+    assert any(note in text for text in caught.value.__notes__)
+
+
+def test_errors_of_the_function_itself_have_no_note() -> None:
+    def fails(x: Any) -> Any:
+        raise ValueError("a mistake of the function")
+
+    with pytest.raises(ValueError, match="a mistake") as caught:
+        shardc.jit(fails)(X)
+    assert not any("function is" in text or "entries" in text for text in getattr(caught.value, "__notes__", ()))
+
+
+def test_a_jax_function_in_the_numpy_front_end_is_named_with_its_line() -> None:
+    with pytest.raises(UnsupportedError, match="traced value") as caught:
+        shardc.trace(mlp, X, UP, DOWN)
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", str(caught.value.where))
+    assert "shardc.from_jax" in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [lambda x: np.sort(x)[0], lambda x: np.linalg.norm(np.sort(x))])
+def test_a_numpy_function_in_the_jax_front_end_names_the_other(function: Callable[..., Any]) -> None:
+    with pytest.raises(jax.errors.TracerArrayConversionError) as caught:
+        shardc.from_jax(function, X)
+    assert any("shardc.trace takes those of numpy" in note for note in caught.value.__notes__)
