@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,11 @@ from shardc.frontends.load import load_program
 from shardc.hlo.ir.host_memory.memory_kinds import is_host
 from shardc.hlo.text.printer import print_module
 from shardc.partitioner.program import PartitionedProgram
+from tests.launcher.test_job import mpiexec
 
 LAYERS, ROWS, WIDTH = 24, 16384, 256
+#: Elements of the optimiser's state: as many bytes on each of four devices.
+SIZE = 1 << 20
 #: Bytes of one activation on each of four devices.
 ACTIVATION = 4 * ROWS // 4 * WIDTH
 
@@ -109,14 +113,28 @@ def step(state: Any, gradient: Any) -> tuple[Any, Any]:
     return jax.device_put(state, there), state * 0.1
 
 
-def test_state_of_an_optimiser_stays_on_the_host() -> None:
-    """As argument and as result, donated: none of it counts for the device."""
+def optimiser() -> shardc.Program:
+    """`step` over four devices, for a state of ``SIZE`` elements that is donated."""
     mesh = AbstractMesh((4,), ("d",))
     there = NamedSharding(mesh, JaxP("d"), memory_kind="pinned_host")
-    state = jax.ShapeDtypeStruct((1 << 20,), jnp.float32, sharding=there)
-    grads = jax.ShapeDtypeStruct((1 << 20,), jnp.float32, sharding=NamedSharding(mesh, JaxP("d")))
+    state = jax.ShapeDtypeStruct((SIZE,), jnp.float32, sharding=there)
+    grads = jax.ShapeDtypeStruct((SIZE,), jnp.float32, sharding=NamedSharding(mesh, JaxP("d")))
     with jax.sharding.use_abstract_mesh(mesh):
-        program = shardc.from_jax(jax.jit(step, donate_argnums=0), state, grads)
+        return shardc.from_jax(jax.jit(step, donate_argnums=0), state, grads)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_state_on_the_host_of_each_rank(ranks: int, repository: Path) -> None:
+    worker = sys.executable, "-m", "tests.frontends.jax.host_memory_worker"
+    done = mpiexec(ranks, *worker, cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{4 // ranks} shards of {SIZE} bytes\n"
+
+
+def test_state_of_an_optimiser_stays_on_the_host() -> None:
+    """As argument and as result, donated: none of it counts for the device."""
+    program = optimiser()
     assert [is_host(p.shape) for p in program.module.parameters] == [True, False]
     made = program.propagate().partition()
     assert "f32[262144]{0:S(5)}" in made.as_text().splitlines()[0]
@@ -124,7 +142,7 @@ def test_state_of_an_optimiser_stays_on_the_host() -> None:
     assert simulation.host_bytes == 1 << 20
     assert simulation.peak_bytes < 4 << 20
     rng = np.random.default_rng(1)
-    x, g = (rng.standard_normal(1 << 20).astype(np.float32) for _ in range(2))
+    x, g = (rng.standard_normal(SIZE).astype(np.float32) for _ in range(2))
     new, update = made.compile()(x.copy(), g)
     np.testing.assert_allclose(np.asarray(new), np.float32(0.9) * x + g, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(np.asarray(update), (np.float32(0.9) * x + g) * np.float32(0.1), rtol=1e-6, atol=1e-6)
