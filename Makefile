@@ -34,7 +34,7 @@ demo: $(RUN)
 	@$(BIN)/python -m shardc demo --jax --svg shardc-demo.svg
 
 test: $(DEV)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	@sh tools/run_tests.sh $(BIN)/python -n $(JOBS) --dist worksteal
 
 test-newest: $(DEV)
 	@sh tools/test_newest.sh $(BIN)/python $(VENV)-newest -n $(JOBS) --dist worksteal
