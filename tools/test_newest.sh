@@ -53,4 +53,4 @@ if [ ! -e "$ready" ] || [ pyproject.toml -nt "$ready" ]; then
 fi
 "$environment/bin/python" -c 'import jax, sys; print(f"shardc: Python {sys.version.split()[0]}, JAX {jax.__version__}")'
 # shellcheck disable=SC2086  (a list of patterns)
-exec sh "$(dirname "$0")/run_tests.sh" "$environment/bin/python" "$@" $tests
+exec /bin/sh "${0%/*}/run_tests.sh" "$environment/bin/python" "$@" $tests
