@@ -55,8 +55,10 @@ class PartitionOptions:
         for name in ("windowed_einsum", "pipelined_loops"):
             given = getattr(self, name)
             if given not in CHOICES:
-                raise InputError(f"{name} is {given!r}", fix=f"use one of {', '.join(CHOICES)}")
+                raise InputError(
+                    f"unknown value {given!r}", where=f"option {name}", fix=f"use one of {', '.join(CHOICES)}"
+                )
         if self.plan not in PLANS:
-            raise InputError(f"plan is {self.plan!r}", fix=f"use one of {', '.join(PLANS)}")
+            raise InputError(f"unknown value {self.plan!r}", where="option plan", fix=f"use one of {', '.join(PLANS)}")
         if self.memory is not None and not self.memory > 0:
             raise InputError(f"memory is {self.memory!r}", fix="give a number of bytes per device")

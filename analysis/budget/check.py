@@ -102,6 +102,11 @@ def _forbids(rule: Forbidden, c: CollectiveReason, links: Mapping[str, tuple[str
 def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[str, tuple[str, ...]]:
     """The kinds of links that each collective goes over, by its name; nothing without a machine."""
     mesh = partitioned.module.mesh
+    axes = () if mesh is None else mesh.axis_names
+    for number, rule in enumerate(budget.forbid, 1):
+        if rule.axis and rule.axis not in axes:
+            fix = f"use one of {', '.join(axes)}" if axes else "give the program a mesh, or leave axis out"
+            raise InputError(f"the mesh has no axis {rule.axis!r}", where=f"forbid {number}: axis", fix=fix)
     if not budget.machine:
         return {}
     machine = load_machine(budget.machine)

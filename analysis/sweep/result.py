@@ -156,15 +156,26 @@ class SweepResult:
         >>> print(result.as_text().splitlines()[0])
         jit_step on h100-dgx: 3 candidates
         """
-        parts = [self.title, _aligned(CANDIDATE_COLUMNS, self.candidate_rows(top))]
+        parts = [self.title]
+        if self.ranked:
+            parts.append(_aligned(CANDIDATE_COLUMNS, self.candidate_rows(top)))
         if len(self.scaling) > 1:
             parts += [self.scaling_title, _aligned(SCALING_COLUMNS, self.scaling_rows())]
         if self.failed:
             parts += ["cannot run", _aligned(FAILED_COLUMNS, self.failed_rows())]
+        if self.advice:
+            parts.append(self.advice)
         return "\n\n".join(parts) + "\n"
 
     def __str__(self) -> str:
         return self.as_text()
+
+    @property
+    def advice(self) -> str:
+        """What to try where no candidate runs and a size does not divide; else empty."""
+        if self.ranked or not any("does not divide" in o.reason for o in self.failed):
+            return ""
+        return "to pad sizes that do not divide, add --uneven, or uneven=True in Python"
 
     @property
     def scaling_title(self) -> str:

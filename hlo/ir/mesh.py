@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.hlo.errors import AnnotationError, UnsupportedError
+from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
 from shardc.hlo.units import count_text
 
 __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
@@ -144,12 +145,14 @@ class Mesh:
         return ids.reshape([s for _, s in self.axes]).astype(np.int64)
 
     def coordinates(self, device: int) -> dict[str, int]:
-        """The position of ``device`` along each axis.
+        """The position of ``device`` along each axis; raises `InputError` for a device that the mesh lacks.
 
         >>> mesh.coordinates(2)
         {'data': 1, 'model': 0}
         """
-        position = device if self.device_ids is None else self.device_ids.index(device)
+        if not 0 <= device < self.size:
+            raise InputError(f"the mesh {self} has no device {device}", fix=f"its devices are 0 to {self.size - 1}")
+        position = operator.index(device) if self.device_ids is None else self.device_ids.index(device)
         out: dict[str, int] = {}
         for name, size in reversed(self.axes):
             position, out[name] = divmod(position, size)

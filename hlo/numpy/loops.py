@@ -51,12 +51,13 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
     """Run ``for i in range(lower, upper): val = body_fun(i, val)`` from ``init_val``, and return the last ``val``.
 
-    Bounds may be traced. ``unroll`` is accepted as in JAX, and changes nothing. State and errors are those of
-    `while_loop`.
+    Bounds are integers, and may be traced; `InputError` for others. ``unroll`` is accepted as in JAX, and changes
+    nothing. State and errors are those of `while_loop`.
 
     >>> shardc.fori_loop(0, 5, lambda i, total: total + i, 0)
     10
     """
+    _check_bounds(lower=lower, upper=upper)
     recorder = _recorder((lower, upper, init_val))
     if recorder is None:
         state = _own(init_val)
@@ -139,6 +140,18 @@ def _recorder(value: Any) -> Trace | None:
                 fix="use jax.lax.while_loop, fori_loop, scan and cond in JAX functions",
             )
     return find_recorder(leaves)
+
+
+def _check_bounds(**bounds: Any) -> None:
+    for name, bound in bounds.items():
+        given = bound.aval.dtype.numpy if isinstance(bound, Tracer) else np.asarray(bound).dtype
+        if np.shape(bound) != () or np.dtype(given).kind not in "iub":
+            told = f"of {given}" if np.shape(bound) == () else f"an array of shape {np.shape(bound)}"
+            raise InputError(
+                f"{name} of fori_loop is {told}, not an integer",
+                where=Location(*user_line()),
+                fix=f"pass int({name}), or {name}.astype(np.int64) for a traced value",
+            )
 
 
 def _own(value: Any) -> Any:

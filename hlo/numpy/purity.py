@@ -16,11 +16,11 @@ import numpy as np
 from numpy.random import bit_generator
 
 from shardc.hlo.errors import InputError, Location, ShardcError, UnsupportedError
-from shardc.hlo.ir.ir import Computation, Instruction
-from shardc.hlo.numpy.recorder import is_users, user_line
+from shardc.hlo.ir.ir import Computation, Instruction, Metadata
+from shardc.hlo.numpy.recorder import Trace, is_users, user_line
 from shardc.hlo.numpy.scipy_calls import failed_scipy
 
-__all__ = ["Generators", "check_repeats", "translate_errors"]
+__all__ = ["Generators", "check_numbers", "check_repeats", "translate_errors"]
 
 _PASS_IN = (
     "pass values that change between calls as arguments: draw random numbers outside of the function, once for "
@@ -43,10 +43,21 @@ def check_repeats(first: Computation, second: Computation) -> None:
     told = _describe(a), _describe(b)
     ways = f"two different values of {told[0]}" if told[0] == told[1] else f"{told[0]}, then {told[1]}"
     place = (b if a is first.root else a).metadata  # The root tells no line of what it takes.
-    raise InputError(
+    raise _differs(ways, place, first.name)
+
+
+def check_numbers(first: Trace, second: Trace) -> None:
+    """Raise `InputError` where the traces used different Python floats, which may be equal once float32 rounds them."""
+    for (a, place), (b, _) in zip(first.numbers, second.numbers, strict=False):
+        if a != b and not (np.isnan(a) and np.isnan(b)):
+            raise _differs(f"the number {a}, then {b}", place, first.name)
+
+
+def _differs(ways: str, place: Metadata | None, name: str) -> InputError:
+    return InputError(
         f"two traces of the function differ ({ways}): "
         "it depends on np.random, a counter, a clock or a file, which change between calls",
-        where=Location(place.source_file, place.source_line) if place else first.name,
+        where=Location(place.source_file, place.source_line) if place else name,
         fix=_PASS_IN,
     )
 

@@ -119,6 +119,8 @@ class Trace:
     scope: Scope = field(default_factory=Scope)
     constraints: list[tuple[Instruction, Any, str]] = field(default_factory=list)
     open: bool = True
+    #: Python's floats that met traced values, with their lines, before an element type rounds them.
+    numbers: list[tuple[float, Metadata | None]] = field(default_factory=list)
     #: Plans of indices by what they index and how: loops ask for the same ones over and over.
     plans: dict[tuple[object, ...], Any] = field(default_factory=dict)
     _names: dict[str, int] = field(default_factory=dict)

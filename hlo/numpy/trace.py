@@ -17,7 +17,7 @@ from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.types import Shape, array_shape
 from shardc.hlo.numpy.functions.dispatch import PROTOCOLS
 from shardc.hlo.numpy.masked import Masked
-from shardc.hlo.numpy.purity import Generators, check_repeats, translate_errors
+from shardc.hlo.numpy.purity import Generators, check_numbers, check_repeats, translate_errors
 from shardc.hlo.numpy.recorder import Scope, Trace
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
@@ -129,6 +129,7 @@ def trace_function(
         again = _record(function, args, named, names, recorded.recorder.scope.instructions)
     if again.root is not recorded.root:
         check_repeats(made.module.entry, again.recorder.build(again.root))
+    check_numbers(recorded.recorder, again.recorder)
     generators.warn()
     return _rolled(made)
 

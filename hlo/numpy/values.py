@@ -100,6 +100,8 @@ def lift(like: Tracer | Trace, value: Any) -> Tracer:
         result: Tracer = NP.stack(parts)
         return result
     made = constant(like, value)
+    if isinstance(value, float):
+        made.recorder.numbers.append((value, made.instruction.metadata))
     if isinstance(value, (int, float, complex)) and not isinstance(value, (bool, np.generic)):
         made.weak = int if isinstance(value, int) else float if isinstance(value, float) else complex
     return made

@@ -75,7 +75,7 @@ def plan_svg(program: str, plan: PlanReasons, rows: int = _ROWS) -> str:
 def write_plan_svg(program: str, plan: PlanReasons | None, path: str | Path) -> None:
     """Write `plan_svg` into a file. Raises `InputError` without a plan, and for files that cannot be written."""
     target = Path(path)
-    check_writable(target)
+    check_writable(target, ".svg")
     if plan is None:
         raise InputError(
             "there is no plan to draw: the program has the propagated layouts", fix='partition with plan="global"'

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, out_of_memory
+from shardc.collectives.call.memory import NO_MEMORY, aligned_bytes, check_memory, out_of_memory
 from shardc.collectives.call.transport import Transport
 from shardc.collectives.in_process.executor import InProcessExecutor
 from shardc.compiler.executable import ARENA_HEADER, DONE, PASSED_BY, Executable, check_error
@@ -108,6 +108,8 @@ class Driver(StepDriver):
         self._constants = aligned_bytes(len(executable.constants))
         self._constants[:] = np.frombuffer(executable.constants, np.uint8)
         arena_bytes = max(executable.arena_bytes, ARENA_HEADER)
+        count = len(self.devices)
+        check_memory(arena_bytes * count, count, f"temporaries of program {executable.name}")
 
         def arena(device: int) -> NDArray[np.uint8]:
             try:

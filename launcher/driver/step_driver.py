@@ -333,8 +333,8 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
             text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())
             raise InputError(
                 f"the ranks hold different programs: they differ in their {name} ({text})",
-                fix="give all ranks the same file, function, annotations, mesh, static values and shardc "
-                "version; values that "
-                "differ by rank must not be part of the program",
+                where=f"program {executable.name}",
+                fix="call the same functions in the same order on all ranks, with the same annotations, mesh, static "
+                "values and version of shardc; values that differ by rank must not be part of the program",
             )
     return _hash(mine)

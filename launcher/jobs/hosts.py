@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.files import near_files
 from shardc.hlo.units import count_text
 
 __all__ = ["Host", "parse_hosts", "place_ranks", "read_hostfile"]
@@ -44,8 +45,11 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     """
     try:
         lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        raise InputError(f"there is no hostfile {path}", fix=near_files(path)) from None
     except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"the hostfile cannot be read: {e}", where=str(path)) from None
+        fix = "name a text file with one host per line, such as a:2"
+        raise InputError(f"the hostfile cannot be read: {e}", where=str(path), fix=fix) from None
     out = []
     for number, line in enumerate(lines, 1):
         words = line.split("#")[0].strip()
@@ -57,7 +61,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         slots = _SLOTS.search(found["rest"])
         out.append(Host(found["name"], int(found["slots"] or (slots[1] if slots else 0))))
     if not out:
-        raise InputError("the hostfile names no host", where=str(path))
+        raise InputError("the hostfile names no host", where=str(path), fix="write one host per line, such as a:2")
     return _joined(out)
 
 

@@ -13,18 +13,33 @@ from typing import IO
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import replacing, target_of
 
-__all__ = ["STANDARD_OUTPUT", "atomic_output", "check_writable", "write_text"]
+__all__ = ["STANDARD_OUTPUT", "atomic_output", "check_outputs", "check_writable", "write_text"]
 
 #: The path that stands for standard output, as in other commands.
 STANDARD_OUTPUT = Path("-")
 
 
-def check_writable(path: Path | None) -> None:
-    """Raise `InputError` early when ``path`` cannot become an output file; None and ``-`` are fine."""
+def check_outputs(**paths: Path | None) -> None:
+    """`check_writable` for the files of several options; raises `InputError` where two of them are one file."""
+    known: dict[Path, str] = {}
+    for option, path in paths.items():
+        check_writable(path)
+        if path is None or path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
+            continue
+        other = known.setdefault(path.resolve(), option)
+        if other != option:
+            raise InputError(f"--{other} and --{option} are both {path}", fix="name two files")
+
+
+def check_writable(path: Path | None, suffix: str = "") -> None:
+    """Raise `InputError` early when ``path`` cannot become an output file, or its name ends otherwise than what is
+    written there; None and ``-`` are fine."""
     if path is None or path == STANDARD_OUTPUT:
         return
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix="name a file to write")
+    if suffix and path.suffix and path.suffix.lower() != suffix:
+        raise InputError(f"{path} would hold a picture as {suffix[1:].upper()}", fix=f"name {path.with_suffix(suffix)}")
     try:
         target, is_regular = target_of(path)
     except OSError as e:

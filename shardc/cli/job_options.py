@@ -28,13 +28,22 @@ LauncherOption = Annotated[
 ]
 
 
-def job_options(hosts: str, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None) -> JobOptions:
-    """What the options say. Raises `InputError` for hosts given twice, and for what is none."""
+def job_options(
+    hosts: str, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None, ranks: int = 1
+) -> JobOptions:
+    """What the options say of a job of ``ranks``. Raises `InputError` for hosts given twice, for what is none, and for
+    options of a job where ``ranks`` is 0."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.jobs.hosts import parse_hosts, read_hostfile
     from shardc.launcher.jobs.mpiexec import JobOptions
 
     if hosts and hostfile is not None:
         raise InputError("--hosts and --hostfile exclude each other", fix="give one of them")
+    given = {"hosts": hosts, "hostfile": hostfile, "bind": bind != "auto", "prefix": prefix, "option": words}
+    unused = next((name for name, value in given.items() if value), "")
+    if ranks == 0 and unused:
+        raise InputError(
+            f"--{unused} belongs to a job, but no --ranks is given", fix=f"add --ranks 4, or omit --{unused}"
+        )
     found = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile is not None else ()
     return JobOptions(found, bind, prefix, tuple(words or ()))

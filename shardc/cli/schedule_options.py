@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from shardc.cli.options import parse_bytes
-from shardc.hlo.errors import InputError
 
 __all__ = [
     "MachineOption",
@@ -72,12 +71,10 @@ PlanMemoryOption = Annotated[
 
 
 def plan_terms(plan: str, memory: str) -> dict[str, Any]:
-    """What `partition` is asked for by these two options; nothing where they say nothing. Raises `InputError`."""
-    if not plan:
-        if memory:
-            raise InputError("--memory needs a plan", where="--memory", fix="add --plan global, or omit --memory")
-        return {}
-    return {"plan": plan, "memory": parse_bytes(memory, "--memory")}
+    """What `partition` is asked for by these two options; nothing where they say nothing. Raises `InputError` for a
+    size that is none."""
+    chosen = {"plan": plan} if plan else {}
+    return {**chosen, "memory": parse_bytes(memory, "--memory")} if plan or memory else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def read_passes(text: str) -> tuple[Pass | Pipeline, ...]:
     out: list[Pass | Pipeline] = []
     for asked in parse_passes(text):
         if asked.name not in known:
-            fix = f"{near_names(asked.name, known)} --list-passes has them all"
+            fix = f"{near_names(asked.name, known)}; --list-passes has them all"
             raise InputError(f"unknown pass {asked.name!r}", where=WHERE, fix=fix)
         out.append(make(type(known[asked.name]), asked.options, asked.name))
     return tuple(out)

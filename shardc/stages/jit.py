@@ -360,6 +360,9 @@ def _note_arguments(
     """Add to JAX's error, which compares structures, which arguments the function or its shardings do not take."""
     if not isinstance(error, TypeError | ValueError):
         return
+    if "PartitionSpec instances" in str(error):
+        error.add_note("JAX's own functions take JAX's class only: from jax.sharding import PartitionSpec as P")
+        return
     try:
         signature = inspect.signature(function)
         signature.bind(*args, **kwargs)

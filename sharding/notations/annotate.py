@@ -203,6 +203,8 @@ def _parse_dim(item: str) -> DimSharding:
     if item in ("", "None", "none"):
         return DimSharding()
     parts = [p.strip() for p in item.split("+")]
+    if "" in parts:
+        raise AnnotationError(f"an axis is missing in {item!r}", fix="join names of axes by +, such as data+model")
     return DimSharding(tuple(_parse_axis(p) for p in parts if p != "?"), closed="?" not in parts)
 
 
@@ -339,7 +341,10 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
         everything = [n for table in tables for v in table if v.kind == "value" and (n := source_name(v.instruction))]
         listed = everything
     fix = near_names(name, everything, listed)
-    if "[" in name and any(c in name for c in "*?"):
+    quoted = re.sub(r"\[([A-Za-z_]\w*)\]", r"['\1']", name)
+    if quoted != name and quoted in everything:
+        fix = f'did you mean {quoted}? In a shell, put the whole option in double quotes: "{quoted}=..."'
+    elif "[" in name and any(c in name for c in "*?"):
         fix = f"brackets match literally: give a pattern for each of their characters; {fix}"
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=fix)
 

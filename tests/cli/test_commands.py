@@ -285,7 +285,7 @@ def test_explain_draws_a_plan(mlp: str, tmp_path: Path, capsys: pytest.CaptureFi
     picture = tmp_path / "plan.svg"
     assert main(["explain", mlp, "--picture", str(picture)]) == 2
     assert "--plan global" in capsys.readouterr().err and not picture.exists()
-    for wrong in (["--plan", "best"], ["--memory", "1GiB"], ["--plan", "global", "--memory", "much"]):
+    for wrong in (["--plan", "best"], ["--memory", "much"], ["--plan", "global", "--memory", "much"]):
         assert main(["explain", mlp, *wrong]) == 2, wrong
         assert capsys.readouterr().err.startswith("error: "), wrong
 
@@ -298,14 +298,13 @@ def test_commands_take_plans(mlp: str, command: str, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert main([first, mlp, *more, "--plan", "best"]) == 2
     assert "use one of propagated, auto, global" in capsys.readouterr().err
-    assert main([first, mlp, *more, "--memory", "1GiB"]) == 2
-    assert "--memory needs a plan" in capsys.readouterr().err
+    assert main([first, mlp, *more, "--memory", "1GiB"]) == 0
 
 
 def test_compile_takes_a_plan(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", mlp, "-o", str(tmp_path / "step"), "--plan", "auto"]) == 0
     assert main(["compile", mlp, "-o", str(tmp_path / "step"), "--plan", "best"]) == 2
-    assert "plan is 'best'" in capsys.readouterr().err
+    assert "unknown value 'best'" in capsys.readouterr().err
 
 
 def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_ranks_on_named_hosts(folder: Path) -> None:
         (("--hosts", "a:1"), "2 ranks need more than the 1 slots of a:1"),
         (("--hosts", "a b"), "'a b' is not a host"),
         (("--hosts", "a", "--hostfile", "b"), "--hosts and --hostfile exclude each other"),
-        (("--hostfile", "none"), "the hostfile cannot be read"),
+        (("--hostfile", "none"), "there is no hostfile none"),
         (("--bind", "socket"), "use one of auto, none, core, numa"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import replacing
-from shardc.launcher.run.output_files import atomic_output, check_writable, write_text
+from shardc.launcher.run.output_files import atomic_output, check_outputs, check_writable, write_text
 
 ROOT = Path(__file__).parents[2]
 STEP = ROOT / "examples/hlo_annotated/mlp.hlo"
@@ -110,3 +110,19 @@ def test_standard_output(tmp_path: Path) -> None:
     _shell(f"shardc run {STEP} --outputs - > {tmp_path / 'out.npz'}")
     with np.load(tmp_path / "out.npz") as file:
         assert "out0" in file
+
+
+def test_two_outputs_are_two_files(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    check_outputs(output=tmp_path / "a", report=tmp_path / "b", trace=None)
+    check_outputs(output=Path("-"), report=Path("-"))
+    with pytest.raises(InputError, match="--output and --report are both"):
+        check_outputs(output=tmp_path / "a", report=tmp_path / "link")
+
+
+def test_pictures_have_the_suffix_of_what_they_hold(tmp_path: Path) -> None:
+    check_writable(tmp_path / "a.SVG", ".svg")
+    check_writable(tmp_path / "a", ".svg")
+    with pytest.raises(InputError, match=r"a.png would hold a picture as SVG") as caught:
+        check_writable(tmp_path / "a.png", ".svg")
+    assert str(caught.value.fix) == f"name {tmp_path / 'a.svg'}"

@@ -86,7 +86,7 @@ def test_positions_beyond_32_bits() -> None:
 
 def test_what_no_memory_holds_is_told_when_it_runs() -> None:
     module = program(PROGRAMS["iota"], 2**50)
-    with pytest.raises(RunError, match=r"GiB of memory are not available") as caught:
+    with pytest.raises(RunError, match=r"8192.0 TiB of memory are not available") as caught:
         Program(module).compile().run([])
     assert "s64[1125899906842624]" in str(caught.value)
     with pytest.raises(RunError, match="out of memory in iota") as caught:

@@ -164,6 +164,8 @@ def test_calls_that_nobody_reads_leave_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("name", "spec", "parts"),
     [
+        ("st[w][0]", "data", ["did you mean st['w'][0]? In a shell, put the whole option in double quotes"]),
+        ("sum", "data+,None", ["an axis is missing in 'data+'"]),
         ("st['v'][0]", "data", ["no argument, result or value is named \"st['v'][0]\"", "did you mean st['w'][0]"]),
         ("jit(f)/twice", "data", ["2 values have it", "%act"]),
         ("st['w'][0]", "dat", ["no axis 'dat'", "argument st['w'][0], dimension 0", "data, model"]),

@@ -92,7 +92,7 @@ def bench(
     from shardc.launcher.run.output_files import check_writable
     from shardc.launcher.run.task import RunTask
 
-    check_writable(memory_svg)
+    check_writable(memory_svg, ".svg")
     check_writable(profile_out)
     profile = profile or trace is not None or profile_out is not None
     task = RunTask(
@@ -101,5 +101,5 @@ def bench(
     program = (file, mesh, annotate, annotations)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     view = View(json, verbose, quiet)
-    job = job_options(hosts, hostfile, bind, prefix=False, words=option)
+    job = job_options(hosts, hostfile, bind, prefix=False, words=option, ranks=ranks)
     execute(view, program, task, ranks, device, memory_svg, tune, scheduling=scheduling, job=job)

@@ -44,7 +44,7 @@ def demo(
         files = [str(path) for path in write_guide_files(write, overwrite)]
         view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
         return
-    check_writable(svg)
+    check_writable(svg, ".svg")
     show = (lambda part: None) if json else show_with(view)
     start = time.perf_counter()
     facts = run_demo(show, ranks=ranks, seed=seed, picture=svg, use_jax=jax)

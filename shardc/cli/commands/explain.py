@@ -90,8 +90,9 @@ def explain(
     view = View(json, verbose, quiet)
     if min(top, remedies, tries) < 0 or not seconds >= 0:
         raise InputError("--top, --remedies, --tries and --seconds cannot be negative", fix="give 0 or more")
-    check_writable(picture)
+    check_writable(picture, ".svg")
     planned = plan_terms(plan, memory)
+    shares = _shares(threshold or ())
     if picture is not None and plan in ("", "propagated"):
         raise InputError("there is no plan to draw", where="--picture", fix="add --plan global")
     with source(view, server) as here:
@@ -113,13 +114,15 @@ def explain(
                 f"looking for annotations that remove the {remedies} most costly collectives (limit: {seconds:g} s)"
             )
         told = partitioned.explanation(
-            machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=_shares(threshold or ())
+            machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=shares
         )
     view.result(told.to_dict(), lambda: view.text(told.as_text(top=top, verbose=verbose)))
 
 
 def _shares(given: Sequence[str]) -> dict[str, float]:
     """``padding=0.2`` and the like. Raises `InputError`."""
+    from shardc.analysis.explain.diagnostics.survey import thresholds_of
+
     shares: dict[str, float] = {}
     for text in given:
         name, _, share = text.partition("=")
@@ -128,6 +131,7 @@ def _shares(given: Sequence[str]) -> dict[str, float]:
         except ValueError:
             fix = "write --threshold padding=0.2"
             raise InputError(f"{text!r} is not NAME=SHARE", where="--threshold", fix=fix) from None
+    thresholds_of(shares)
     return shares
 
 

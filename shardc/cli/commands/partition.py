@@ -64,12 +64,11 @@ def partition(
     """
     import json as json_module
 
-    from shardc.launcher.run.output_files import check_writable, write_text
+    from shardc.launcher.run.output_files import check_outputs, write_text
 
     view = View(json, verbose, quiet)
     planned = plan_terms(plan, memory)
-    check_writable(output)
-    check_writable(report)
+    check_outputs(output=output, report=report)
     with source(view, server) as here:
         partitioned = here.open(file, mesh, annotate, annotations).partition(
             machine=machine or None,

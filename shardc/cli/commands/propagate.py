@@ -59,11 +59,10 @@ def propagate(
 
     Example: shardc propagate step.mlir --mesh data=2,model=4 --annotate x=data,None -o sharded.mlir
     """
-    from shardc.launcher.run.output_files import check_writable, write_text
+    from shardc.launcher.run.output_files import check_outputs, write_text
 
     view = View(json, verbose, quiet)
-    check_writable(output)
-    check_writable(provenance)
+    check_outputs(output=output, provenance=provenance)
     program = open_program(file, mesh, annotate, annotations)
     propagated = program.propagate(conservative=conservative)
     text = propagated.as_stablehlo() if program.original else propagated.as_text()

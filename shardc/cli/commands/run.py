@@ -94,7 +94,7 @@ def run(
 
     task = RunTask(absolute(inputs), absolute(outputs), seed, devices_per_rank=devices_per_rank)
     program = (file, mesh, annotate, annotations)
-    job = job_options(hosts, hostfile, bind, prefix, option)
+    job = job_options(hosts, hostfile, bind, prefix, option, ranks)
     scheduling = Scheduling(machine, overlap, profile_in, plan=plan, memory=memory)
     execute(View(json, verbose, quiet), program, task, ranks, device, tune=tune, job=job, scheduling=scheduling)
 
@@ -178,7 +178,8 @@ def _check_request(task: Any, ranks: int) -> None:
     from shardc.launcher.run.output_files import check_writable
 
     if ranks < 0 or task.devices_per_rank < 0:
-        raise InputError("--ranks and --devices-per-rank must be at least 1")
+        given = f"--ranks {ranks}" if ranks < 0 else f"--devices-per-rank {task.devices_per_rank}"
+        raise InputError(f"{given} is negative", fix="give at least 1, or omit it for virtual devices")
     if ranks > 1:
         check(None, find_library())
     if task.inputs and not Path(task.inputs).is_file():

@@ -194,10 +194,15 @@ def _progress(view: View) -> Iterator[Callable[[int, int], None] | None]:
 def _show(view: View, result: Any, top: int) -> None:
     from shardc.analysis.sweep.result import CANDIDATE_COLUMNS, FAILED_COLUMNS, SCALING_COLUMNS
 
-    view.table(result.title, CANDIDATE_COLUMNS, result.candidate_rows(top))
+    if result.ranked:
+        view.table(result.title, CANDIDATE_COLUMNS, result.candidate_rows(top))
+    else:
+        view.text(result.title)
     if len(result.scaling) > 1:
         view.text("")
         view.table(result.scaling_title, SCALING_COLUMNS, result.scaling_rows())
     if result.failed:
         view.text("")
         view.table("cannot run", FAILED_COLUMNS, result.failed_rows())
+    if result.advice:
+        view.text(f"\n{result.advice}")

@@ -49,7 +49,7 @@ def visualize(
     from shardc.launcher.run.output_files import check_writable, write_text
 
     view = View(json, verbose, quiet)
-    check_writable(svg)
+    check_writable(svg, ".svg")
     propagated = open_program(file, mesh, annotate, annotations).propagate()
     pictures = [make_picture(*leaf) for name in value for leaf in layouts(propagated.module, name)]
     if svg is not None:

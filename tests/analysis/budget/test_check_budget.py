@@ -32,7 +32,7 @@ def mlp(tmp_path_factory: pytest.TempPathFactory) -> Partitioned:
         ({"op": "all-*"}, True),
         ({"op": "all-gather"}, False),
         ({"axis": "axis_0"}, True),
-        ({"axis": "other"}, False),
+        ({"axis": "axis_1", "above": 4}, False),
         ({"above": 3}, True),
         ({"above": "4 B"}, False),
         ({"except": ["m.py:8"]}, False),
@@ -51,6 +51,12 @@ def test_a_collective_is_forbidden_where_all_of_a_rule_holds(
         assert violation.line == "m.py:8"
         assert violation.collective == mlp.report()["collectives"][0]["name"]
         assert violation.reason == mlp.report()["collectives"][0]["reason"]
+
+
+def test_an_axis_that_the_mesh_lacks_is_an_error(mlp: Partitioned) -> None:
+    """Otherwise a misspelt rule would forbid nothing."""
+    with pytest.raises(InputError, match="the mesh has no axis 'other'"):
+        check(mlp, budget_of({"forbid": [{"axis": "other"}]}), remedies=0)
 
 
 def test_links_follow_the_mapping(tmp_path: Path) -> None:

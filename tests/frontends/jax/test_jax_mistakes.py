@@ -54,6 +54,15 @@ def test_jax_errors_about_structures_have_a_note(shardings: Any, args: Any, note
     assert any(note in text for text in caught.value.__notes__)
 
 
+def test_jax_functions_that_refuse_our_specs_name_theirs() -> None:
+    def constrained(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(2 * x, P("data"))
+
+    with pytest.raises(TypeError, match="PartitionSpec") as caught:
+        shardc.jit(constrained, mesh=MESH)(X)
+    assert any("from jax.sharding import PartitionSpec as P" in text for text in caught.value.__notes__)
+
+
 def test_errors_of_the_function_itself_have_no_note() -> None:
     def fails(x: Any) -> Any:
         raise ValueError("a mistake of the function")

@@ -229,3 +229,21 @@ def test_loops_over_devices(count: int) -> None:
         np.testing.assert_allclose(np.asarray(g), w, atol=1e-9)
     halo = 2 * 4 * 8 * (count > 1)
     assert partitioned.report()["wire_bytes"] <= 2 * (halo + 3 * 2 * 8)
+
+
+@pytest.mark.parametrize("upper", [2.5, np.float32(3), "3", [3]])
+def test_bounds_that_are_no_integers_are_refused(upper: Any) -> None:
+    """Traced or not: a loop up to 2.5 would run three times."""
+
+    def count(x: Any) -> Any:
+        return shardc.fori_loop(0, upper, lambda i, s: s + 1, x)
+
+    for call in (lambda: count(X), lambda: trace_function(count, [X])):
+        with pytest.raises(InputError, match=r"upper of fori_loop is .*, not an integer") as caught:
+            call()
+        assert "test_loops.py" in str(caught.value)
+
+
+def test_traced_bounds_that_are_no_integers_are_refused() -> None:
+    with pytest.raises(InputError, match="upper of fori_loop is of float64, not an integer"):
+        trace_function(lambda x, n: shardc.fori_loop(0, n, lambda i, s: s + 1, x), [X, 3.0])

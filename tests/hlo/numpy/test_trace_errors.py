@@ -239,6 +239,13 @@ def test_what_changes_from_call_to_call_is_refused(function: Callable[[Any], Any
     assert "test_trace_errors.py:" in str(caught.value.where)
 
 
+@pytest.mark.parametrize("number", [time.time, lambda: 1.0 + 1e-9 * time.perf_counter_ns() % 1e-8])
+def test_numbers_that_float32_rounds_to_equal_ones_are_refused(number: Callable[[], float]) -> None:
+    with pytest.raises(InputError, match=r"two traces of the function differ \(the number 1.*, then 1") as caught:
+        traced(lambda x: x + number(), [X.astype(np.float32)])
+    assert "test_trace_errors.py:" in str(caught.value.where)
+
+
 def own_generator(x: Any) -> Any:
     return x + np.random.default_rng(3).normal(size=4)
 
