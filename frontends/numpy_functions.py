@@ -14,7 +14,7 @@ from shardc.hlo.numpy.trace import RequestedSharding, TracedFunction, constrain,
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree
 from shardc.hlo.passes import pause_collector
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.annotate import with_shardings
@@ -59,7 +59,7 @@ def program_from_numpy(
 ) -> TracedFunction:
     """See `shardc.trace`. ``donate_argnums`` are positions of arguments whose memory results may take."""
     if not callable(function):
-        raise InputError(f"a {type(function).__name__} cannot be traced", fix="pass a function of NumPy arrays")
+        raise InputError(f"{kind_text(function)} cannot be traced", fix="pass a function of NumPy arrays")
     with pause_collector():
         traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree

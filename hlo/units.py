@@ -6,7 +6,7 @@ import re
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["bytes_text", "count_text", "flops_text", "parse_bytes", "require_bytes", "seconds_text"]
+__all__ = ["bytes_text", "count_text", "flops_text", "kind_text", "parse_bytes", "require_bytes", "seconds_text"]
 
 _UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
 _UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
@@ -41,6 +41,12 @@ def flops_text(n: float) -> str:
 def count_text(n: float, what: str, several: str = "") -> str:
     """``1200`` and ``device`` as ``1,200 devices``; ``several`` is a plural that is not made with an s."""
     return f"{n:,} {what if n == 1 else several or what + 's'}"
+
+
+def kind_text(value: object) -> str:
+    """The type of ``value`` with its article: ``3`` as ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def require_bytes(value: object, name: str) -> None:

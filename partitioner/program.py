@@ -20,7 +20,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
-from shardc.hlo.units import require_bytes
+from shardc.hlo.units import kind_text, require_bytes
 from shardc.partitioner.options import DEFAULT_PLAN, Choice, PartitionOptions, Plan
 from shardc.sharding.notations.device_count import device_count
 
@@ -424,4 +424,4 @@ def not_a_program(given: Any) -> InputError:
     """The error for ``given`` where a `SourceProgram` is asked for."""
     has_one = isinstance(getattr(given, "program", None), SourceProgram)
     fix = "pass its attribute .program" if has_one else "make one with shardc.load, from_jax, from_torch or trace"
-    return InputError(f"a {type(given).__name__} is not a program", fix=fix)
+    return InputError(f"{kind_text(given)} is not a program", fix=fix)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import InputError, RunError, UnsupportedError
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 
 __all__ = ["NotFiniteError", "need_numbers", "static_kind", "trace_context"]
@@ -45,7 +46,7 @@ def static_kind(name: str, value: Any) -> Hashable:
         hash(value)
     except TypeError as e:
         raise InputError(
-            f"a static argument must be hashable, but a {type(value).__name__} is not: {e}",
+            f"a static argument must be hashable, but {kind_text(value)} is not: {e}",
             where=f"argument {name}",
             fix="pass a tuple or a frozen dataclass, or trace the argument",
         ) from None

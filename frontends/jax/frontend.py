@@ -27,6 +27,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape, dtype_of
 from shardc.hlo.stablehlo.reader import module_from_mlir, read_stablehlo
 from shardc.hlo.stablehlo.refine import refine_shapes
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 
@@ -113,7 +114,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     if isinstance(obj, (jax.stages.Lowered, jax.stages.Traced)):
         if args or kwargs:
             raise InputError(
-                f"a {type(obj).__name__} takes no further arguments",
+                f"{kind_text(obj)} takes no further arguments",
                 fix="omit the arguments: it already has them",
             )
         if isinstance(obj, jax.stages.Traced):
@@ -122,7 +123,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
         return _lowering(jax, obj).read()
     if not callable(obj):
         raise InputError(
-            f"cannot make a program from a {type(obj).__name__}",
+            f"cannot make a program from {kind_text(obj)}",
             fix="pass a function, a jitted function, or a Traced, Lowered or Exported stage of JAX",
         )
     jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
@@ -421,7 +422,7 @@ def abstract_mesh(mesh: Any) -> Any:
     if isinstance(mesh, sharding.AbstractMesh):
         return mesh
     if not isinstance(mesh, (Mesh, Mapping, sharding.Mesh)):
-        raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
+        raise InputError(f"mesh is {kind_text(mesh)}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
     ours = as_mesh(mesh)
     if ours.device_ids is not None:
         raise UnsupportedError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
 
@@ -198,7 +198,7 @@ def _value(leaf: Any, spec: JaxLeaf, name: str) -> Any:
         leaf = jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
-        raise InputError(f"a {type(leaf).__name__} is not an array", where=name)
+        raise InputError(f"{kind_text(leaf)} is not an array", where=name)
     if tuple(shape) != spec.dims:
         raise InputError(f"the argument has shape {tuple(shape)}, but the program takes {spec.dims}", where=name)
     if np.dtype(dtype) != spec.dtype:

@@ -17,6 +17,7 @@ from shardc.frontends.foreign import describe_error, number_names
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.text.reader import read_hlo
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 
 __all__ = ["TensorflowProgram", "TensorflowSignature", "program_from_tensorflow"]
@@ -97,7 +98,7 @@ def program_from_tensorflow(
     named = dict(kwargs or {})
     if not hasattr(function, "experimental_get_compiler_ir"):
         raise InputError(
-            f"a {type(function).__name__} is not a compiled TensorFlow function",
+            f"{kind_text(function)} is not a compiled TensorFlow function",
             fix="pass tf.function(f, jit_compile=True)",
         )
     concrete = function.get_concrete_function(*args, **named)

@@ -15,6 +15,7 @@ from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.places import place_of
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
+from shardc.hlo.units import kind_text
 
 __all__ = [
     "TensorGraph", "check_devices", "core_aten", "decomposed", "distinct", "export", "graph_of",
@@ -115,7 +116,7 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
         exported = export(torch, source, given, named)
     else:
         raise InputError(
-            f"cannot make a program from a {type(source).__name__}",
+            f"cannot make a program from {kind_text(source)}",
             fix="pass a torch.nn.Module with its arguments, or a torch.export.ExportedProgram, "
             "for example from torch.export.load(path)",
         )

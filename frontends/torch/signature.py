@@ -11,6 +11,7 @@ import numpy as np
 from shardc.compiler.executable import Executable
 from shardc.frontends.torch.element_types import as_numpy, as_tensor, numpy_type
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.make_arrays import array_of
@@ -108,7 +109,7 @@ def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
             )
         return None
     if not hasattr(leaf, "shape"):
-        raise InputError(f"a {type(leaf).__name__} is not a tensor", where=spec.name)
+        raise InputError(f"{kind_text(leaf)} is not a tensor", where=spec.name)
     dtype = numpy_type(torch, leaf.dtype) if isinstance(leaf, torch.Tensor) else np.asarray(leaf).dtype
     if tuple(leaf.shape) != spec.dims or dtype != spec.dtype:
         raise InputError(

@@ -17,6 +17,7 @@ from shardc.hlo.numpy.recorder import Scope, Trace
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, unflatten
 from shardc.hlo.numpy.values import convert, lift, reshape
+from shardc.hlo.units import kind_text
 
 __all__ = ["leaves_of_state", "run_conditional", "run_while", "settle"]
 
@@ -43,7 +44,7 @@ def leaves_of_state(recorder: Trace, leaves: Sequence[Any], names: Iterable[str]
             leaf.refuse()
         if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
             raise InputError(
-                f"a {type(leaf).__name__} cannot be part of a loop's state or a branch's result",
+                f"{kind_text(leaf)} cannot be part of a loop's state or a branch's result",
                 where=f"{name}, {recorder.place()}",
                 fix="use arrays and numbers in dicts, lists and tuples; the function can read other objects of "
                 "its scope",

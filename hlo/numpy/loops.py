@@ -19,6 +19,7 @@ from shardc.hlo.numpy.trace import ShapeDtype, trace_function
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import flatten, unflatten
 from shardc.hlo.numpy.values import constant, emit, find_recorder, full, lift, reshape
+from shardc.hlo.units import kind_text
 
 __all__ = ["cond", "fori_loop", "scan", "while_loop"]
 
@@ -167,7 +168,7 @@ def _names(state: Any, root: str) -> list[str]:
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise InputError(
-            f"the function of scan returns a {type(result).__name__}, not a pair",
+            f"the function of scan returns {kind_text(result)}, not a pair",
             where=Location(*user_line()),
             fix="return a pair: (carry, y)",
         )

@@ -23,7 +23,7 @@ from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
 from shardc.hlo.transforms.roll_loops import RollLoops
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
 
@@ -231,7 +231,7 @@ def make_parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer
     dims, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if dims is None or dtype is None:
         raise InputError(
-            f"a {type(leaf).__name__} has no shape and element type",
+            f"{kind_text(leaf)} has no shape and element type",
             where=f"argument {label}",
             fix='pass an array or shardc.ShapeDtype((8, 16), "float32"); bind other arguments with functools.partial',
         )
@@ -246,7 +246,7 @@ def _result(recorder: Trace, leaf: Any, label: str) -> Instruction:
         leaf.refuse()
     if not isinstance(leaf, (Tracer, np.ndarray, np.generic, bool, int, float, complex)):
         raise InputError(
-            f"the function returns a {type(leaf).__name__}",
+            f"the function returns {kind_text(leaf)}",
             where=label,
             fix="return arrays, in dicts, lists and tuples",
         )

@@ -16,6 +16,7 @@ from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.trace import make_parameter
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten
+from shardc.hlo.units import kind_text
 
 __all__ = ["CallResult", "Number", "TracedCall", "trace_call"]
 
@@ -84,7 +85,7 @@ def _result(leaf: Any, parameters: Sequence[Tracer], views: Sequence[Tracer]) ->
         leaf.refuse()
     if not isinstance(leaf, Tracer):
         if callable(leaf) and not isinstance(leaf, type):
-            raise UnsupportedError(f"the function returned a {type(leaf).__name__}, not an array")
+            raise UnsupportedError(f"the function returned {kind_text(leaf)}, not an array")
         return CallResult("value", value=leaf)
     for what, known in (("argument", parameters), ("given view", views)):
         number = next((n for n, k in enumerate(known) if k is leaf), None)

@@ -208,7 +208,10 @@ class _Called:
 
     def pieces(self, region: Region) -> Iterable[Piece]:
         where = f"the callback for {region_text(region)}"
-        data = _plain(self.callback(region), where)
+        given = self.callback(region)
+        if given is None:
+            raise InputError("the callback returned None", where=where, fix="return the array of that region")
+        data = _plain(given, where)
         if isinstance(data, np.ndarray) and data.dtype != self.dtype.numpy:
             raise InputError(
                 f"the callback returned an array of {data.dtype}, not {self.dtype.numpy}",
@@ -218,7 +221,9 @@ class _Called:
         expected = tuple(s.stop - s.start for s in region)
         if data.shape != expected:
             raise InputError(
-                f"the callback returned an array of shape {list(data.shape)}, not {list(expected)}", where=where
+                f"the callback returned an array of shape {list(data.shape)}, not {list(expected)}",
+                where=where,
+                fix="return the part of the array that the callback's argument, a tuple of slices, selects",
             )
         return (Piece(region, data),)
 
@@ -253,7 +258,8 @@ def _plain(value: Any, where: str, dtype: DType | None = None) -> NDArray[Any]:
     try:
         out = np.asarray(value) if wanted is None else np.asarray(value).astype(wanted, copy=False)
     except (TypeError, ValueError, OverflowError) as e:
-        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where) from None
+        fix = "give an array of numbers, or nested lists of equal lengths"
+        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where, fix=fix) from None
     if not out.dtype.isnative:
         out = out.astype(out.dtype.newbyteorder("="))
     as_dtype(out.dtype, where)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError
+from shardc.hlo.units import kind_text
 
 __all__ = ["TreeLevel", "children", "map_with_prefix"]
 
@@ -79,6 +80,11 @@ def _key_name(key: Any) -> Any:
     return str(key)
 
 
+def _structure(node: TreeLevel | None, tree: Any) -> str:
+    """What a message says of a tree: its kind and its entries, or its type."""
+    return kind_text(tree) if node is None else f"a {node.kind} with the entries {', '.join(map(str, node.keys))}"
+
+
 def map_with_prefix(
     function: Callable[[Any, Any], Any],
     tree: Any,
@@ -108,7 +114,7 @@ def map_with_prefix(
         or (node.kind == "dict" and set(given.keys) != set(node.keys))
     ):
         raise AnnotationError(
-            f"{prefix!r} does not fit a {node.kind} with the entries {', '.join(map(str, node.keys))}",
+            f"{_structure(given, prefix)} does not fit {_structure(node, tree)}",
             where=where or None,
             fix="give one sharding for all of it, or one per entry",
         )

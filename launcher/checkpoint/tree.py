@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array
 from shardc.launcher.arrays.trees import TreeLevel, children
@@ -100,7 +100,7 @@ def _leaf_out(value: Any, name: str, arrays: dict[str, Any]) -> Any:
         arrays[name] = plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
         return {"numpy": name}
     raise InputError(
-        f"a checkpoint cannot hold a {type(value).__name__}",
+        f"a checkpoint cannot hold {kind_text(value)}",
         where=name,
         fix="use arrays, Python numbers, strings and None, in dicts, lists, tuples, dataclasses or JAX pytrees",
     )

@@ -35,7 +35,8 @@ def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as e:
-        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where()) from None
+        fix = "give an array of numbers, or nested lists of equal lengths"
+        raise InputError(f"{type(value).__name__} is not an array: {e}", where=where(), fix=fix) from None
 
 
 def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: ArrayLayout, where: Callable[[], str]) -> None:

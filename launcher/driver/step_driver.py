@@ -238,7 +238,7 @@ class StepDriver(ABC):
         if len(arguments) != len(layouts):
             names = ", ".join(a.name or f"arg{i}" for i, a in enumerate(layouts))
             raise InputError(
-                f"{self.executable.name} takes {count_text(len(layouts), 'argument')}, but {len(arguments)} were given",
+                f"{self.executable.name} takes {count_text(len(layouts), 'argument')}, but was given {len(arguments)}",
                 fix=f"pass these parameters: {names or '(none)'}",
             )
         if not self.executable.donated or len(set(map(id, arguments))) == len(arguments):

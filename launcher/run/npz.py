@@ -23,6 +23,8 @@ from shardc.launcher.run.output_files import atomic_output
 
 __all__ = ["decode", "encode", "read_inputs", "read_outputs", "write_outputs"]
 
+_SAVE = "save it with np.savez(path, in0=..., in1=...)"
+
 
 def carrier(dtype: DType) -> np.dtype[Any]:
     """The NumPy type in which elements of ``dtype`` travel."""
@@ -67,14 +69,15 @@ def read_inputs(path: Path, parameters: Sequence[ArraySpec]) -> list[NDArray[Any
         with path.open("rb") as handle:
             file = np.load(handle, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} is not an .npz file", fix="save it with np.savez(path, in0=..., in1=...)")
+                raise InputError(f"{path} is not an .npz file", fix=_SAVE)
             keys = [k for k in file.files if re.fullmatch(r"in\d+", k)]
             _check_keys(path, keys, parameters)
             return [_input(file, path, i, p) for i, p in enumerate(parameters)]
     except ShardcError:
         raise
     except Exception as e:  # a damaged zip file can raise nearly anything
-        raise InputError(f"{path} cannot be read: {e}", fix="save it with np.savez(path, in0=..., in1=...)") from None
+        what = "is not an .npz file" if "pickle" in str(e) else f"cannot be read: {e}"
+        raise InputError(f"{path} {what}", fix=_SAVE) from None
 
 
 def _check_keys(path: Path, keys: Sequence[str], parameters: Sequence[ArraySpec]) -> None:
@@ -84,7 +87,8 @@ def _check_keys(path: Path, keys: Sequence[str], parameters: Sequence[ArraySpec]
     extra = [k for k in keys if int(k[2:]) >= len(parameters)]
     if extra:
         raise InputError(
-            f"{path} has {', '.join(extra)}, but the program has {count_text(len(parameters), 'parameter')}"
+            f"{path} has {', '.join(extra)}, but the program has {count_text(len(parameters), 'parameter')}",
+            fix=f"save in0 to in{len(parameters) - 1} only" if parameters else "omit --inputs",
         )
 
 

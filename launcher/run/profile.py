@@ -277,7 +277,7 @@ def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmu
     expected = len(driver.executable.arguments)
     if len(arguments) != expected:
         raise InputError(
-            f"{driver.executable.name} takes {expected} flat arguments, but {len(arguments)} were given",
+            f"{driver.executable.name} takes {expected} flat arguments, but was given {len(arguments)}",
             fix="pass the leaves of trees: .profile(*jax.tree.leaves((state, batch)))",
         )
     values = [driver.put(number, a) for number, a in enumerate(arguments)]

@@ -65,7 +65,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'shardc.numpy' has no attribute {name!r}")
-    return getattr(_numpy, name)
+    try:
+        return getattr(_numpy, name)
+    except AttributeError as e:  # NumPy's text has more than the name: what was removed, and what to use.
+        raise AttributeError(str(e).replace("'numpy'", "'shardc.numpy'")) from None
 
 
 def __dir__() -> list[str]:

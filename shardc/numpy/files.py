@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array_from_callback
 from shardc.launcher.jobs.job import job_transport
@@ -128,7 +129,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     (64, 64)
     """
     if not isinstance(value, Array):
-        raise InputError(f"a {type(value).__name__} is not a shardc.Array", fix="use numpy.save, on one process")
+        raise InputError(f"{kind_text(value)} is not a shardc.Array", fix="use numpy.save, on one process")
     target = Path(path) if str(path).endswith(".npy") else Path(f"{path}.npy")
     part = target.with_name(target.name + ".part")
     first = job_transport(job_config()).process_index == 0

@@ -369,6 +369,8 @@ def _note_arguments(
     except TypeError as e:
         error.add_note(f"{e}: the function is {getattr(function, '__name__', 'f')}{signature}")
         return
+    if str(error).startswith("pytree structure error") and options.in_shardings is not None:
+        error.add_note("prefix_tree is in_shardings: it must have the structure of the arguments, or a prefix of it")
     given, count = options.in_shardings, len(options.dynamic(args))
     if type(given) is tuple and len(given) != count:
         entries = count_text(len(given), "entry", "entries")

@@ -45,7 +45,9 @@ def last_compiled(name: str = "*") -> Compiled:
 
     found = compiled_programs().find(name)
     if found is None:
-        known = ", ".join(dict.fromkeys(c.executable.name for c in compiled_programs())) or "none"
+        known = ", ".join(dict.fromkeys(c.executable.name for c in compiled_programs()))
+        if not known:
+            raise InputError("nothing was compiled by shardc.jit yet", fix="call the function first")
         raise InputError(f"no program named {name} was compiled", fix=f"use one of: {known}")
     source = as_stage(found.program.source)
     return Compiled(found.executable, config=source.config, source=source.partition, remote=remote_compiler)

@@ -50,6 +50,9 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     """
     from shardc.frontends.load import load_program, read_file
 
+    if callable(path):
+        fix = "use shardc.jit or shardc.from_jax for a JAX function, shardc.trace for a NumPy function"
+        raise InputError("shardc.load takes the path of a file, but was given a function", fix=fix)
     start = time.perf_counter()
     return as_stage(load_program(read_file(path), str(path), args, kwargs, start))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.frontends.foreign import is_torch
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import kind_text
 from shardc.launcher.run.output_files import atomic_output, check_writable
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> P
     found = source if isinstance(source, (Program, Propagated)) else getattr(source, "program", None)
     if isinstance(found, (Program, Propagated)):
         if args or kwargs:
-            raise InputError(f"a {type(source).__name__} takes no further arguments", fix="omit the arguments")
+            raise InputError(f"{kind_text(source)} takes no further arguments", fix="omit the arguments")
         return found
     return from_torch(source, args, kwargs) if is_torch(source) else from_jax(source, *args, **kwargs)
 

@@ -10,6 +10,7 @@ from shardc.analysis.budget.budget import ProgramBudget, budget_of, read_budget
 from shardc.analysis.budget.check import check
 from shardc.analysis.budget.violation import Checked
 from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.units import kind_text
 from shardc.stages.programs import load
 from shardc.stages.stages import Compiled, Partitioned, Program, Propagated
 
@@ -75,6 +76,6 @@ def as_partitioned(subject: Any, arguments: tuple[Any, ...], machine: str) -> Pa
         return subject.partition(machine=machine or None)
     if isinstance(subject, Partitioned):
         return subject
-    kind = "a compiled program" if isinstance(subject, Compiled) else f"a {type(subject).__name__}"
+    kind = "a compiled program" if isinstance(subject, Compiled) else f"{kind_text(subject)}"
     fix = "give a file, a Program, a Partitioned, or a function of shardc.jit with its arguments"
     raise InputError(f"{kind} has no budget", where="assert_budget", fix=fix)

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, UnsupportedError
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 from shardc.sharding.notations.partition_spec import P, PartitionSpec
 
 __all__ = ["fully_shard", "parallelize_module", "spec_of_placements"]
@@ -57,7 +57,7 @@ def _of_style(module: Any, name: str, axis: str, style: Any) -> dict[str, Partit
     kind = next((k.__name__ for k in type(module).__mro__ if k.__name__ in _STYLES[title]), None)
     if kind is None:
         raise UnsupportedError(
-            f"{title} is not supported for a {type(module).__name__}",
+            f"{title} is not supported for {kind_text(module)}",
             where=name,
             fix="use it for torch.nn.Linear and Embedding",
         )

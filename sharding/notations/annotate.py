@@ -34,7 +34,7 @@ from shardc.hlo.ir.ir import (
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.names import match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
@@ -90,7 +90,7 @@ def annotate(module: Module, annotations: Mapping[str, Any], mesh: Mesh | None =
     """
     if not isinstance(annotations, Mapping):
         raise AnnotationError(
-            f"annotations are given as a {type(annotations).__name__}",
+            f"annotations are given as {kind_text(annotations)}",
             fix='give a dictionary of specs by name: {"x": P("data", None)}',
         )
     module = convert_to_axes(module) if _has_shardings(module) else module

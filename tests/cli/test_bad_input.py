@@ -72,7 +72,7 @@ OPTIONS = [
 
 RUN = [
     (["--inputs", "nothing.npz"], "there is no file"),
-    (["--inputs", "prose.txt"], "prose.txt cannot be read"),
+    (["--inputs", "prose.txt"], "prose.txt is not an .npz file"),
     (["--inputs", "short.npz"], "short.npz lacks in1 (w)"),
     (["--inputs", "shape.npz"], "the file holds shape [6, 9], but the parameter has [6, 10]"),
     (["--inputs", "dtype.npz"], "the file holds float64, but the parameter is f32"),

@@ -73,7 +73,7 @@ def test_donated_arguments_are_kept_for_the_comparison() -> None:
 def test_bad_arguments_are_told_as_without_the_check() -> None:
     with pytest.raises(InputError, match="the parameter has"):
         checked(rows(2.0)).run([np.ones((8, 4), np.float32)])
-    with pytest.raises(InputError, match="takes 1 argument, but 2 were given"):
+    with pytest.raises(InputError, match="takes 1 argument, but was given 2"):
         checked(rows(2.0)).run([np.ones((8, 3), np.float32)] * 2)
 
 

@@ -265,7 +265,7 @@ def test_damage_is_named(damage: Any, kind: type[ShardcError], words: list[str],
 @pytest.mark.parametrize(
     ("tree", "options", "message"),
     [
-        ({"a": object()}, {}, "cannot hold a object"),
+        ({"a": object()}, {}, "cannot hold an object"),
         ({(1, 2): 3}, {}, "the key"),
         ({"a": np.array(["x"])}, {}, "is not an element type"),
         ({"a": 1}, {"step": -1}, "step=-1"),

@@ -123,7 +123,7 @@ def test_views_given_out_keep_donated_memory_alive() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([X], "takes 2 arguments, but 1 were given\n  fix: pass these parameters: x, w"),
+        ([X], "takes 2 arguments, but was given 1\n  fix: pass these parameters: x, w"),
         ([X[:9], W], r"an array of shape \[9\] was given, but the parameter has \[10\]\n  where: argument 0 \(x\)"),
         ([X.astype(np.float64), W], r"an array of float64 was given, but the parameter is f32"),
         ([X, 1.0], r"an array of shape \[\] was given"),

@@ -46,7 +46,7 @@ def test_files_and_stages(mlp: Path) -> None:
     assert caught.value.checked.violations[0].line == "m.py:8"
     assert "m.py:8" in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).checked == caught.value.checked
-    with pytest.raises(shardc.ShardcError, match="a int has no budget"):
+    with pytest.raises(shardc.ShardcError, match="an int has no budget"):
         assert_budget(3, within)
 
 

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, S
 from shardc.frontends.pjrt.jit.devices import devices_for, is_ours
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.notations import partition_spec
 
@@ -27,7 +28,7 @@ def mesh_on_devices(mesh: Any) -> jax.sharding.Mesh:
     if isinstance(mesh, jax.sharding.Mesh) and is_ours(mesh.devices.flat[0]):
         return mesh
     if not isinstance(mesh, (Mesh, Mapping, jax.sharding.Mesh, AbstractMesh)):
-        raise InputError(f"mesh is a {type(mesh).__name__}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
+        raise InputError(f"mesh is {kind_text(mesh)}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
     ours = as_mesh(mesh)
     devices = np.array(devices_for(ours.size)[: ours.size], dtype=object)
     if ours.device_ids is not None:

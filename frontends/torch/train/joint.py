@@ -15,6 +15,7 @@ from shardc.frontends.torch.exported import check_devices, distinct, export, wit
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.units import kind_text
 
 __all__ = ["JointGraph", "Numbered", "joint_graph"]
 
@@ -97,7 +98,7 @@ def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any])
             made = loss(self.module, *args)
             first, *rest = made if isinstance(made, tuple) else (made,)
             if not isinstance(first, torch.Tensor) or first.numel() != 1 or not first.requires_grad:
-                shown = list(first.shape) if isinstance(first, torch.Tensor) else f"a {type(first).__name__}"
+                shown = list(first.shape) if isinstance(first, torch.Tensor) else f"{kind_text(first)}"
                 raise InputError(
                     f"the loss is {shown}" + (", which needs no gradient" if not getattr(first, "shape", (1,)) else ""),
                     fix="return one scalar that depends on parameters, or a tuple that begins with it",

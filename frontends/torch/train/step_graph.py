@@ -19,6 +19,7 @@ from shardc.frontends.torch.train.joint import JointGraph, joint_graph
 from shardc.frontends.torch.train.optimizers import ParameterGroup, groups_of
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
+from shardc.hlo.units import kind_text
 
 __all__ = ["SEED", "STEP", "OptimizerSlot", "StepGraph", "step_graph"]
 
@@ -69,7 +70,7 @@ def step_graph(
     """The program of a step; see `shardc.torch.train_step`."""
     torch, jax = require_torch(), require_jax()
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"a {type(module).__name__} is not a torch.nn.Module", fix="pass the module to train")
+        raise InputError(f"{kind_text(module)} is not a torch.nn.Module", fix="pass the module to train")
     groups = groups_of(optimizer)
     joint = joint_graph(torch, module, loss, args)
     tensors = {n: t for n, t in joint.tensors.items() if n in joint.placeholders}
