@@ -46,8 +46,9 @@ def plan_html(plan: PlanReasons) -> str:
 
 def _proven(plan: PlanReasons) -> str:
     text = plan.cost_text
-    proven = f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}"
-    return f"{proven}; {plan.proof}"
+    if not plan.taken:
+        return f"by the model's prices the best plan costs {text(plan.cost)}; {plan.proof}"
+    return f"by its own model {text(plan.cost)} instead of {text(plan.wanted_cost)}; {plan.proof}"
 
 
 def _taken(plan: PlanReasons) -> str:

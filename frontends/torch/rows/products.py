@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardc.hlo.errors import UnsupportedError
+
 __all__ = ["ROWS"]
 
 Row = Callable[..., Any]
@@ -115,6 +117,11 @@ def _attention(
     scale: float | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Attention, and the logarithms of the sums by which a softmax divides."""
+    if dropout_p:
+        raise UnsupportedError(
+            f"attention with dropout_p={dropout_p} is not supported",
+            fix="pass dropout_p=0, and apply torch.nn.functional.dropout to the result",
+        )
     scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * (query.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores.astype(jnp.result_type(query.dtype, jnp.float32))
     if is_causal:
