@@ -23,8 +23,10 @@ from shardc.partitioner.plan.tie_nodes import TiedNodes
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
 from shardc.partitioner.strategy.pieces import LoopPieces
 from shardc.partitioner.strategy.solve.problem import PairCost
+from shardc.partitioner.strategy.values import PartialAxes
 
 __all__ = ["LayoutProblem", "build_problem", "is_kept", "is_still", "pieces_moved"]
 
@@ -85,14 +87,15 @@ def build_problem(
     arguments: Set[DecisionNode] = frozenset(),
     overlap: BesideMoves | None = None,
     joined: Mapping[Wire, int] | None = None,
+    reductions: Mapping[Wire, float] | None = None,
 ) -> LayoutProblem:
     """The problem of a program whose nodes are in ``clusters``; ``arguments`` are the borders of free arguments;
     ``overlap`` hides moves (None: no move is hidden); ``joined`` returns the number of values that are moved together
-    with one. The common forms of a free argument appear twice: as copies, then as the argument itself. Those of a state
-    that a loop passes on unchanged appear three times: as copies, as copies of its pieces one by one, then as the state
-    itself.
+    with one, ``reductions`` how often partial sums are reduced that loops add up. The common forms of a free argument
+    appear twice: as copies, then as the argument itself. Those of a state that a loop passes on unchanged appear three
+    times: as copies, as copies of its pieces one by one, then as the state itself.
     """
-    return _Builder(resharder, clusters, options, arguments, overlap, joined or {}).build(wires)
+    return _Builder(resharder, clusters, options, arguments, overlap, joined or {}, reductions or {}).build(wires)
 
 
 class _Builder:
@@ -104,6 +107,7 @@ class _Builder:
         arguments: Set[DecisionNode],
         overlap: BesideMoves | None,
         joined: Mapping[Wire, int],
+        reductions: Mapping[Wire, float],
     ) -> None:
         self.resharder = resharder
         self.arguments = arguments
@@ -112,6 +116,7 @@ class _Builder:
         self.place = {n: (k, j) for k, c in enumerate(clusters) for j, n in enumerate(c.members)}
         self.overlap = overlap
         self.joined = joined
+        self.reductions = reductions
         self._beside: dict[Wire, tuple[float, float]] = {}
         self._tables: dict[object, _Costs] = {}
         self._runs = _count_runs(self.place)
@@ -234,7 +239,7 @@ class _Builder:
         times = wire.times if times is None else times
         beside = self._seconds_beside(wire)
         joined = self.joined.get(wire, 1)
-        often = (times, wire.times, pieces_moved(wire))
+        often = (times, wire.times, pieces_moved(wire), self.reductions.get(wire))
         key = (wire.dims, wire.nbytes, often, beside, joined, self._is_cut(wire), starts, wants)
         found = self._tables.get(key)
         if found is None:
@@ -258,6 +263,27 @@ class _Builder:
             apart = self._exposed(wire, moved.dims, starts, wants, pieces)
             can = self._can_move_pieces(wire, starts, wants)
             found = np.where(can, apart * (wire.times * moved.count), found)
+        if wire in self.reductions:
+            found = np.minimum(found, self._moves_of_sums(wire, starts, wants, times))
+        return found
+
+    def _moves_of_sums(
+        self, wire: Wire, starts: tuple[AxisLayout, ...], wants: tuple[AxisLayout, ...], times: float
+    ) -> _Costs:
+        """The costs of moves of partial values that a loop adds up: each time as far as they stay partial, and behind
+        the loop the reduction of the sums."""
+        table, joined = self.resharder.table, self.joined.get(wire, 1)
+        found, rows = np.full((len(starts), len(wants)), np.inf), dict[PartialAxes, list[int]]()
+        for k, start in enumerate(starts):
+            partial = partial_of(start)
+            if partial is not None:
+                rows.setdefault(partial, []).append(k)
+        for partial, row in rows.items():
+            sums = tuple(x if x.unreduced else with_partial(table, x, partial) for x in wants)
+            inside = self._exposed(wire, wire.dims, tuple(starts[k] for k in row), sums, self._seconds_beside(wire)[0])
+            pairs = zip(sums, wants, strict=True)
+            behind = np.array([self.resharder.expect(wire.dims, wire.nbytes, a, b, joined) for a, b in pairs])
+            found[row] = inside * times + (behind + self.collective * (behind > 0)) * self.reductions[wire]
         return found
 
     def _can_move_pieces(

@@ -23,6 +23,7 @@ from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wi
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import SplitChoice, lay_out, legal
+from shardc.partitioner.unreduced.linear import MOVING
 from shardc.sharding.rules.factor_rule import FactorRule
 
 __all__ = ["TIE_PER_COLLECTIVE", "TIE_PER_ITERATION", "ClusterOptions", "MemberOptions"]
@@ -32,8 +33,6 @@ _Factors = tuple[Atoms, ...]
 #: A dimension of operations is split where its parts together are at most so much longer.
 _MOST_PADDED = 4 / 3
 
-#: Families whose operations may pass partial values on.
-_MOVING = frozenset(("elementwise", "shape", "indexing"))
 #: What an iteration of a product, and a collective, cost where bytes count and not time: they decide ties.
 TIE_PER_ITERATION = 1e-3
 TIE_PER_COLLECTIVE = 1e-3
@@ -184,7 +183,7 @@ class ClusterOptions:
         for number, strategy in enumerate(node.strategies):
             rule, usable = strategy.problem.rule, strategy.problem.usable
             loops = [f for f, factor in enumerate(rule.factors) if f in usable and factor.size > 1]
-            carries = bool(group) and OPS[node.op.opcode].family in _MOVING
+            carries = bool(group) and OPS[node.op.opcode].family in MOVING
 
             def fits(place: int, atoms: Atoms, rule: FactorRule = rule, loops: Sequence[int] = loops) -> bool:
                 return place == len(loops) or _fits(rule.factors[loops[place]].size, table.extent(atoms))

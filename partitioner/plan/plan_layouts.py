@@ -44,6 +44,8 @@ from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.decisions import ChosenSplits, PlannedSplit
 from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
+from shardc.partitioner.unreduced.accumulators import count_reductions
+from shardc.partitioner.unreduced.linear import Spread
 
 __all__ = ["LayoutQuestion", "pose_question"]
 
@@ -68,12 +70,19 @@ class LayoutQuestion:
     memory: MemorySpans
     node_options: ClusterOptions
     joined: Mapping[Wire, int]
+    reductions: Mapping[Wire, float]
 
     def unhidden(self) -> LayoutQuestion:
         """The same question, without moves hidden by arithmetic."""
         old, arguments = self.problem, frozenset(self.graph.arguments.values())
         problem = build_problem(
-            self.context.resharder, old.clusters, self.node_options, self.graph.wires, arguments, joined=self.joined
+            self.context.resharder,
+            old.clusters,
+            self.node_options,
+            self.graph.wires,
+            arguments,
+            joined=self.joined,
+            reductions=self.reductions,
         )
         memory = MemorySpans(self.context.table, problem, self.memory.wires, self.memory.places, arguments)
         return replace(self, problem=problem, memory=memory)
@@ -207,9 +216,16 @@ def pose_question(
     check(len(clusters), sum(map(options.most, clusters)))
     overlap = None if by_bytes or not hiding else find_overlap(module, graph.nodes)
     joined = {} if by_bytes else count_joined_moves(module, graph.wires)
-    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap, joined)
+    reductions = _count_reductions(module, graph)
+    problem = build_problem(context.resharder, clusters, options, graph.wires, arguments, overlap, joined, reductions)
     memory = MemorySpans(context.table, problem, _on_device(module, graph), len(graph.nodes) + 1, arguments)
-    return LayoutQuestion(module, interface, context, graph, problem, memory, options, joined)
+    return LayoutQuestion(module, interface, context, graph, problem, memory, options, joined, reductions)
+
+
+def _count_reductions(module: Module, graph: DecisionGraph) -> dict[Wire, float]:
+    """How often the values are reduced that loops only add up."""
+    found = count_reductions(module, Spread.of_any_layouts(RULES))
+    return {w: found[op] for w, (op, _) in graph.places.items() if op in found}
 
 
 def _on_device(module: Module, graph: DecisionGraph) -> Sequence[Wire]:

@@ -21,8 +21,9 @@ from shardc.partitioner.rewrite.local_cost import SOME_TRIPS, collectives_cost
 from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
 from shardc.partitioner.strategy.pieces import LoopPieces, find_pieces_written
 from shardc.partitioner.strategy.values import GlobalValue, PartialAxes, leaves
+from shardc.partitioner.unreduced.accumulators import find_accumulators
 from shardc.partitioner.unreduced.linear import Spread, merge_partials
-from shardc.partitioner.unreduced.widen_sums import can_be_partial, is_narrow, widen_sums
+from shardc.partitioner.unreduced.widen_sums import widen_sums
 
 __all__ = ["choose_branch_layouts", "choose_loop_state", "widen_loop"]
 
@@ -50,7 +51,7 @@ def choose_loop_state(body: Body, op: Instruction) -> Layouts:
         return whole
     body.callee(op.attrs["body"], (whole,), whole)
     trips = trip_count(op)
-    options = _accumulators(body, op) if trips is None or trips > 0 else {}
+    options = find_accumulators(body.spread(), op) if trips is None or trips > 0 else {}
     if not options:
         return whole
     runs = SOME_TRIPS if trips is None else trips
@@ -80,32 +81,6 @@ def widen_loop(body: Body, op: Instruction, state: Layouts) -> Instruction:
             whole = body.wanted(op)
             body.callee(known.attrs["body"], (whole,), whole)
     return known
-
-
-def _accumulators(body: Body, op: Instruction) -> dict[int, PartialAxes]:
-    """Elements of a loop's state that could be partial, and how."""
-    spread = body.spread()
-    found: dict[int, PartialAxes] = {}
-    for k, partial in spread.of_loop(op).items():
-        shape = op.shape.elements[k]
-        if shape.is_array and _keeps_precision(op, k, partial):
-            found[k] = partial
-    while True:
-        kept = {k: p for k, p in found.items() if _leads_back(spread, op, k, found)}
-        if len(kept) == len(found):
-            return found
-        found = kept
-
-
-def _leads_back(spread: Spread, op: Instruction, k: int, found: Mapping[int, PartialAxes]) -> bool:
-    """Does element ``k`` lead to nothing but elements that are partial likewise?"""
-    after = spread.through_loop(op, frozenset((k,)), found[k].reduction)
-    return after is not None and all(found.get(j) == found[k] for j in after)
-
-
-def _keeps_precision(op: Instruction, k: int, partial: PartialAxes) -> bool:
-    """Sums in floats narrower than 32 bits would lose more of partial values than of whole ones."""
-    return partial.reduction != "sum" or not is_narrow(op.shape.elements[k].dtype) or can_be_partial(op, k)
 
 
 def _carry_repetitions(known: Mapping[Instruction, int], old: Instruction, new: Instruction) -> dict[Instruction, int]:

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 from shardc.hlo.ir.infer.control import branches_of
 from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.opset import OPS
 from shardc.partitioner.emit.layout import AxisLayout
 from shardc.partitioner.strategy.rule import PartitionRow
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, PartialAxes
 from shardc.sharding.rules.factor_rule import FactorKind
 
-__all__ = ["LinearGroups", "Spread", "merge_partials"]
+__all__ = ["MOVING", "LinearGroups", "Spread", "merge_partials"]
 
-
+#: Families of operations that compute as much on partial values as on whole ones, and may pass them on in plans.
+MOVING = frozenset(("elementwise", "shape", "indexing"))
 #: Operations outside the tables of local ones that pass partial values on.
 _FIRST = ((0,),)
 
@@ -52,16 +54,28 @@ class Spread:
     """Answers about one state of a partitioning, each computation looked at once.
 
     ``known`` are the values that were partial when they were made; ``layouts`` gives the propagated layouts of an
-    instruction, by which others would be partial if they were made where their operands lie.
+    instruction, by which others would be partial if they were made where their operands lie. ``families`` are those of
+    the operations with strategies that pass partial values on (None: all).
     """
 
     rules: Mapping[str, PartitionRow]
     known: Mapping[Instruction, PartialAxes]
     layouts: Callable[[Instruction], Sequence[AxisLayout]]
     linear: LinearGroups
+    families: frozenset[str] | None = None
     _loops: dict[Instruction, dict[int, PartialAxes]] = field(default_factory=dict)
     _branches: dict[Computation, dict[Instruction, PartialAxes]] = field(default_factory=dict)
     _through: dict[tuple[Instruction, frozenset[int], str], frozenset[int] | None] = field(default_factory=dict)
+
+    @classmethod
+    def of_any_layouts(cls, rules: Mapping[str, PartitionRow]) -> Spread:
+        """Answers about what could be partial in some layouts, as if every dimension were split over one atom. Only
+        operations that compute as much on partial values as on whole ones pass these on."""
+
+        def split(op: Instruction) -> Sequence[AxisLayout]:
+            return [AxisLayout(((0,),) * s.rank, (), "sum") for s in op.shape.leaves()]
+
+        return cls(rules, {}, split, LinearGroups(), MOVING)
 
     def groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         """The groups of operands in which ``op`` is jointly linear."""
@@ -72,6 +86,8 @@ class Spread:
 
     def _groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         strategies = self.rules[op.opcode].strategies
+        if strategies and self.families is not None and OPS[op.opcode].family not in self.families:
+            return ()
         if strategies:
             return tuple(dict.fromkeys(g for strategy in strategies for g in strategy.linear(op, reduction)))
         if op.opcode == "concatenate":
