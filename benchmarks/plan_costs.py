@@ -27,6 +27,7 @@ from shardc.partitioner.free_interface import FreeInterface, find_free_interface
 from shardc.partitioner.partition import PREPARATION, partition
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
 from shardc.partitioner.regions.region_graph import Wire, moved
+from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
 from shardc.stages.stages import Partitioned
 
 __all__ = ["HEAD", "rows"]
@@ -82,7 +83,13 @@ def _moves(question: LayoutQuestion, choice: Sequence[int]) -> Iterator[float]:
     for wire in question.graph.wires:
         for start, want in brought(wire) if not wire.made else ():
             dims, times = moved(wire, (start, want))
-            yield times * resharder.expect(dims, wire.nbytes, start, want)
+            seconds = times * resharder.expect(dims, wire.nbytes, start, want)
+            partial = partial_of(start)
+            if wire in question.reductions and partial is not None and not want.unreduced:
+                sums = with_partial(question.context.table, want, partial)
+                inside, behind = (resharder.expect(wire.dims, wire.nbytes, *x) for x in ((start, sums), (sums, want)))
+                seconds = min(seconds, wire.times * inside + question.reductions[wire] * behind)
+            yield seconds
 
 
 def main() -> None:

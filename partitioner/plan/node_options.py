@@ -23,7 +23,7 @@ from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wi
 from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.strategy.choose import SplitChoice, lay_out, legal
-from shardc.partitioner.unreduced.linear import MOVING
+from shardc.partitioner.unreduced.linear import PASSING
 from shardc.sharding.rules.factor_rule import FactorRule
 
 __all__ = ["TIE_PER_COLLECTIVE", "TIE_PER_ITERATION", "ClusterOptions", "MemberOptions"]
@@ -183,7 +183,7 @@ class ClusterOptions:
         for number, strategy in enumerate(node.strategies):
             rule, usable = strategy.problem.rule, strategy.problem.usable
             loops = [f for f, factor in enumerate(rule.factors) if f in usable and factor.size > 1]
-            carries = bool(group) and OPS[node.op.opcode].family in MOVING
+            carries = bool(group) and OPS[node.op.opcode].family in PASSING
 
             def fits(place: int, atoms: Atoms, rule: FactorRule = rule, loops: Sequence[int] = loops) -> bool:
                 return place == len(loops) or _fits(rule.factors[loops[place]].size, table.extent(atoms))

@@ -1,12 +1,12 @@
 """Accumulators: elements of a loop's state that the loop only adds to.
 
-Partial sums that lead to nothing else are put together once behind the loop. So the program is written, and so plans
-count it: as often as the accumulator is reduced, not as often as the loop makes something to add.
+Partial sums that lead to nothing else are reduced once behind the loop. The rewriting delays them
+(`rewrite/accumulate.py`), and plans count them as often as the accumulator is reduced, not as often as the loop runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from shardc.costs.kernels.trips import count_executions
 from shardc.hlo.ir.ir import Computation, Instruction, Module, has_side_effect
@@ -53,23 +53,26 @@ def count_reductions(module: Module, spread: Spread) -> dict[Instruction, float]
         for loop in computation:
             if loop.opcode == "while" and counts.get(loop.attrs["body"], 0) > once:
                 partial = find_accumulators(spread, loop)
-                behind = {k: _reductions_behind(computation, loop, k, found, once) for k in partial}
+                behind = _reductions_behind(computation, loop, found, once)
                 found.update(_reductions_within(spread, loop, partial, behind, counts[loop.attrs["body"]]))
     return found
 
 
 def _reductions_behind(
-    computation: Computation, loop: Instruction, k: int, found: Mapping[Instruction, float], once: float
-) -> float:
-    """How often element ``k`` of a loop's result is reduced: each time, or as often as the sum that it is added to."""
+    computation: Computation, loop: Instruction, found: Mapping[Instruction, float], once: float
+) -> list[float]:
+    """How often each element of a loop's result is reduced: each time, or as often as the sum that it is added to."""
     readers = [i for i in computation if loop in i.operands]
     if loop is computation.root or any(i.opcode != "get-tuple-element" for i in readers):
-        return once
-    return sum(found.get(i, once) for i in readers if i.attrs["index"] == k)
+        return [once] * len(loop.shape.elements)
+    times = [0.0] * len(loop.shape.elements)
+    for i in readers:
+        times[i.attrs["index"]] += found.get(i, once)
+    return times
 
 
 def _reductions_within(
-    spread: Spread, loop: Instruction, partial: Mapping[int, PartialAxes], behind: Mapping[int, float], runs: float
+    spread: Spread, loop: Instruction, partial: Mapping[int, PartialAxes], behind: Sequence[float], runs: float
 ) -> dict[Instruction, float]:
     """How often values in a loop's body are reduced that lead to nothing but accumulators, by how often these are
     reduced ``behind`` the loop: those for which that is less than the body ``runs``."""

@@ -17,10 +17,10 @@ from shardc.partitioner.strategy.rule import PartitionRow
 from shardc.partitioner.strategy.values import REDUCIBLE_LATER, PartialAxes
 from shardc.sharding.rules.factor_rule import FactorKind
 
-__all__ = ["MOVING", "LinearGroups", "Spread", "merge_partials"]
+__all__ = ["PASSING", "LinearGroups", "Spread", "merge_partials"]
 
 #: Families of operations that compute as much on partial values as on whole ones, and may pass them on in plans.
-MOVING = frozenset(("elementwise", "shape", "indexing"))
+PASSING = frozenset(("elementwise", "shape", "indexing"))
 #: Operations outside the tables of local ones that pass partial values on.
 _FIRST = ((0,),)
 
@@ -75,7 +75,7 @@ class Spread:
         def split(op: Instruction) -> Sequence[AxisLayout]:
             return [AxisLayout(((0,),) * s.rank, (), "sum") for s in op.shape.leaves()]
 
-        return cls(rules, {}, split, LinearGroups(), MOVING)
+        return cls(rules, {}, split, LinearGroups(), PASSING)
 
     def groups(self, op: Instruction, reduction: str) -> tuple[tuple[int, ...], ...]:
         """The groups of operands in which ``op`` is jointly linear."""
