@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardc.compiler.lower.buffers.in_place import in_place_pairs
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import KEY_TYPES, sort_keys
@@ -107,6 +108,47 @@ def test_places_behind(dtype: str, places: str) -> None:
         same = np.broadcast_to(np.arange(3)[:, None] if across == 0 else np.arange(400), (3, 400))
         given = [elements(dtype, 1200, rng).reshape(3, 400), np.ascontiguousarray(same, DTYPES[places].numpy)]
         same_bits(b.add("sort", x, numbers, **how), given)
+
+
+def line(dtype: str, count: int, *, direction: str = "LT", equal: bool = True) -> Instruction:
+    comparator = before(dtype, direction=direction, equal=equal)
+    return instruction("sort", array_shape(dtype, count), dimensions=(0,), is_stable=True, to_apply=comparator)
+
+
+@pytest.mark.parametrize("dtype", sorted(KEY_TYPES))
+def test_over_the_operand(dtype: str) -> None:
+    """A line whose result takes its memory, unsorted and as two runs: equal zeros and NaNs come in their order."""
+    rng = np.random.default_rng(11)
+    for direction in ("LT", "GT"):
+        for equal in (True, False):
+            i = line(dtype, 1024, direction=direction, equal=equal)
+            assert in_place_pairs(i) == ((0, 0),)
+            given = elements(dtype, 1024, rng)
+            halves = np.split(given, [300])
+            runs = [expected(line(dtype, len(x), direction=direction, equal=equal), [x])[0] for x in halves]
+            for x in (given, np.concatenate(runs)):
+                (got,) = compile_and_run(i, [x], in_place=0)
+                np.testing.assert_array_equal(bits(got), bits(np.asarray(expected(i, [x])[0])))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+@pytest.mark.parametrize("runs", [1, 2, 30])
+def test_over_the_operand_on_several_threads(dtype: str, runs: int) -> None:
+    """Against NumPy, which takes zeros of both signs, and all NaNs, for equal."""
+    rng = np.random.default_rng(runs)
+    x = elements(dtype, 70_000, rng)
+    x = np.concatenate([part[np.argsort(part, kind="stable")] for part in np.array_split(x, runs)]) if runs > 1 else x
+    (got,) = compile_and_run(line(dtype, len(x)), [x], in_place=0)
+    np.testing.assert_array_equal(bits(got), bits(x[np.argsort(x, kind="stable")]))
+
+
+def test_what_is_not_sorted_over_the_operand() -> None:
+    """Short lines, rows, and lines with others behind them: their kernels read operands while they write."""
+    two = [array_shape("f32", 2048), array_shape("s32", 2048)]
+    rows = instruction("sort", array_shape("f32", 2, 2048), dimensions=(1,), is_stable=True, to_apply=before("f32"))
+    both = instruction("sort", *two, dimensions=(0,), is_stable=True, to_apply=before("f32", "s32"))
+    for i in (line("f32", 1023), rows, both):
+        assert in_place_pairs(i) == ()
 
 
 @pytest.mark.parametrize("dtypes", [("s8", "f64"), ("f64", "s8"), ("u8", "f32", "s64"), ("f64", "f64", "pred")])

@@ -46,6 +46,26 @@ def test_as_jax(function: Callable[[Any, Any], Any], lines: int) -> None:
     assert sum(c["wire_bytes"] for c in found if c["op"] == "all-gather") < N // 4
 
 
+def own_order(x: Any) -> Any:
+    return x[jnp.argsort(x)]
+
+
+@pytest.mark.parametrize(("donated", "shards"), [((), 2.4), ((0,), 1.4)])
+def test_memory_of_a_line_in_its_own_order(donated: tuple[int, ...], shards: float) -> None:
+    """4 Mi elements over two devices: argument, result, and what a slice needs; a donated argument is the result."""
+    n = 1 << 22
+    x = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    x[::1000], x[::777], x[::501] = -0.0, 0.0, np.nan
+    x.view(np.uint32)[::5003] = 0xFFC00001
+    step = shardc.jit(own_order, mesh=Mesh({"x": 2}), in_shardings=P("x"), out_shardings=P("x"), donate_argnums=donated)
+    report = step.partitioned(x).report()
+    assert report["peak_bytes"] < shards * n // 2 * 4 < 25_000_000
+    assert not any(c["op"] == "all-gather" and c["wire_bytes"] > 1024 for c in report["collectives"])
+    wanted = x[np.argsort(x, kind="stable")]
+    got = np.asarray(step(x.copy()))
+    np.testing.assert_array_equal(got.view(np.uint32), wanted.view(np.uint32))
+
+
 def test_a_result_that_is_read_as_it_is_stays() -> None:
     def both(x: Any) -> Any:
         found = jnp.sort(x[::-1])

@@ -5,12 +5,14 @@ behind it (``key << 32 | place``), or in an array of its own beside keys of 64 b
 the other, the last one first. The operands are gathered by place in the end.
 
 Of one operand only the keys are sorted, and elements are made of keys again. Zeros of both signs have one key, and so
-have NaNs: where there are such, they are put into their places as they come in the operand.
+have NaNs: where there are such, they are put into their places as they come in the operand. Where the result takes the
+memory of the operand, such elements first get a copy of the operand to come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from llvmlite import ir
 
@@ -22,7 +24,7 @@ from shardc.compiler.cpu.reductions.merging import emit_merges
 from shardc.compiler.cpu.reductions.quicksort import Finish
 from shardc.compiler.cpu.reductions.radix import COUNTERS, Items, emit_radix_passes
 from shardc.compiler.cpu.reductions.vector_sorting import emit_vector_sort
-from shardc.compiler.cpu.scratch import allocate_parts, release
+from shardc.compiler.cpu.scratch import allocate, allocate_parts, release
 from shardc.compiler.elements import memory
 from shardc.compiler.elements.control_flow import for_range
 from shardc.compiler.elements.key_bits import at_key, key_of, value_of
@@ -93,6 +95,8 @@ class _KeySort:
         #: Are items of keys as wide as elements, which lie side by side? Then they are made, and sorted, in the result.
         self.in_result = self.alone and rows.stride == 1 and self.items[0].bits == self.items[0].key_bits
         self.finish = self._finish() if self.in_result and by_parts else None
+        #: May the result take the memory of an operand whose equal elements differ (`in_place_pairs`)?
+        self.overwrites = self.alone and not self.keys[0].is_exact and rows.outer * rows.stride == 1
 
     def _finish(self) -> Finish:
         """Elements made of sorted items at once."""
@@ -112,6 +116,8 @@ class _KeySort:
         sizes = [rows.length * wide] * (1 if self.in_result else 2) + [places] * 2
         *taken, counters = allocate_parts(e, [*sizes, self.pieces * COUNTERS * 8])
         self.current = [e.slot(PTR) for _ in range(4)]
+        self.given = e.slot(PTR)
+        b.store(kernel.operands[0], self.given)
         total = rows.outer * rows.stride
         first, past = (0, total) if span is None else span.steps(b, total)
         with for_range(b, first, past) as row:
@@ -130,6 +136,10 @@ class _KeySort:
             else:
                 self._number(b, 2, b.mul(row, constant(I64, self.first)))
                 self._write_first(self.first)
+        if self.overwrites:
+            given = b.load(self.given, typ=PTR)
+            with b.if_then(b.icmp_unsigned("!=", given, kernel.operands[0]), likely=False):
+                release(e, [given])
         release(e, taken[:1])
         e.finish()
 
@@ -185,6 +195,8 @@ class _KeySort:
             place = k if last else _place(b, before, source, places, k)
             value = at_key(b, part.operands[key.operand], rows.at(b, base, place), key.dtype, lanes)
             bits, changed = key_of(b, value, key)
+            if self.overwrites and self.in_result:
+                bits = b.select(_same(b, part), key_of(b, value, _exact(key))[0], bits)
             if self.alone and not key.is_exact:
                 with b.if_then(_any(b, changed), likely=False):
                     b.store(constant(I64, 1), b.gep(numbers, [constant(I64, 1)], source_etype=I64))
@@ -201,6 +213,8 @@ class _KeySort:
                 b.store(b.trunc(place, with_lanes(narrow, lanes)), at, align=4)
 
         self._over_elements(fill, self._lanes(items) if last else 1)
+        if self.overwrites:
+            self._keep_equals(key, items)
         done = emit_merges(self.kernel, self.e, items, rows.length, self.pieces, self.current)
         with b.if_then(b.not_(done)):
             if items.signed:
@@ -208,6 +222,33 @@ class _KeySort:
             else:
                 emit_radix_passes(self.kernel, self.e, items, rows.length, self.pieces, self.current, counters)
         return done
+
+    def _keep_equals(self, key: SortKey, items: Items) -> None:
+        """Copy an operand whose memory the result takes, if equal elements differ; then only their keys are sorted."""
+
+        def some(part: PhaseKernel) -> None:
+            e = part.emitter({})
+            b = e.entry.builder
+            copy, source = part.shared
+            low, high = ChunkSpan(self.pieces, part.begin, part.end).steps(b, self.rows.length)
+
+            def take(k: ir.Value, lanes: int) -> None:
+                if self.in_result:
+                    value = value_of(b, items.load(b, source, k, lanes), _exact(key))
+                    items.store(b, key_of(b, value, key)[0], source, k)
+                else:
+                    value = at_key(b, part.operands[0], k, key.dtype, lanes)
+                b.store(value, b.gep(copy, [k], source_etype=ir.IntType(8 * key.dtype.nbytes)), align=key.dtype.nbytes)
+
+            over_lanes(b, low, high, self._lanes(items), take)
+            e.finish()
+
+        b = self.e.entry.builder
+        changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
+        with b.if_then(b.and_(b.icmp_unsigned("!=", changed, constant(I64, 0)), _same(b, self.kernel)), likely=False):
+            b.store(allocate(self.e, self.rows.length * key.dtype.nbytes), self.given)
+            shared = [b.load(slot, typ=PTR) for slot in (self.given, self.current[0])]
+            phase(self.kernel, self.e, self.pieces, some, shared)
 
     def _write_values(self, merged: ir.Value) -> None:
         key, items, rows = self.keys[0], self.items[0], self.rows
@@ -243,7 +284,7 @@ class _KeySort:
         for shared, slot in groups:
             b.store(_lower_bound(self.e, key_at, rows.length, shared), slot)
         with for_range(b, 0, rows.length) as k:
-            value = at_key(b, self.kernel.operands[0], rows.at(b, base, k), key.dtype)
+            value = at_key(b, b.load(self.given, typ=PTR), rows.at(b, base, k), key.dtype)
             bits, _ = key_of(b, value, key)
             for equal, slot in groups:
                 with b.if_then(b.icmp_unsigned("==", bits, equal), likely=False):
@@ -314,6 +355,16 @@ def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k:
     if items.beside:
         return b.zext(b.load(b.gep(places, [k], source_etype=narrow), typ=narrow, align=4), I64)
     return b.and_(items.load(b, source, k), constant(I64, (1 << _PLACE_BITS) - 1))
+
+
+def _same(b: ir.IRBuilder, kernel: CpuKernel) -> ir.Value:
+    """Has the only result the memory of the only operand?"""
+    return b.icmp_unsigned("==", kernel.operands[0], kernel.results[0])
+
+
+def _exact(key: SortKey) -> SortKey:
+    """A key in the same order that tells all bits of elements apart."""
+    return replace(key, zeros_equal=False, nans_equal=False)
 
 
 def _shared_keys(b: ir.IRBuilder, key: SortKey) -> list[ir.Value]:

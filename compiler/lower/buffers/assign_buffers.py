@@ -42,9 +42,23 @@ def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] =
     """The plan for ``linear``; `check_plan` says what it guarantees.
 
     ``shared`` buffers, which one collective over these groups writes, lie in a section of the arena for these groups.
+    A sort may be in place, and is where that takes no more memory: what it reads and writes is then one large block,
+    which may fit worse between others.
     """
+    plan = _assigned(linear, shared, frozenset())
+    sorts = frozenset(s for s in leaf_steps(linear.steps) if isinstance(s, KernelStep) and _is_sort_in_place(s))
+    apart = _assigned(linear, shared, sorts) if sorts else plan
+    return apart if apart.arena_bytes < plan.arena_bytes else plan
+
+
+def _is_sort_in_place(step: KernelStep) -> bool:
+    return step.instruction.opcode == "sort" and bool(step.in_place)
+
+
+def _assigned(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups], apart: Container[Step]) -> BufferPlan:
+    """A plan where the steps that ``apart`` holds write nothing in place."""
     liveness = live_ranges(linear.steps, linear.results)
-    groups = _joined(linear, liveness, shared)
+    groups = _joined(linear, liveness, shared, apart)
     places, arena_bytes = _pack(groups.in_results(), groups.on_their_own(shared), ARENA_HEADER)
     sections = []
     for members in dict.fromkeys(shared.values()):
@@ -104,9 +118,11 @@ def peak_of(linear: LinearSteps) -> Peak:
     return Peak(most, step, tuple(b.nbytes for b in apart.values()))
 
 
-def _joined(linear: LinearSteps, liveness: Liveness, separate: Container[Buffer]) -> _Groups:
-    """Buffers that ``separate`` does not hold, joined."""
-    groups = _Groups(linear, liveness)
+def _joined(
+    linear: LinearSteps, liveness: Liveness, separate: Container[Buffer], apart: Container[Step] = ()
+) -> _Groups:
+    """Buffers that ``separate`` does not hold, joined, but for what steps ``apart`` would write in place."""
+    groups = _Groups(linear, liveness, apart)
     for pair in groups.pairs:
         if pair.result not in separate and pair.operand not in separate:
             groups.join(pair)
@@ -153,7 +169,7 @@ class _BufferGroup:
 class _Groups:
     """A partition of the buffers, made coarser by `join`."""
 
-    def __init__(self, linear: LinearSteps, liveness: Liveness) -> None:
+    def __init__(self, linear: LinearSteps, liveness: Liveness, apart: Container[Step]) -> None:
         self.of: dict[Buffer, _BufferGroup] = {}
         for b in linear.buffers:
             times = liveness.live.get(b, 0), liveness.written.get(b, 0)
@@ -165,7 +181,7 @@ class _Groups:
             donated = self.of[linear.parameters[a]]
             donated.frozen = False
             self._merge(self.of[linear.results[r]], donated)
-        self.pairs = sorted(_in_place_pairs(linear, liveness), key=lambda w: w.priority)
+        self.pairs = sorted(_in_place_pairs(linear, liveness, apart), key=lambda w: w.priority)
         for pair in self.pairs:
             self.of[pair.result].as_result.append(pair)
             self.of[pair.operand].as_operand.append(pair)
@@ -229,9 +245,9 @@ class _Groups:
         return [g for g in unique if g.result is None and not g.frozen and g.lead.is_arena and g.lead not in besides]
 
 
-def _in_place_pairs(linear: LinearSteps, liveness: Liveness) -> Iterable[_InPlacePair]:
+def _in_place_pairs(linear: LinearSteps, liveness: Liveness, apart: Container[Step]) -> Iterable[_InPlacePair]:
     """Updates in place come first, then copies that would vanish, then elementwise kernels and reductions in place."""
-    for step in leaf_steps(linear.steps):
+    for step in (s for s in leaf_steps(linear.steps) if s not in apart):
         position = liveness.positions[step]
         bit = 1 << (2 * position)
         if isinstance(step, BufferCopy):

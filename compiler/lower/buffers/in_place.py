@@ -9,18 +9,22 @@ from shardc.compiler.lower.fuse.fusion_rules import is_elementwise, new_part
 from shardc.compiler.lower.fuse.row_plan import plan_rows
 from shardc.compiler.lower.fuse.row_space import roots_of
 from shardc.hlo.ir.ir import Computation, Instruction
+from shardc.hlo.ir.sort_keys import sort_keys
 from shardc.hlo.ir.types import Shape
 
 __all__ = ["in_place_pairs"]
 
 #: Ops that change a part of operand 0 and keep the rest: their kernels skip the copy when both are the same memory.
 _UPDATES = frozenset({"dynamic-update-slice", "scatter"})
+#: Shorter lines are sorted by kernels that read an operand once more while they write.
+_LEAST_SORTED = 1024
 
 
 def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
     """(result leaf, operand leaf) pairs that may be the same memory.
 
-    Safe where element k of the result reads nothing of the operand but element k, of the same width.
+    Safe where element k of the result reads nothing of the operand but element k, of the same width; and for sorts of
+    one line, whose kernels keep what they still need.
     """
     if i.opcode == "all-reduce":
         return tuple((n, n) for n in range(len(i.operands)))
@@ -28,6 +32,8 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
         return ((0, 1),)
     if i.opcode in _UPDATES:
         return ((0, 0),) if i.shape.is_array else ()
+    if i.opcode == "sort":
+        return ((0, 0),) if _sorts_a_line(i) else ()
     if i.opcode == "fusion" and new_part(i) is not None:
         pairs = [(0, i.attrs["calls"].root.operands[0].attrs["index"])]
     elif i.opcode == "fusion":
@@ -38,6 +44,13 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
         return ()
     results = list(i.shape.leaves())
     return tuple((r, n) for r, n in pairs if i.operands[n].shape.is_array and _same_width(results[r], i.operands[n]))
+
+
+def _sorts_a_line(i: Instruction) -> bool:
+    """Is this a sort of one long line, by a key of its elements?"""
+    if len(i.operands) > 1 or i.operands[0].shape.rank != 1 or i.shape.size < _LEAST_SORTED:
+        return False
+    return sort_keys(i.attrs["to_apply"]) is not None
 
 
 def _same_width(result: Shape, operand: Instruction) -> bool:

@@ -19,7 +19,6 @@ from functools import lru_cache
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.sort_keys import SortKey, sort_keys
 from shardc.hlo.ir.types import DType, array_shape, tuple_shape
-from shardc.hlo.transforms.key_arrays import key_array
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.emit.repeat import Values, repeat
@@ -143,7 +142,7 @@ def _emit(site: LocalSite) -> Values:
         lines[where] = as_type(em, lines[where], dtype)
         before = _retyped(before, where, dtype)
     lines = _sorted(em, lines, before)
-    cuts = cut_shards(em, [key_array(em, lines[k.operand], k) for k in keys], atoms, n)
+    cuts = cut_shards(em, [lines[k.operand] for k in keys], keys, atoms, n)
     lines = (_swapped if cuts.devices == 2 else _exchanged)(em, lines, cuts, atoms)
     if uneven:
         inside = _inside(em, r, atoms, n)

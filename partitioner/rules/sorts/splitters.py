@@ -2,11 +2,13 @@
 
 The element with which a device's chunk begins is found by digits of its key, the highest first: for all values of a
 digit at once, the devices add up how many of their keys are less. Of what is equal to it, the first devices' go first,
-so that the order is stable and every chunk full. Nothing but counts is sent, however the values are distributed.
+so that the order is stable and every chunk full. Nothing but counts is sent, however the values are distributed. Keys
+are made of the few elements that are looked at, and never of a whole shard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sort_keys import SortKey
 from shardc.hlo.ir.types import DTYPES, DType, array_shape
+from shardc.hlo.transforms.key_arrays import key_array
 from shardc.partitioner.emit.emitter import Emitter
 from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.emit.repeat import Values, repeat
@@ -97,17 +100,19 @@ def _less(em: Emitter, xs: Values, ys: Values) -> Instruction:
     return found
 
 
-def count_less(em: Emitter, keys: Values, wanted: Values, *, or_equal: bool = False) -> Instruction:
-    """How many of the sorted ``keys`` are less than each of ``wanted``, by bisection."""
-    (length,), dims = keys[0].shape.dims, wanted[0].shape.dims
+def count_less(
+    em: Emitter, lines: Values, keys: Sequence[SortKey], wanted: Values, *, or_equal: bool = False
+) -> Instruction:
+    """How many of the sorted ``lines``, one for each of ``keys``, are less than each of ``wanted``, by bisection."""
+    (length,), dims = lines[0].shape.dims, wanted[0].shape.dims
 
     def halve(em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
         low, high = carried
-        keys, wanted = fixed[: len(fixed) // 2], fixed[len(fixed) // 2 :]
+        lines, wanted = fixed[: len(fixed) // 2], fixed[len(fixed) // 2 :]
         middle = _binary(em, "shift-right-logical", _binary(em, "add", low, high), em.splat(em.index(1), dims))
         inside = _compare(em, low, high, "LT")
         at = _binary(em, "minimum", middle, em.splat(em.index(length - 1), dims))
-        found = [pick(em, x, at) for x in keys]
+        found = [key_array(em, pick(em, x, at), key) for x, key in zip(lines, keys, strict=True)]
         less = em.add("not", inside.shape, _less(em, wanted, found)) if or_equal else _less(em, found, wanted)
         up = _binary(em, "and", inside, less)
         down = _binary(em, "and", inside, em.add("not", less.shape, less))
@@ -115,7 +120,7 @@ def count_less(em: Emitter, keys: Values, wanted: Values, *, or_equal: bool = Fa
         return [em.select(up, after, low), em.select(down, middle, high)]
 
     none, all_ = (em.splat(em.index(x), dims) for x in (0, length))
-    return repeat(em, length.bit_length(), [none, all_], [*keys, *wanted], halve)[0]
+    return repeat(em, length.bit_length(), [none, all_], [*lines, *wanted], halve)[0]
 
 
 # -- the search ----------------------------------------------------------------------------------------------------
@@ -136,22 +141,24 @@ class ShardCuts:
     devices: int
 
 
-def cut_shards(em: Emitter, keys: Values, atoms: Atoms, n: int) -> ShardCuts:
-    """Where to cut the shards, sorted by ``keys``, of ``n`` elements in chunks over ``atoms``; padding is last."""
-    k, (r,) = em.table.extent(atoms), keys[0].shape.dims
+def cut_shards(em: Emitter, lines: Values, keys: Sequence[SortKey], atoms: Atoms, n: int) -> ShardCuts:
+    """Where to cut the shards of ``n`` elements, sorted by ``keys``, in chunks over ``atoms``; padding is last.
+
+    ``lines`` has the elements of each key.
+    """
+    k, (r,) = em.table.extent(atoms), lines[0].shape.dims
     index, m = em.index_type, k - 1
     chunks = _line(em, k, index)
     rest = _binary(em, "subtract", em.splat(em.index(n), (k,)), _scaled(em, chunks, r))
     sizes = _clamped(em, rest, em.splat(em.index(r), (k,)))
     limit = em.reshape(em.dynamic_slice(sizes, 0, em.coordinate(atoms), 1), ())
     ranks = _binary(em, "minimum", _scaled(em, _line(em, m, index, 1), r), em.splat(em.index(n), (m,)))
-    found: Values = [
-        em.add("broadcast", array_shape(x.shape.dtype, m), em.zero(x.shape.dtype), dimensions=()) for x in keys
-    ]
+    found: Values = [em.splat(em.zero(kind), (m,)) for kind in map(_kind, keys)]
     for place in range(len(keys)):
-        found = _find_digits(em, place, found, keys, ranks, limit, atoms)
+        found = _find_digits(em, place, found, lines, keys, ranks, limit, atoms)
     less, upto = (
-        _binary(em, "minimum", count_less(em, keys, found, or_equal=e), em.splat(limit, (m,))) for e in (False, True)
+        _binary(em, "minimum", count_less(em, lines, keys, found, or_equal=e), em.splat(limit, (m,)))
+        for e in (False, True)
     )
     own = em.concatenate([em.reshape(x, (1, 1, m)) for x in (less, _binary(em, "subtract", upto, less))], 1)
     whole = em.all_gather(own, 0, atoms)
@@ -165,23 +172,35 @@ def cut_shards(em: Emitter, keys: Values, atoms: Atoms, n: int) -> ShardCuts:
     return ShardCuts(bounds, k)
 
 
+def _kind(key: SortKey) -> DType:
+    """The type of a key as an unsigned integer."""
+    return DTYPES[f"u{8 * key.dtype.nbytes}"]
+
+
 def _find_digits(
-    em: Emitter, place: int, found: Values, keys: Values, ranks: Instruction, limit: Instruction, atoms: Atoms
+    em: Emitter,
+    place: int,
+    found: Values,
+    lines: Values,
+    keys: Sequence[SortKey],
+    ranks: Instruction,
+    limit: Instruction,
+    atoms: Atoms,
 ) -> Values:
     """``found`` with all digits of key ``place``: the largest that no more than ``ranks`` elements are less than."""
-    dtype, (m,) = keys[place].shape.dtype, ranks.shape.dims
-    digit = digit_bits(keys[place].shape.dims[0], em.table.extent(atoms))
+    dtype, (m,) = _kind(keys[place]), ranks.shape.dims
+    digit = digit_bits(lines[place].shape.dims[0], em.table.extent(atoms))
     values = (1 << digit) - 1
     grid = (m, values)
 
     def step(em: Emitter, number: Instruction, carried: Values, fixed: Values) -> Values:
-        ranks, limit, *keys = fixed
+        ranks, limit, *lines = fixed
         back = _binary(em, "multiply", em.plus(number, 1), em.index(digit))
         shift = em.add("convert", array_shape(dtype), _binary(em, "subtract", em.index(dtype.bits), back))
         digits = _binary(em, "shift-left", _line(em, values, dtype, 1), em.splat(shift, (values,)))
         wanted = [_spread(em, x, grid, 0) for x in carried]
         wanted[place] = _binary(em, "or", wanted[place], _spread(em, digits, grid, 1))
-        less = count_less(em, keys, [em.reshape(x, (m * values,)) for x in wanted])
+        less = count_less(em, lines, keys, [em.reshape(x, (m * values,)) for x in wanted])
         less = _binary(em, "minimum", less, em.splat(limit, less.shape.dims))
         less = em.reshape(em.all_reduce(less, atoms, "sum"), grid)
         fits = _compare(em, less, _spread(em, ranks, grid, 0), "LE")
@@ -191,7 +210,7 @@ def _find_digits(
         chosen = _binary(em, "or", carried[place], _binary(em, "shift-left", value, em.splat(shift, (m,))))
         return [*carried[:place], chosen, *carried[place + 1 :]]
 
-    return repeat(em, dtype.bits // digit, found, [ranks, limit, *keys], step)
+    return repeat(em, dtype.bits // digit, found, [ranks, limit, *lines], step)
 
 
 def _scaled(em: Emitter, x: Instruction, by: int) -> Instruction:
