@@ -81,9 +81,14 @@ def rows(found: Found) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     body = []
     for word in WORDS:
         op, nbytes = word.split(":")
-        cells = (f"{found[s][word] * 1e6:.3g}" if word in found[s] else "" for s in sides)
+        cells = (_microseconds(found[s][word]) if word in found[s] else "" for s in sides)
         body.append((op, _size(int(nbytes)), *cells))
     return ("microseconds", "bytes", *sides), body
+
+
+def _microseconds(seconds: float) -> str:
+    us = seconds * 1e6
+    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
 
 
 def ratios(found: Found) -> list[tuple[str, ...]]:

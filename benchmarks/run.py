@@ -99,7 +99,7 @@ def _small_programs() -> str:
 
 
 def _virtual() -> str:
-    return _machine() + table(("4 devices", "what", "shardc", "XLA", "ratio"), training_steps.rows())
+    return _machine() + table(("compile for 4 devices", "cache", "shardc", "XLA", "ratio"), training_steps.rows())
 
 
 def _devices() -> str:

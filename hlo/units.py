@@ -8,8 +8,7 @@ from shardc.hlo.errors import InputError
 
 __all__ = ["bytes_text", "count_text", "flops_text", "kind_text", "parse_bytes", "require_bytes", "seconds_text"]
 
-_UNITS = {"": 1, **{f"{p}B": 1000**n for n, p in enumerate(("", "k", "M", "G", "T"))}}
-_UNITS |= {f"{p}iB": 1024**n for n, p in enumerate(("K", "M", "G", "T"), 1)}
+_PREFIXES = " kmgt"
 
 
 def bytes_text(n: float) -> str:
@@ -62,18 +61,18 @@ def require_bytes(value: object, name: str) -> None:
 
 
 def parse_bytes(text: str, where: str, example: str = "") -> float | None:
-    """``40GiB``, ``80e9``; an empty text is None. Raises `InputError`; ``example`` shows two sizes as they are written
-    there.
+    """``40GiB``, ``80GB`` or ``80G``, ``80e9``; an empty text is None. Raises `InputError`; ``example`` shows two sizes
+    as they are written there.
 
     >>> parse_bytes("1.5 KiB", "--memory")
     1536.0
     """
     if not text:
         return None
-    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
-    unit = None if match is None else _UNITS.get(match[2])
+    match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     try:
-        size = float(match[1]) * unit if match is not None and unit is not None else 0.0
+        unit = 0 if match is None else (1024 if match[3] else 1000) ** _PREFIXES.index(match[2] or " ")
+        size = 0.0 if match is None or (match[3] and not match[2]) else float(match[1]) * unit
     except ValueError:
         size = 0.0
     if not 0 < size < float("inf"):

@@ -220,7 +220,7 @@ def schedule_config(
 ) -> Config:
     """``config`` with what is not None; see `SourceProgram.scheduled`."""
     if overlap is not None and overlap not in OVERLAPS:
-        raise InputError(f"overlap is {overlap!r}", fix=f"use one of {', '.join(OVERLAPS)}")
+        raise InputError(f"unknown value {overlap!r}", where="option overlap", fix=f"use one of {', '.join(OVERLAPS)}")
     changes: dict[str, Any] = {
         "overlap": overlap,
         "machine": None if machine is None else str(machine),

@@ -123,6 +123,8 @@ class _Explainer:
 
     def _why_none(self, cause: Cause | None, tried: Tried) -> str:
         """Why there is no remedy."""
+        if not tried.tried and not tried.left:
+            return "no annotation was tried"
         better = "takes less time" if self.machine else "sends fewer bytes"
         text = f"none of the {tried.tried} other annotations tried {better} without repeating work"
         if cause is not None and cause.before.unreduced and cause.made is not None and self.tracer is not None:

@@ -86,6 +86,8 @@ def parse_devices(text: str) -> tuple[int, ...]:
         if not dots:
             found.add(int(first))
             continue
+        if int(first) > int(last):
+            raise InputError(f"the range {part} is empty", where="--devices", fix=f"give --devices {last}..{first}")
         between = {1 << k for k in range(_MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
         if not between:
             raise InputError(

@@ -157,6 +157,12 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
             where=where or None,
             fix=f"write an entry per dimension, separated by commas: {_as_spec(text)}",
         )
+    if unmatched := next((a for a, b in ("[]", "{}", "()") if text.count(a) != text.count(b)), ""):
+        raise AnnotationError(
+            f"{text!r} has an unmatched {unmatched!r}",
+            where=where or None,
+            fix="write an entry per dimension: data,None",
+        )
     if odd := _SEPARATED.search(text):
         raise AnnotationError(
             f"{text!r} has {odd[1]!r} between two entries",

@@ -28,6 +28,10 @@ __all__ = ["PRODUCTS", "Survey", "Thresholds", "thresholds_of"]
 PRODUCTS = frozenset(("dot", "convolution"))
 
 
+#: Thresholds that are shares of a whole, hence at most 1.
+_OF_A_WHOLE = frozenset(("memory", "wire", "work"))
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """From which share on something is worth a warning: of a device's memory, of the bytes on the wire, of padded to
@@ -45,7 +49,7 @@ def thresholds_of(shares: Mapping[str, float]) -> Thresholds:
     for name, share in shares.items():
         if name not in known:
             raise InputError(f"unknown threshold {name!r}", fix=f"use one of {', '.join(known)}")
-        if not 0 <= share < math.inf:
+        if not 0 <= share < math.inf or (share > 1 and name in _OF_A_WHOLE):
             raise InputError(f"the threshold {name} is {share}", fix="give a fraction, such as 0.05")
     return replace(Thresholds(), **shares)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shardc.cli.options import JsonOption, QuietOption, VerboseOption
+from shardc.cli.options import JsonOption, QuietOption, VerboseOption, parse_bytes
 from shardc.cli.view import View
 
 if TYPE_CHECKING:
     from shardc.service.serve import Serving
 
 __all__ = ["parse_size", "serve"]
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 #: Seconds that nobody waits; more (infinity) is a mistake.
 _YEAR = 31_536_000.0
@@ -115,10 +112,5 @@ def serve(
 
 
 def parse_size(text: str, where: str) -> int:
-    """``10G`` or ``512MiB`` as bytes. Raises `InputError`."""
-    from shardc.hlo.errors import InputError
-
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise InputError(f"{text!r} is not a size", where=where, fix="write 10G, 512M or 64MiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    """``10G`` or ``512MiB`` as bytes, ``0`` for no limit. Raises `InputError`."""
+    return 0 if text.strip() == "0" else int(parse_bytes(text or " ", where, f"{where} 10GB, 64MiB") or 0)

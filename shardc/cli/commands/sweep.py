@@ -115,7 +115,7 @@ def sweep(
             progress=progress,
         )
     if pictures is not None and result.ranked:
-        view.log(f"drew {', '.join(str(p) for p in result.draw(pictures))}")
+        view.log(f"Wrote {', '.join(str(p) for p in result.draw(pictures))}")
     view.result(result.to_dict() if json else None, lambda: _show(view, result, top))
     if not result.ranked:
         raise typer.Exit(1)

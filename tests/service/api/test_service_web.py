@@ -365,7 +365,7 @@ def test_sizes(text, size):
     assert parse_size(text, "--store-size") == size
 
 
-@pytest.mark.parametrize("text", ["", "-1", "10X", "G", "1e3", "inf"])
+@pytest.mark.parametrize("text", ["", "-1", "10X", "G", "10i", "inf"])
 def test_what_is_no_size(text):
     with pytest.raises(InputError, match="not a size"):
         parse_size(text, "--store-size")
