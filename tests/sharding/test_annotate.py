@@ -165,6 +165,7 @@ def test_calls_that_nobody_reads_leave_nothing_behind() -> None:
     ("name", "spec", "parts"),
     [
         ("st[w][0]", "data", ["did you mean st['w'][0]? In a shell, put the whole option in double quotes"]),
+        ("sum", '[{"data"}, {?}', ["has an unmatched '['", "write an entry per dimension"]),
         ("sum", "data+,None", ["an axis is missing in 'data+'"]),
         ("st['v'][0]", "data", ["no argument, result or value is named \"st['v'][0]\"", "did you mean st['w'][0]"]),
         ("jit(f)/twice", "data", ["2 values have it", "%act"]),
