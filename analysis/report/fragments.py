@@ -56,7 +56,7 @@ def partitioned_html(report: Mapping[str, Any]) -> str:
     rows = [
         (
             c["op"], "+".join(c["axes"]) or "all", str(c["group_size"]), f"{c['count']}", bytes_text(c["wire_bytes"]),
-            file_name(c["source"]) or c["name"], shortened(c["reason"], 120),
+            file_name(c["source"]), shortened(c["reason"], 120),
         )
         for c in ranked
     ]  # fmt: skip

@@ -28,7 +28,10 @@ from shardc.cli.source import ServerOption, source
 from shardc.cli.view import View, bytes_text
 from shardc.hlo.units import count_text
 
-__all__ = ["collectives_table", "partition"]
+__all__ = ["collectives_table", "fitted_source", "partition"]
+
+#: Columns of a terminal that a source line takes at most, where its file's name is no longer.
+_WIDEST_SOURCE = 40
 
 OutOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="OUT.hlo", help="Write the HLO text to this file.")
@@ -103,7 +106,7 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
             c["group_size"],
             c["count"],
             bytes_text(c["wire_bytes"]),
-            c["source"] or c["name"],
+            fitted_source(c["source"]),
             _shortened(c["reason"]),
         )
         for c in facts["collectives"]
@@ -117,6 +120,18 @@ def collectives_table(view: View, facts: dict[str, Any]) -> None:
         f"({shape}), {bytes_text(facts['wire_bytes'])} sent"
     )
     view.table(title, ("collective", "axes", "group", "count", "sent", "source", "reason"), rows)
+
+
+def fitted_source(source: str) -> str:
+    """A source line without the outer folders that a table has no room for; the file's name and the line stay.
+
+    >>> fitted_source("/home/somebody/projects/language/models/transformer.py:47")
+    '.../language/models/transformer.py:47'
+    """
+    text = source.replace("\\", "/")
+    while len(text) > _WIDEST_SOURCE and "/" in text.removeprefix(".../"):
+        text = ".../" + text.removeprefix(".../").partition("/")[2]
+    return text
 
 
 def _shortened(reason: str) -> str:
