@@ -12,6 +12,7 @@ from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
+from shardc.hlo.part_names import numbered_parts, whole_of
 from shardc.hlo.units import bytes_text, count_text
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _joined(rows: list[dict[str, Any]], explanation: Explanation | None, strings
 
 
 def _partitioned_name(name: str, known: Mapping[str, int]) -> str:
-    """What the partitioned program calls a collective: lowering appends words (``all-reduce.8.part``)."""
+    """What the partitioned program calls a collective: lowering takes it apart, or appends words."""
+    name = whole_of(name)
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name
@@ -247,6 +249,7 @@ def _timeline(simulation: Simulation, strings: _Strings) -> dict[str, Any]:
 def _memory(simulation: Simulation | None, timeline: MemoryTimeline) -> dict[str, Any]:
     """The curve, over nanoseconds or over the steps of the program, and the largest values at the peak."""
     at = timeline.at(timeline.peak)
+    names = numbered_parts(b.name for b in timeline.blocks)
     if simulation is not None:
         curve = [[_ns(t), n] for t, n in simulation.memory_curve]
     else:
@@ -262,7 +265,10 @@ def _memory(simulation: Simulation | None, timeline: MemoryTimeline) -> dict[str
         "peak_step": timeline.steps[timeline.peak] if timeline.steps else "",
         "peak_bytes": timeline.in_use[timeline.peak] if timeline.in_use else 0,
         "largest": [
-            {k: getattr(b, k) for k in ("name", "op_name", "source", "shape", "kind", "nbytes", "first", "last")}
+            {
+                "name": names[b.name],
+                **{k: getattr(b, k) for k in ("op_name", "source", "shape", "kind", "nbytes", "first", "last")},
+            }
             for b in at[:_LARGEST]
         ],
         "others": [len(at[_LARGEST:]), sum(b.nbytes for b in at[_LARGEST:])],

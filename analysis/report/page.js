@@ -9,9 +9,11 @@ function showReport(data, place, prefix) {
   const tree = readTree(data.tree, strings);
   let collectives = null;
 
+  // By its name, or the name of a collective that the table has in numbered parts.
   function openCollective(name) {
     makeNow('collectives');
-    return collectives.reveal(name);
+    const row = data.collectives.find((r) => r.name === name) || data.collectives.find((r) => r.name.startsWith(`${name} part `));
+    return row ? collectives.reveal(row.name) : false;
   }
 
   function header() {

@@ -32,6 +32,7 @@ from shardc.costs.network.wire_bytes import group_size, wire_bytes
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, Pairs, ReplicaGroups
 from shardc.hlo.ir.host_memory.host_moves import host_move_bytes, is_host_move, moves_to_host
 from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.part_names import numbered_parts
 
 __all__ = ["Priced", "price"]
 
@@ -61,10 +62,13 @@ def price(
     measured: Mapping[str, float],
 ) -> Priced:
     """What each step of ``lowered`` takes. ``positions`` number leaf steps; a start and a done cost the processor
-    ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's."""
+    ``start_seconds`` each; ``measured`` seconds by name of kernel or collective count instead of the model's. Parts of
+    one collective are numbered (`numbered_parts`)."""
     times = step_times(lowered, placement.machine, measured)
     pricing = _Pricing(lowered, placement, positions, start_seconds, measured, times, _arguments(lowered.module))
     pricing.out.steps = (*pricing.block(lowered.steps), *pricing.call())
+    shown = numbered_parts(w.name for w in pricing.out.work)
+    pricing.out.work = [replace(w, name=shown[w.name]) for w in pricing.out.work]
     return pricing.out
 
 

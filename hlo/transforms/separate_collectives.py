@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
+from shardc.hlo.part_names import part_name
 
 __all__ = ["SeparateCollectives"]
 
@@ -13,7 +14,8 @@ __all__ = ["SeparateCollectives"]
 class SeparateCollectives:
     """Collectives with ``opcodes`` of several operands as one collective per operand.
 
-    Each part has the name and source of the ``get-tuple-element`` that read it. `CombineCollectives` joins them again.
+    Each part has the collective's name with a number, and the source of the ``get-tuple-element`` that read it.
+    `CombineCollectives` joins them again.
     """
 
     opcodes: tuple[str, ...] = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute")
@@ -36,7 +38,7 @@ class SeparateCollectives:
                     old.replace(
                         shape=shape,
                         operands=(x,),
-                        name=named.get(k, old).name,
+                        name=part_name(old.name, k + 1),
                         sharding=None,
                         metadata=named.get(k, old).metadata,
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from shardc.costs.kernels.peak_memory import computation_peak
 from shardc.hlo.ir.asynchronous import was_asynchronous
 from shardc.hlo.ir.ir import Computation, Instruction, Module, Origin, rebuild_computation, rebuild_computations
 from shardc.hlo.ir.types import tuple_shape
+from shardc.hlo.part_names import whole_of
 from shardc.partitioner.optimise.group import in_groups
 from shardc.partitioner.optimise.reduction import reducer
 from shardc.partitioner.reshard.joined_bytes import JOINED_BYTES
@@ -192,11 +194,12 @@ def _join(computation: Computation, buckets: list[list[Instruction]]) -> Computa
     if placed is None:
         return None
     bucket_of = {m: b for b in buckets for m in b}
+    parts = Counter(whole_of(i.name) for i in placed if whole_of(i.name) != i.name)
     order: list[Instruction] = []
     new: dict[Instruction, Instruction] = {}
     for i in placed:
         if i not in new:
-            _emit(i, bucket_of, new, order)
+            _emit(i, bucket_of, new, order, parts)
     return Computation(computation.name, order, new[computation.root])
 
 
@@ -205,8 +208,10 @@ def _emit(
     bucket_of: dict[Instruction, list[Instruction]],
     new: dict[Instruction, Instruction],
     order: list[Instruction],
+    parts: Mapping[str, int],
 ) -> None:
-    """Append ``i``, or the combined instruction of its bucket, with its new operands."""
+    """Append ``i``, or the combined instruction of its bucket, with its new operands; ``parts`` counts those of each
+    collective that was taken apart."""
     if i not in bucket_of:
         operands = tuple(new[o] for o in i.operands)
         same = all(a is b for a, b in zip(operands, i.operands, strict=True))
@@ -218,6 +223,7 @@ def _emit(
     whole = first.replace(
         shape=tuple_shape(*(m.shape for m in members)),
         operands=tuple(new[m.operands[0]] for m in members),
+        name=_joined_name(members, parts),
         sharding=None,
         origin=joined_origin(members),
     )
@@ -236,6 +242,14 @@ def _emit(
         )
         new[m] = part
         order.append(part)
+
+
+def _joined_name(members: Sequence[Instruction], parts: Mapping[str, int]) -> str:
+    """The name of the collective whose parts are joined again, if these are all of them; else that of the first."""
+    wholes = {whole_of(m.name) for m in members}
+    first = members[0].name
+    again = len(wholes) == 1 and parts.get(whole_of(first)) == len(members)
+    return whole_of(first) if again else first
 
 
 def joined_origin(members: Sequence[Instruction]) -> Origin:

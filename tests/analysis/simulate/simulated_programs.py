@@ -80,3 +80,25 @@ ENTRY main_spmd {
   ROOT out = f32[256,1024]{1,0} add(y, part)
 }
 """
+
+#: An all-reduce of two types, which goes over the links in two parts.
+PARTS = """HloModule parts, num_partitions=4
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[1024,512]{1,0} parameter(0)
+  w = bf16[512,512]{1,0} parameter(1)
+  y = f32[1024,512]{1,0} tanh(x)
+  v = bf16[512,512]{1,0} cosine(w)
+  sums = (f32[1024,512]{1,0}, bf16[512,512]{1,0}) all-reduce(y, v), channel_id=1, replica_groups=[1,4]<=[4], \
+    use_global_device_ids=true, to_apply=add
+  s = f32[1024,512]{1,0} get-tuple-element(sums), index=0
+  t = bf16[512,512]{1,0} get-tuple-element(sums), index=1
+  ROOT out = (f32[1024,512]{1,0}, bf16[512,512]{1,0}) tuple(s, t)
+}
+"""
