@@ -79,7 +79,7 @@ def _note(split: UnevenSplit, arguments: Mapping[Instruction, str]) -> str:
     told += [count_text(others, "value") + " inside the program"] if others else []
     text = (
         f"padding: {count_text(split.size, 'element')} became "
-        f"{split.padded} for {split.shards} shards over {split.axes}"
+        f"{split.padded:,} for {split.shards} shards over {split.axes}"
     )
     text += f" ({_percent(split.share)} more to hold, compute and send): {', '.join(told)}"
     return text + (f"; in arguments {bytes_text(wasted)} per device on average" if named else "")

@@ -86,7 +86,7 @@ function sharedAxis(end, skipped, format) {
     }
     return out;
   };
-  axis.canFold = axis.folded = skipped.length > 0;
+  axis.canFold = skipped.length > 0;
   build();
   return axis;
 }
@@ -203,6 +203,6 @@ function zoomButtons(axis) {
   return el('div', { class: 'tools' },
     button('+', 'zoom in', () => axis.zoom(0.6)), button('−', 'zoom out', () => axis.zoom(1 / 0.6)),
     button('‹', 'earlier', () => axis.pan(-0.4)), button('›', 'later', () => axis.pan(0.4)), button('all', 'show all', () => axis.show(0, 1)),
-    axis.canFold ? el('label', {}, fold, ' fold skipped iterations') : null,
+    axis.canFold ? el('label', {}, fold, ' shorten repeated iterations (time is then not to scale)') : null,
     el('span', { class: 'quiet' }, 'drag to move; wheel with Ctrl, or + and − keys, to zoom'));
 }

@@ -5,19 +5,17 @@ function leavesOf(root) {
   return root.kind === 'leaf' ? [root] : root.children.flatMap(leavesOf);
 }
 
-// One colour for each kind, the costliest first.
+// The costliest kind first.
 function categoriesOf(leaves, measure) {
   const found = new Map();
   for (const leaf of leaves) {
-    const title = leaf.category || 'other';
+    const title = kindOf(leaf.what, leaf.opcode, leaf.category);
     if (!found.has(title)) found.set(title, { title, leaves: [], seconds: 0, flops: 0, bytes: 0, sent: 0, count: 0 });
     const row = found.get(title);
     row.leaves.push(leaf);
     for (const key of ['seconds', 'flops', 'bytes', 'sent', 'count']) row[key] += leaf[key];
   }
-  const rows = [...found.values()].sort((a, b) => b[measure] - a[measure] || (a.title < b.title ? -1 : 1));
-  rows.forEach((row, n) => (row.shade = n % 10));
-  return rows;
+  return [...found.values()].sort((a, b) => b[measure] - a[measure] || (a.title < b.title ? -1 : 1));
 }
 
 function rateText(perSecond) {
@@ -31,12 +29,12 @@ function categoriesView(leaves, totals, timed) {
   const all = rows.reduce((sum, row) => sum + row[measure], 0) || 1;
   const what = timed ? 'the time of kernels and of waiting for collectives, without idle time' : 'the bytes that memory reads and writes';
   const bar = el('div', { class: 'stack', role: 'img', 'aria-label': `${what}: ${rows.map((row) => `${row.title} ${percent(row[measure] / all)}`).join(', ')}` }, rows.filter((row) => row[measure] > 0).map((row) => {
-    const piece = el('span', { class: `tinted tint${row.shade}`, title: `${row.title}: ${show(row[measure])}` });
+    const piece = el('span', { class: `tinted ${kindClass(row.title)}`, title: `${row.title}: ${show(row[measure])}` });
     piece.style.setProperty('--share', row[measure] / all);
     return piece;
   }));
   const columns = [
-    { title: 'kind', text: (r) => r.title, value: (r) => r.title, show: (r) => [el('span', { class: `swatch tinted tint${r.shade}`, 'aria-hidden': 'true' }), r.title] },
+    { title: 'kind', text: (r) => r.title, value: (r) => r.title, show: (r) => [kindSwatch(r.title), r.title] },
     { title: 'share', numeric: true, text: (r) => percent(r[measure] / all), value: (r) => r[measure], hint: `of ${what}` },
     { title: 'time', numeric: true, timed: true, text: (r) => secondsText(r.seconds), value: (r) => r.seconds, hint: 'of collectives: the time that compute waits' },
     { title: 'operations', numeric: true, text: (r) => (r.flops ? flopsText(r.flops) : ''), value: (r) => r.flops },

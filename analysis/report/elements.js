@@ -72,25 +72,9 @@ function lastScope(opName) {
   return opName.slice(opName.lastIndexOf('/') + 1);
 }
 
-// A collective's operation, in the colour that it has everywhere.
-function operationBadge(opcode) {
-  return el('span', { class: `badge operation ${colourOf('collective', opcode, '')}` }, opcode);
-}
-
 // What a style variable is now, for canvases.
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-}
-
-// The style variable for what is done: a kernel by what limits it, a collective by its operation.
-function colourOf(kind, opcode, limit) {
-  if (kind === 'wait' || kind === 'copy') return kind;
-  if (kind === 'collective' || kind === 'transfer') {
-    const known = ['all-gather', 'reduce-scatter', 'all-reduce', 'all-to-all', 'collective-permute'];
-    const name = opcode.replace('ragged-', '').replace('-start', '').replace('broadcast', 'permute');
-    return known.includes(name) ? name : 'collective';
-  }
-  return ['compute', 'memory', 'launch', 'measured'].includes(limit) ? limit : 'compute';
 }
 
 // A canvas as wide as its box and `height` pixels high, sharp on any screen; `draw(context, width, height)` is called
@@ -125,9 +109,9 @@ function canvasBox(height, attributes, draw) {
   return { box, canvas, redraw: later };
 }
 
-// Text cut to `room` pixels, empty where not even three letters fit.
+// Text cut to `room` pixels, empty where not even six letters fit.
 function fitted(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const letters = Math.floor(room / (context.measureText('n').width || 7)) - 1;
-  return letters >= 3 ? `${text.slice(0, letters)}…` : '';
+  return letters >= 6 ? `${text.slice(0, letters)}…` : '';
 }

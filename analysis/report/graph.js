@@ -225,7 +225,7 @@ function edgeLabel(edge, [x, y, to, down], turn) {
 
 function itemShape(item, { x, y }, choose) {
   const opcode = item.node ? item.node.opcode : '';
-  const kind = item.kind === 'collective' ? `collective ${colourOf('collective', opcode, '')}` : item.kind;
+  const kind = item.kind === 'collective' ? `collective ${kindClass(kindOf('collective', opcode, ''))}` : item.kind;
   const under = item.scope ? countText(item.operations, item.title === ARGUMENTS ? 'argument' : 'operation') : item.node ? `${item.node.name === item.title ? '' : `${item.node.name} `}${item.node.shape}` : '';
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const acts = Boolean(item.scope || item.node);
@@ -233,7 +233,7 @@ function itemShape(item, { x, y }, choose) {
     svg('title', {}, `${item.title}\n${item.node ? `${item.node.name}\n${item.node.shape}` : under}`),
     svg('rect', { width: NODE.width, height: NODE.height, rx: 7 }),
     svg('text', { class: 'name', x: NODE.width / 2, y: 18 }, cut(item.title, 22)), svg('text', { class: 'under', x: NODE.width / 2, y: 34 }, cut(under, 28)),
-    (item.moves || []).slice(0, 4).map(([move, n], k) => svg('g', { class: `item collective ${colourOf('collective', move, '')}`, transform: `translate(${6 + k * 30},${NODE.height - 9})` },
+    (item.moves || []).slice(0, 4).map(([move, n], k) => svg('g', { class: `item collective ${kindClass(kindOf('collective', move, ''))}`, transform: `translate(${6 + k * 30},${NODE.height - 9})` },
       svg('title', {}, `${n} ${move}`), svg('rect', { width: 26, height: 16, rx: 8 }), svg('text', { class: 'under', x: 13, y: 12 }, String(n)))));
   if (acts) {
     group.addEventListener('click', () => choose(item));

@@ -53,10 +53,10 @@ function memoryView(data, axis) {
     context.lineTo(x, y(data.curve.length ? data.curve[last][1] : 0));
     context.lineTo(x, y(0));
     context.globalAlpha = 0.3;
-    context.fillStyle = colour('compute');
+    context.fillStyle = colour('series');
     context.fill();
     context.globalAlpha = 1;
-    context.strokeStyle = colour('compute');
+    context.strokeStyle = colour('series');
     context.lineWidth = 1.5;
     context.stroke();
     context.lineWidth = 1;
@@ -90,14 +90,14 @@ function memoryView(data, axis) {
     const n = indexAt(time);
     pointed = n >= 0 ? [time, data.curve[n][1]] : null;
     if (pointed) {
-      const when = data.unit === 'ns' ? nanosecondsText(Math.round(time), data.end / 1e5) : `step ${Math.floor(time)} of the program`;
+      const when = data.unit === 'ns' ? nanosecondsText(Math.round(time), data.end / 1e5) : `kernel or transfer ${Math.floor(time).toLocaleString('en')}`;
       info.textContent = `${bytesText(pointed[1])} in use at ${when}`;
     }
     chart.redraw();
   }
 
   steer(chart, axis, point, null);
-  const along = data.unit === 'step' ? el('p', { class: 'quiet' }, 'over the steps of the lowered program, loops once') : null;
+  const along = data.unit === 'step' ? el('p', { class: 'quiet' }, 'The axis numbers the kernels and transfers of the program in order, those in a loop once.') : null;
   return el('div', {}, along, data.capacity ? capacityView(data) : null, chart.box, info, peakTable(data));
 }
 
@@ -140,13 +140,13 @@ function peakTable(data) {
     { title: 'value', text: (r) => `${r.title} ${r.name}`, value: (r) => r.title, show: (r) => (r.kind === 'argument' ? r.title || r.name : [r.title, ' ', el('span', { class: 'quiet' }, r.name)]), wide: true },
     { title: 'shape on a device', text: (r) => r.shape, value: (r) => r.shape },
     { title: 'kind', text: (r) => r.kind, value: (r) => r.kind, choice: true },
-    { title: 'steps', text: (r) => `${r.first.toLocaleString('en')} to ${r.last.toLocaleString('en')}`, value: (r) => r.first, hint: 'the kernels and transfers of the step, by number, in which the value is in memory' },
+    { title: 'in memory', text: (r) => `${r.first.toLocaleString('en')} to ${r.last.toLocaleString('en')}`, value: (r) => r.first, hint: 'numbers of the first and the last kernel or transfer' },
     { title: 'source', text: (r) => r.source, value: (r) => r.source, show: (r) => sourceText(r.source) },
   ];
   const facts = [`${bytesText(data.peak_bytes)} in use at the peak`];
   if (data.peak_step) facts.push(` (${data.peak_step})`);
   if (data.fixed) facts.push(`, ${bytesText(data.fixed)} of it arguments that are not donated`);
   if (data.others[0]) facts.push(`; ${countText(data.others[0], 'smaller value')} of ${bytesText(data.others[1])} together ${data.others[0] === 1 ? 'is' : 'are'} not listed`);
-  return el('div', {}, el('h3', {}, 'Largest values at the peak'), el('p', {}, facts.join('')),
+  return el('div', {}, el('h3', {}, 'Largest values at the peak'), el('p', {}, facts.join('')), el('p', { class: 'quiet' }, 'Kernels and transfers of the program are numbered in order, those in a loop once. A value is in memory from the first to the last number.'),
     dataTable(rows, columns, { label: 'values at the peak', sort: 0 }).element);
 }

@@ -26,14 +26,14 @@ function shownPlaces(count, most) {
   return [...Array.from({ length: most - 2 }, (_, n) => n), null, count - 1];
 }
 
-// One colour for each set of axes that devices exchange data along.
+// One edge for each set of axes that devices exchange data along; meshes of more than three axes have sets without one.
 function axesTint(axes, mesh) {
   const bits = axes.reduce((sum, axis) => sum + 2 ** Math.max(0, mesh.findIndex(([name]) => axis === name || axis.startsWith(`${name}:`))), 0);
-  return `tint${bits % 10}`;
+  return `axes${Math.min(bits, 8)}`;
 }
 
 function axesBadge(axes, mesh) {
-  return el('span', { class: `badge part ${axesTint(axes, mesh)}` }, axes.join('+') || 'all');
+  return el('span', { class: `badge axes ${axesTint(axes, mesh)}` }, axes.join('+') || 'all');
 }
 
 // The devices of each group along whole axes of the mesh; null for parts of axes, and for more devices than anybody reads.

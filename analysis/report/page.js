@@ -19,9 +19,9 @@ function showReport(data, place, prefix) {
   function header() {
     const mesh = data.mesh.map(([axis, size]) => `${axis}=${size}`).join(', ');
     const t = data.totals;
-    const places = (t.mapping || []).map(([axis, place]) => `${axis} on ${place}`).join(', ');
+    const places = (t.mapping || []).filter(([, place]) => place !== '-').map(([axis, place]) => `${axis} on ${place}`).join(', ');
     const over = `${countText(data.devices, 'device')}${mesh ? ` (${mesh})` : ''}${t.machine ? ` of ${t.machine}` : ''}${places ? `: ${places}` : ''}`;
-    return el('header', {}, el('h1', {}, data.program), el('p', {}, over, data.source ? [el('br'), el('span', { class: 'quiet' }, data.source)] : null), tiles());
+    return el('header', {}, el('h1', {}, data.program), el('p', {}, over, data.source ? [el('br'), el('span', { class: 'quiet' }, data.source)] : null), tiles(), el('p', { class: 'quiet' }, 'All figures are of one device and one step. A step is one run of the program.'));
   }
 
   function tiles() {
@@ -29,8 +29,8 @@ function showReport(data, place, prefix) {
     const found = [];
     const add = (title, value, hint) => found.push(el('div', { class: 'tile', title: hint }, el('dt', {}, title), el('dd', {}, value)));
     if (timed) {
-      add('step', secondsText(t.seconds.step));
-      add('MFU', percent(t.mfu), `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
+      add('step', secondsText(t.seconds.step), 'one run of the program');
+      add('MFU', t.mfu ? percent(t.mfu) : 'no products', `share of the peak of ${t.dtype}; with what is computed again ${percent(t.hfu)}`);
       add('exposed communication', secondsText(t.seconds.exposed), 'time in which compute waits for a collective');
     }
     add('operations', flopsText(t.flops), 'of one device in a step');
@@ -44,19 +44,14 @@ function showReport(data, place, prefix) {
   function breakdown() {
     const s = data.totals.seconds;
     const busy = Math.max(0, s.compute - s.overlapped);
-    const parts = [['compute alone', busy, 'compute'], ['overlapped communication', s.overlapped, 'all-to-all'], ['exposed communication', s.exposed, 'all-reduce'], ['idle', s.idle, 'launch']];
+    const parts = [['compute alone', busy, 'busy'], ['overlapped communication', s.overlapped, 'both'], ['exposed communication (compute waits)', s.exposed, 'waits'], ['idle', s.idle, 'idle']];
     const bar = el('div', { class: 'stack', role: 'img', 'aria-label': parts.map(([title, n]) => `${title} ${percent(n / s.step)}`).join(', ') },
       parts.filter((part) => part[1] > 0).map(([title, n, tint]) => {
-        const piece = el('span', { title: `${title}: ${secondsText(n)}` });
+        const piece = el('span', { class: tint, title: `${title}: ${secondsText(n)}` });
         piece.style.setProperty('--share', n / s.step);
-        piece.style.background = `var(--${tint})`;
         return piece;
       }));
-    const names = parts.filter((part) => part[1] > 0).map(([title, n, tint]) => {
-      const swatch = el('span', { class: 'swatch', 'aria-hidden': 'true' });
-      swatch.style.background = `var(--${tint})`;
-      return el('li', {}, swatch, `${title} ${secondsText(n)}, ${percent(n / s.step)}`);
-    });
+    const names = parts.filter((part) => part[1] > 0).map(([title, n, tint]) => el('li', {}, el('span', { class: `swatch ${tint}`, 'aria-hidden': 'true' }), `${title} ${secondsText(n)}, ${percent(n / s.step)}`));
     return el('section', { class: 'plain', 'aria-label': 'where the time goes' }, bar, el('ul', { class: 'legend' }, names));
   }
 
@@ -137,13 +132,13 @@ function showReport(data, place, prefix) {
 
   const sections = [
     ['structure', 'Structure', true, () => treeView(tree, timed, openCollective)],
-    ['operations', 'Operations', true, () => [categoriesView(leavesOf(tree), data.totals, timed), timed && data.totals.bandwidth ? rooflineView(leavesOf(tree), data.totals) : null]],
-    ['collectives', 'Collectives', true, collectivesSection],
-    ['graph', 'Graph', data.graph.nodes.length > 0, () => graphView(data.graph, strings, openCollective)],
+    ['operations', 'Operations', true, () => [categoriesView(leavesOf(tree), data.totals, timed), rooflineMissing(data) || rooflineView(leavesOf(tree), data.totals)]],
+    ['collectives', 'Collectives', true, () => collectivesMissing(data) || collectivesSection()],
+    ['graph', 'Graph', true, () => graphMissing(data) || graphView(data.graph, strings, openCollective)],
     ['plan', 'Plan', data.plan !== null, () => planView(data.plan, data.drawings, strings)],
-    ['timeline', 'Timeline', timed, () => timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],
-    ['memory', 'Memory', data.memory !== null, () => memoryView(data.memory, memoryAxis())],
-    ['traffic', 'Traffic', data.traffic !== null, () => trafficView(data.traffic, data.totals.links)],
+    ['timeline', 'Timeline', true, () => timelineMissing(data) || timelineView({ ...data.timeline, skipped: folds, values: movedValues() }, timeAxis, strings, openCollective)],
+    ['memory', 'Memory', true, () => memoryMissing(data) || memoryView(data.memory, memoryAxis())],
+    ['traffic', 'Traffic', true, () => trafficMissing(data) || trafficView(data.traffic, data.totals.links)],
     ['tensors', 'Tensors', true, tensorsSection],
   ].filter((section) => section[2]);
   const waiting = new Map();

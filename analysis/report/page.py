@@ -18,11 +18,12 @@ from shardc.hlo.units import count_text
 __all__ = ["SCRIPTS", "VERSION", "as_script", "digest", "page", "page_data", "page_parts", "report_text"]
 
 #: Of the data in a page: pages of another one are not put beside each other.
-VERSION = 2
+VERSION = 3
 _OPENING = '<script type="application/json" id="{}">'
 #: In the order in which they stand in the page.
 SCRIPTS = (
     "elements.js",
+    "kinds.js",
     "table.js",
     "tree.js",
     "categories.js",
@@ -32,10 +33,12 @@ SCRIPTS = (
     "drawing.js",
     "mesh_drawing.js",
     "axis.js",
+    "repeats.js",
     "timeline.js",
     "memory.js",
     "traffic.js",
     "reasons.js",
+    "missing.js",
     "plan.js",
     "page.js",
 )

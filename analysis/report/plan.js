@@ -43,7 +43,7 @@ function planMemory(plan) {
     context.lineTo(x(plan.places), y(0));
     context.lineTo(x(0), y(0));
     context.globalAlpha = 0.4;
-    context.fillStyle = colour('compute');
+    context.fillStyle = colour('series');
     context.fill();
     context.globalAlpha = 1;
     trace(2);

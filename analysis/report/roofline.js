@@ -14,14 +14,13 @@ function roofShare(leaf, totals) {
 }
 
 function rooflineView(leaves, totals) {
-  const shades = new Map(categoriesOf(leaves, 'seconds').map((row) => [row.title, row.shade]));
-  const points = leaves.filter((leaf) => roofShare(leaf, totals) !== null).map((leaf) => ({ leaf, x: leaf.flops / leaf.bytes, y: leaf.flops / leaf.seconds }));
-  if (!points.length) return null;
+  const points = leaves.filter((leaf) => roofShare(leaf, totals) !== null).map((leaf) => ({ leaf, kind: kindOf(leaf.what, leaf.opcode, leaf.category), x: leaf.flops / leaf.bytes, y: leaf.flops / leaf.seconds }));
+  if (!points.length) return [el('h3', {}, 'Roofline'), missing('No kernel has both operations and memory traffic.')];
   const ridge = totals.peak_flops / totals.bandwidth;
   const low = (values) => 10 ** Math.floor(Math.log10(Math.min(...values)));
   const high = (values) => 10 ** Math.ceil(Math.log10(Math.max(...values)));
   const [left, right] = [low([...points.map((p) => p.x), ridge / 10]), high([...points.map((p) => p.x), ridge * 10])];
-  const [bottom, top] = [low(points.map((p) => p.y)), high([totals.peak_flops * 1.5])];
+  const [bottom, top] = [low(points.map((p) => 0.8 * p.y)), high([totals.peak_flops * 1.5])];
   const longest = Math.max(...points.map((p) => p.leaf.seconds));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a dot to see its kernel');
   const label = `roofline: ${countText(points.length, 'kernel')} below ${rateText(totals.peak_flops)} and ${bytesText(totals.bandwidth)}/s`;
@@ -54,7 +53,7 @@ function rooflineView(leaves, totals) {
       context.beginPath();
       context.arc(along(p.x, width), up(p.y), size(p), 0, 7);
       context.globalAlpha = 0.85;
-      context.fillStyle = colour(`shade${shades.get(p.leaf.category || 'other')}`);
+      context.fillStyle = kindColour(p.kind);
       context.fill();
       context.globalAlpha = 1;
       context.strokeStyle = colour(p === marked ? 'ink' : 'quiet');
@@ -104,5 +103,5 @@ function rooflineView(leaves, totals) {
     chart.redraw();
   });
   const without = leaves.filter((leaf) => leaf.what !== 'collective').length - points.length;
-  return [el('h3', {}, 'Roofline'), el('p', { class: 'quiet' }, `Each dot is a kernel, larger where it takes longer, coloured as above. The line is the roof: the highest rate that memory (slope) and arithmetic (flat part) allow.${without ? ` ${countText(without, 'kernel')} without operations or bytes ${without === 1 ? 'is' : 'are'} not drawn.` : ''}`), chart.box, info];
+  return [el('h3', {}, 'Roofline'), el('p', { class: 'quiet' }, `Each dot is a kernel, larger where it takes longer. The line is the roof: the highest rate that memory (slope) and arithmetic (flat part) allow.${without ? ` ${countText(without, 'kernel')} without operations or bytes ${without === 1 ? 'is' : 'are'} not drawn.` : ''}`), chart.box, kindsLegend(points.map((p) => p.kind)), info];
 }

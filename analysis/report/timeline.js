@@ -13,13 +13,14 @@ function bandHeight(row) {
 
 function timelineView(data, axis, strings, openCollective) {
   const work = data.work.map((row) => {
-    const [kind, name, opcode, opName, source, limit] = row.map((n) => strings[n]);
+    const [kind, name, opcode, opName, source, limit, category] = row.map((n) => strings[n]);
     const title = kind === 'collective' ? `${opcode} ${data.values.get(name) || lastScope(opName)}` : lastScope(opName) || name;
-    return { kind, name, opcode, source, limit, title };
+    return { kind, name, opcode, source, limit, title, shade: kindOf(kind, opcode, category) };
   });
   const rows = engineRows(data);
-  const high = rows.reduce((sum, row) => sum + bandHeight(row), 0);
-  const blocks = data.skipped.map((s) => ({ time: s[3], until: s[4], lines: [`${s[2] - s[1] + 1} more`, 'iterations', nanosecondsText(s[4] - s[3], (s[4] - s[3]) / 100)] }));
+  const above = data.skipped.length ? REPEAT_STRIP : 0;
+  const high = above + rows.reduce((sum, row) => sum + bandHeight(row), 0);
+  const repeats = data.skipped.map((s) => repeatOf(s));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a bar to see its name; click on a transfer to open its explanation');
   const summary = `timeline of ${countText(data.events.length, 'event')} on ${data.engines.join(', ')}`;
   const chart = canvasBox(high + 26, { role: 'img', 'aria-label': summary }, draw);
@@ -59,20 +60,30 @@ function timelineView(data, axis, strings, openCollective) {
   }
 
   function draw(context, width) {
-    drawTicks(context, axis, width, 0, high);
-    let y = 5;
+    drawTicks(context, axis, width, above, high);
+    let y = above + 5;
     rows.forEach((row, n) => {
       drawBand(context, row, n, y - 5, width);
       context.save();
       context.beginPath();
       context.rect(GUTTER, 0, width - GUTTER, high);
       context.clip();
-      row.lanes.forEach((lane, n) => drawLane(context, lane, y + n * laneHeight(row), laneHeight(row), width));
+      row.lanes.forEach((lane, n) => {
+        drawLane(context, lane, y + n * laneHeight(row), laneHeight(row), width);
+        repeats.forEach((repeat) => drawRepeat(context, axis, lane, repeat, [y + n * laneHeight(row), laneHeight(row), width], paint));
+      });
       context.restore();
       y += bandHeight(row);
     });
-    drawBlocks(context, axis, width, 0, high, blocks);
+    drawBlocks(context, axis, width, above, high, repeats.filter((repeat) => !isRepeatDrawn(axis, repeat, width)));
+    for (const repeat of repeats) if (isRepeatDrawn(axis, repeat, width)) drawRepeatFrame(context, axis, repeat, width, high);
     drawRange(context, width);
+  }
+
+  // The colour and the strength of an event that repeats.
+  function paint(event) {
+    const w = work[event[2]];
+    return [data.kinds[event[1]] === 'wait' ? colour('wait') : kindColour(w.shade), words.length && !matches(w) ? 0.12 : 0.5];
   }
 
   // The ground of a row, and beside it what does the work.
@@ -108,9 +119,9 @@ function timelineView(data, axis, strings, openCollective) {
       const kind = data.kinds[event[1]];
       const seen = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6);
       context.globalAlpha = words.length && !matches(w) ? 0.2 : 1;
-      context.fillStyle = colour(colourOf(kind === 'transfer' ? 'collective' : kind === 'kernel' ? w.kind : kind, w.opcode, w.limit));
+      context.fillStyle = kind === 'wait' ? colour('wait') : kindColour(w.shade);
       context.fillRect(left, y + 1, seen, height - 2);
-      if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2);
+      if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2, kindColour(w.shade));
       if (event === marked) {
         context.strokeStyle = colour('ink');
         context.lineWidth = 2;
@@ -130,13 +141,13 @@ function timelineView(data, axis, strings, openCollective) {
   }
 
   function eventAt(x, y, width) {
-    let top = 5;
+    let top = above + 5;
     for (const row of rows) {
       const n = Math.floor((y - top) / laneHeight(row));
       if (n >= 0 && n < row.lanes.length && x >= GUTTER) {
-        const time = axis.at(x, width);
+        const [time, repeat] = simulatedTime(repeats.filter((r) => isRepeatDrawn(axis, r, width)), axis.at(x, width));
         const event = row.lanes[n][firstEnding(row.lanes[n], time)];
-        return event && axis.x(event[3], width) <= x + 2 ? event : null;
+        return event && (repeat ? event[3] <= time : axis.x(event[3], width) <= x + 2) ? event : null;
       }
       top += bandHeight(row);
     }
@@ -155,7 +166,7 @@ function timelineView(data, axis, strings, openCollective) {
   function describe(event) {
     const w = work[event[2]];
     const around = data.around[event[5]].map(([loop, n]) => `${loop} iteration ${n}`).join(', ');
-    const what = { wait: 'compute waits for ', transfer: 'links carry ', copy: 'copy ' }[data.kinds[event[1]]] || '';
+    const what = { wait: 'compute waits for ', transfer: 'links carry ' }[data.kinds[event[1]]] || '';
     const times = `${nanosecondsText(event[4] - event[3], Math.max((event[4] - event[3]) / 1000, 1))} from ${nanosecondsText(event[3], 1e-4 * Math.max(event[3], 1))}`;
     return [el('b', {}, `${what}${w.title}`), ` ${w.name}, ${w.opcode}${w.limit ? `, limited by ${w.limit}` : ''}: ${times} `,
       around ? `in ${around} ` : '', sourceText(w.source) || ''];
@@ -167,11 +178,12 @@ function timelineView(data, axis, strings, openCollective) {
   }
 
   steer(chart, axis, point, open, select);
-  const used = new Set(data.events.map((e) => {
-    const kind = data.kinds[e[1]];
-    return colourOf(kind === 'transfer' ? 'collective' : kind, work[e[2]].opcode, work[e[2]].limit);
-  }));
-  return el('div', {}, zoomButtons(axis), el('div', { class: 'tools' }, find, found, shown, el('span', { class: 'quiet' }, 'drag with Shift to select a range')), chart.box, info, legend(used), totals);
+  const waits = data.events.some((event) => data.kinds[event[1]] === 'wait');
+  const colours = kindsLegend(data.events.map((event) => work[event[2]].shade), [
+    waits ? el('li', {}, el('span', { class: 'swatch waits', 'aria-hidden': 'true' }), 'hatched: compute waits, in the colour of the collective') : null,
+    repeats.length ? el('li', {}, el('span', { class: 'swatch repeats', 'aria-hidden': 'true' }), 'pale, in a frame: iterations like the one before') : null,
+  ]);
+  return el('div', {}, zoomButtons(axis), el('div', { class: 'tools' }, find, found, shown, el('span', { class: 'quiet' }, 'drag with Shift to select a range')), chart.box, colours, info, totals);
 }
 
 // What happens from one time to another: by kind of work, each with the work that takes longest.
@@ -181,7 +193,7 @@ function rangeTotals(data, work, [from, to]) {
     const inside = Math.min(end, to) - Math.max(begin, from);
     if (inside <= 0) continue;
     const w = work[number];
-    const title = LEGEND[colourOf(data.kinds[kind] === 'transfer' ? 'collective' : data.kinds[kind], w.opcode, w.limit)];
+    const title = data.kinds[kind] === 'wait' ? 'compute waits' : w.shade;
     const key = `${data.engines[engine]} ${title}`;
     if (!rows.has(key)) rows.set(key, { key, engine: data.engines[engine], title, time: 0, count: 0, works: new Map() });
     const row = rows.get(key);
@@ -203,14 +215,14 @@ function rangeTotals(data, work, [from, to]) {
     dataTable([...rows.values()], columns, { label: 'totals of the range', key: (r) => r.key, sort: 2, detail: most, empty: 'nothing happens in it' }).element];
 }
 
-function hatch(context, x, y, width, height) {
+function hatch(context, x, y, width, height, shade) {
   if (width < 2) return;
   context.save();
   context.beginPath();
   context.rect(x, y, width, height);
   context.clip();
-  context.strokeStyle = colour('all-reduce');
-  context.globalAlpha = 0.55;
+  context.strokeStyle = shade;
+  context.lineWidth = 2;
   for (let at = x - height; at < x + width; at += 7) {
     context.beginPath();
     context.moveTo(at, y + height);
@@ -241,18 +253,4 @@ function engineRows(data) {
     else lanes.sort((a, b) => a[a.length - 1][4] - b[b.length - 1][4])[0].push(event);
   }
   return rows;
-}
-
-const LEGEND = {
-  compute: 'limited by compute', memory: 'limited by memory', launch: 'limited by launch', measured: 'measured', copy: 'copy', wait: 'compute waits',
-  'all-gather': 'all-gather', 'reduce-scatter': 'reduce-scatter', 'all-reduce': 'all-reduce', 'all-to-all': 'all-to-all',
-  'collective-permute': 'collective-permute', collective: 'other collective',
-};
-
-function legend(used) {
-  return el('ul', { class: 'legend', 'aria-label': 'colours' }, Object.entries(LEGEND).filter(([key]) => used.has(key)).map(([key, text]) => {
-    const swatch = el('span', { class: 'swatch', 'aria-hidden': 'true' });
-    swatch.style.background = `var(--${key})`;
-    return el('li', {}, swatch, text);
-  }));
 }

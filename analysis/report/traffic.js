@@ -5,7 +5,7 @@ function trafficView(data, links) {
   const least = Math.min(...data.cells.map((c) => c[2]), most);
   const cells = new Map(data.cells.map(([i, j, n]) => [i * data.blocks + j, n]));
   const each = data.devices / data.blocks;
-  const info = el('p', { class: 'info', 'aria-live': 'polite' }, most ? 'point at a cell to see its bytes' : 'no device sends anything');
+  const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a cell to see its bytes');
   const text = `bytes from device to device; a pair sends at most ${bytesText(most)}`;
   const chart = canvasBox((width) => size(width) * data.blocks + 30, { role: 'img', 'aria-label': text }, draw);
   const left = 56;
@@ -53,7 +53,7 @@ function trafficView(data, links) {
   const what = each === 1 ? 'Rows send, columns receive.' : `Rows send, columns receive; a cell is a block of ${digits(each)} devices.`;
   return el('div', { class: 'traffic' },
     el('div', {}, el('p', { class: 'quiet' }, `${what} Numbers are devices${least < most / 4 ? '; colours go by the logarithm' : ''}.`), chart.box, info,
-      most ? el('p', { class: 'scale' }, bytesText(least), el('span', { class: 'ramp', 'aria-hidden': 'true' }), bytesText(most)) : null),
+      el('p', { class: 'scale' }, bytesText(least), el('span', { class: 'ramp', 'aria-hidden': 'true' }), bytesText(most))),
     links.length ? linksView(links) : null);
 }
 

@@ -32,6 +32,7 @@ const TREE_COLUMNS = [
 function treeView(root, timed, openCollective) {
   const columns = TREE_COLUMNS.filter(([key]) => timed || key !== 'seconds');
   const bar = timed ? 'seconds' : root.flops ? 'flops' : 'bytes';
+  const what = { seconds: 'time of the step', flops: 'operations', bytes: 'memory traffic' }[bar];
   let order = '';
   const body = el('tbody');
   const heads = columns.map(([key, title]) => el('th', { scope: 'col', class: 'number' },
@@ -94,9 +95,9 @@ function treeView(root, timed, openCollective) {
     const mark = el('span', { class: 'mark', 'aria-hidden': 'true' }, inner ? '▸' : '');
     const figures = columns.map(([key, title, show]) => el('td', { role: 'gridcell', class: 'number', 'data-title': title }, node[key] ? show(node[key]) : ''));
     const share = root[bar] ? node[bar] / root[bar] : 0;
-    const fill = el('span', { class: 'share', title: `${percent(share)} of the step's ${timed ? 'time' : bar === 'flops' ? 'operations' : 'memory traffic'}` });
+    const fill = el('span', { class: 'share', title: `${percent(share)} of the ${what}` });
     fill.style.setProperty('--share', share);
-    fill.style.setProperty('--tint', `var(--${node.kind === 'leaf' ? colourOf(node.what, node.opcode, '') : 'quiet'})`);
+    if (node.kind === 'leaf') fill.classList.add(kindClass(kindOf(node.what, node.opcode, node.category)));
     const name = el('td', { role: 'gridcell', class: 'name' }, el('div', {}, el('div', { class: 'label' }, mark, ...labelOf(node)), fill));
     const row = el('tr', { role: 'row', 'aria-level': level, 'aria-expanded': inner ? 'false' : false, tabindex: -1, class: node.kind }, name, figures);
     row.level = level;
@@ -125,7 +126,7 @@ function treeView(root, timed, openCollective) {
     }
     if (node.kind === 'scope') return [el('b', {}, node.label), el('span', { class: 'quiet' }, ` ${countText(node.leaves, 'piece')}`)];
     const times = node.count === 1 ? '' : ` ${node.count.toLocaleString('en')}×`;
-    const what = node.what === 'collective' ? operationBadge(node.opcode) : null;
+    const what = node.what === 'collective' ? operationBadge(node.opcode) : kindSwatch(kindOf(node.what, node.opcode, node.category));
     return [what, node.label || node.opcode, el('span', { class: 'quiet' }, ` ${node.name}${times} `), sourceText(node.source),
       el('span', { class: 'holds', title: node.holds }, ` ${node.holds}`)];
   }
@@ -154,5 +155,7 @@ function treeView(root, timed, openCollective) {
   }
 
   start();
-  return el('div', { class: 'scroll' }, table);
+  const kinds = leavesOf(root).map((leaf) => kindOf(leaf.what, leaf.opcode, leaf.category));
+  return [el('p', { class: 'quiet' }, `Scopes and loops of the source, with the kernels, copies and collectives in them (pieces). The line below each is its share of the ${what}.`),
+    kindsLegend(kinds), el('div', { class: 'scroll' }, table)];
 }

@@ -13,7 +13,7 @@ from shardc.analysis.report.page import as_script, digest, page_parts, report_te
 __all__ = ["SCRIPTS", "files", "policy"]
 
 #: Of the report, what makes elements, tables and drawings of meshes.
-_SHARED = ("elements.js", "table.js", "mesh_drawing.js")
+_SHARED = ("elements.js", "kinds.js", "table.js", "mesh_drawing.js")
 #: In the order in which they stand in the script.
 SCRIPTS = (
     "service.js",
