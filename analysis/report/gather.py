@@ -232,8 +232,15 @@ def _timeline(simulation: Simulation, strings: _Strings) -> dict[str, Any]:
         for e in sorted(simulation.events, key=lambda e: (e.begin, engines.index(e.engine), e.work, e.seconds))
     ]  # fmt: skip
     work = [
-        [strings(w.kind), strings(w.name), strings(w.opcode), strings(w.op_name), strings(w.source), strings(w.limit),
-         strings(w.category)]
+        [
+            strings(w.kind),
+            strings(w.name),
+            strings(w.opcode),
+            strings(w.op_name),
+            strings(w.source),
+            strings(w.limit),
+            strings(w.category),
+        ]
         for w in simulation.work
     ]
     return {

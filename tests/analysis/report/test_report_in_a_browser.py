@@ -18,6 +18,7 @@ from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedWor
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.stages.stages import Partitioned
 from tests.analysis.report.browser import Browser, Tab, luminance, need_chromium
+from tests.analysis.report.kinds import kind_colours
 from tests.analysis.simulate.fake_simulation import fake_simulation
 from tests.partitioner.example_plan import example_plan
 
@@ -59,12 +60,6 @@ def tab(browser: Browser, partitioned: Partitioned, tmp_path_factory: pytest.Tem
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(data), encoding="utf-8")
     return browser.open(path)
-
-
-BARS = (
-    *("compute", "memory", "launch", "measured", "copy", "collective"),
-    *("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"),
-)
 
 
 def show(tab: Tab, section: str, inside: str) -> None:
@@ -266,7 +261,7 @@ def test_kinds_of_operations_add_up_to_the_step(tab: Tab) -> None:
     show(tab, "operations", "tbody tr")
     data = tab.eval("JSON.parse(document.getElementById('data').textContent)")
     kinds, shares = column(tab, "operations", 2), column(tab, "operations", 3)
-    assert {"matrix products", "elementwise", "reductions", "collectives"} <= set(kinds)
+    assert {"matrix products", "elementwise", "reductions", "all-reduce"} <= set(kinds)
     assert sum(float(share.rstrip("%")) for share in shares) == pytest.approx(100, abs=0.3)
     leaves = [row for row in data["tree"] if row[1] == "leaf"]
     products = [row for row in leaves if data["strings"][row[8]] == "matrix products"]
@@ -307,7 +302,7 @@ def test_the_graph_opens_scopes_and_explains_collectives(tab: Tab) -> None:
     tab.press("Enter")
     assert "all-reduce" in items(tab) and items(tab) != above
     assert "unreduced={axis_1}" in tab.eval("document.querySelector('#graph svg').textContent")
-    tab.eval("document.querySelector('#graph .item.all-reduce').focus()")
+    tab.eval("document.querySelector('#graph .item.kind-all-reduce').focus()")
     tab.press(" ")
     said = tab.eval("document.querySelector('#graph .info').innerText")
     assert "why it is there" in said and "reads" in said and "is read by" in said
@@ -330,7 +325,7 @@ def test_the_graph_finds_an_operation(tab: Tab) -> None:
 def test_a_kind_of_collective_and_a_group_have_a_colour(tab: Tab) -> None:
     show(tab, "collectives", "tbody tr")
     look = """Object.fromEntries([...document.querySelectorAll('#collectives tbody .badge')].map((e) =>
-        [e.innerText, getComputedStyle(e).backgroundColor]))"""
+        [e.innerText, getComputedStyle(e)[e.matches('.axes') ? 'borderColor' : 'backgroundColor']]))"""
     colours = tab.eval(look)
     assert {"all-reduce", "axis_0", "axis_1"} <= set(colours) and len(set(colours.values())) == len(colours)
     legend = tab.eval("document.querySelector('#collectives .legend').innerText")
@@ -341,7 +336,7 @@ def test_contrast_of_text_is_enough(tab: Tab) -> None:
     """4.5 to 1 as in WCAG 2.1, 1.4.3, for every pair of colours that text has."""
     pairs = [(text, back) for text in ("ink", "quiet", "accent", "alarm") for back in ("paper", "panel")]
     pairs += [(text, back) for text in ("ink", "quiet") for back in ("warn", "fold")]
-    pairs += [("on-bar", bar) for bar in BARS]
+    pairs += [("on-bar", bar) for bar in kind_colours()]
     for dark in (False, True):
         tab.dark(dark)
         names = sorted({name for pair in pairs for name in pair})
@@ -358,7 +353,8 @@ def test_page_without_a_machine(browser: Browser, partitioned: Partitioned, tmp_
     partitioned.write_report(tmp_path / "page.html")
     tab = browser.open(tmp_path / "page.html")
     show(tab, "memory", "canvas")
-    assert tab.eval("document.getElementById('timeline')") is None
+    show(tab, "timeline", ".missing")
+    assert "no times are known" in tab.eval("document.getElementById('timeline').innerText")
     assert "no machine was named" in tab.eval("document.querySelector('.warnings').innerText")
     assert tab.problems() == []
 
