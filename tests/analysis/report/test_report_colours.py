@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +178,15 @@ def test_numbers_have_few_digits_and_units_of_one_kind(tab: Tab) -> None:
     said = tab.eval("document.querySelector('main').innerText")
     assert re.findall(r"\d (?:kB|KB|MB|GB|TB)\b", said) == []
     assert re.findall(r"\d\.\d{3,} (?:s|ms|us|ns|[KMGT]iB|[kMGTP]?flop)", said) == []
+
+
+def test_every_colour_that_a_page_uses_is_defined() -> None:
+    """Of the report and of the explorer, in styles and in scripts; scripts set the shares of bars."""
+    report, explorer = (resources.files(f"shardc.{where}") for where in ("analysis.report", "service.explorer"))
+    texts = [
+        f.read_text() for folder in (report, explorer) for f in folder.iterdir() if f.name.endswith((".css", ".js"))
+    ]
+    text = "\n".join(texts)
+    used = {*re.findall(r"var\(--([\w-]+)\)", text), *re.findall(r"\bcolour\('([\w-]+)'\)", text)}
+    defined = {*re.findall(r"--([\w-]+):", text), *re.findall(r"'--([\w-]+)'", text)}
+    assert used - defined == set()
