@@ -1,19 +1,19 @@
 // Kinds of work: what a kernel computes, or which collective links carry. Each has one colour in all charts of the page.
 
-const OTHER = 'other';
+const OTHER_KERNEL = 'other';
 const OTHER_COLLECTIVE = 'other collective';
-const KINDS = [
+const WORK_KINDS = [
   'matrix products', 'convolutions', 'linear algebra', 'sorts', 'gathers and scatters', 'reductions', 'random numbers', 'elementwise', 'data movement',
-  'copies', 'host moves', OTHER, 'all-gather', 'reduce-scatter', 'all-reduce', 'all-to-all', 'collective-permute', OTHER_COLLECTIVE,
+  'copies', 'host moves', OTHER_KERNEL, 'all-gather', 'reduce-scatter', 'all-reduce', 'all-to-all', 'collective-permute', OTHER_COLLECTIVE,
 ];
 
 // The kind of a piece of work: `what` is it (kernel, copy, move, collective), and of which group is a kernel.
 function kindOf(what, opcode, category) {
   if (what === 'collective') {
     const name = opcode.replace('ragged-', '').replace('-start', '').replace('broadcast', 'permute');
-    return KINDS.includes(name) ? name : OTHER_COLLECTIVE;
+    return WORK_KINDS.includes(name) ? name : OTHER_COLLECTIVE;
   }
-  return KINDS.includes(category) ? category : OTHER;
+  return WORK_KINDS.includes(category) ? category : OTHER_KERNEL;
 }
 
 // The class that gives an element the colour of a kind as --tint.
@@ -38,5 +38,5 @@ function operationBadge(opcode) {
 // The colours of these kinds, in the order of all legends; `others` are entries of a chart's own.
 function kindsLegend(kinds, others = []) {
   const used = new Set(kinds);
-  return el('ul', { class: 'legend', 'aria-label': 'colours' }, KINDS.filter((kind) => used.has(kind)).map((kind) => el('li', {}, kindSwatch(kind), kind)), others);
+  return el('ul', { class: 'legend', 'aria-label': 'colours' }, WORK_KINDS.filter((kind) => used.has(kind)).map((kind) => el('li', {}, kindSwatch(kind), kind)), others);
 }

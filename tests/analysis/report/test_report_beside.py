@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import shardc
+from shardc.analysis.report.page import VERSION
 from shardc.analysis.report.write import put_beside
 from shardc.cli.app import main
 from shardc.hlo.errors import InputError
@@ -32,7 +33,7 @@ def test_both_are_there_with_what_differs(both: Path, tmp_path: Path) -> None:
         rows = "[...document.querySelectorAll('.differences tbody tr')].map((e) => e.innerText.split('\\t'))"
         found = {row[0]: row[1:] for row in tab.eval(rows)}
         assert found["devices"] == ["4", "8", "+100%"] and found["collectives"] == ["3", "4", "+33.3%"]
-        heads = tab.eval("[...document.querySelectorAll('header p')].map((e) => e.innerText)")
+        heads = tab.eval("[...document.querySelectorAll('header p:first-of-type')].map((e) => e.innerText)")
         assert len(heads) == 2 and heads[0].startswith("4 devices") and heads[1].startswith("8 devices")
         tab.eval("window.dispatchEvent(new Event('beforeprint'))")
         for section, rows in (("collectives", 3), ("second-collectives", 4)):
@@ -49,7 +50,7 @@ def test_both_are_there_with_what_differs(both: Path, tmp_path: Path) -> None:
 
 def test_a_page_that_is_no_report_is_refused(both: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.html").write_text("<html></html>")
-    (tmp_path / "old.html").write_text(both.read_text().replace('"version":2', '"version":1'))
+    (tmp_path / "old.html").write_text(both.read_text().replace(f'"version":{VERSION}', '"version":1'))
     with pytest.raises(InputError, match="is not a report"):
         put_beside(both, tmp_path / "other.html")
     with pytest.raises(InputError, match="another release"):
