@@ -1,4 +1,4 @@
-// Iterations that were not simulated, since they go like the one before them: that one is drawn again, paler, in a frame.
+// Iterations that were not simulated, since they go like the one before them: that one is drawn again, faintly, in a frame.
 
 const REPEAT_STRIP = 18; // the height of the labels above the frames
 const REPEAT_WIDTH = 3; // an iteration of fewer pixels is hatched
@@ -18,14 +18,21 @@ function isRepeatDrawn(axis, repeat, width) {
 function drawRepeat(context, axis, lane, repeat, [y, height, width], paint) {
   if (!isRepeatDrawn(axis, repeat, width)) return;
   const [from, to] = [axis.time(axis.from), axis.time(axis.to)];
-  const model = lane.filter((event) => event[4] > repeat.time - repeat.period && event[3] < repeat.time);
+  const model = [];
+  for (let n = firstEnding(lane, repeat.time - repeat.period); n < lane.length && lane[n][3] < repeat.time; n++) {
+    model.push([Math.max(lane[n][3], repeat.time - repeat.period), Math.min(lane[n][4], repeat.time), ...paint(lane[n])]);
+  }
   const first = Math.max(1, Math.floor((from - repeat.time) / repeat.period) + 1);
+  let last = -1;
   for (let n = first; n <= repeat.count && repeat.time + (n - 1) * repeat.period < to; n++) {
-    for (const event of model) {
-      const times = [Math.max(event[3], repeat.time - repeat.period), Math.min(event[4], repeat.time)];
-      const [left, right] = times.map((time) => axis.x(time + n * repeat.period, width));
-      [context.fillStyle, context.globalAlpha] = paint(event);
+    for (const [begin, end, shade, strength] of model) {
+      const right = axis.x(end + n * repeat.period, width);
+      if (right < last + 0.4) continue; // too thin to be seen beside the one before
+      const left = axis.x(begin + n * repeat.period, width);
+      context.fillStyle = shade;
+      context.globalAlpha = strength;
       context.fillRect(left, y + 1, Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6), height - 2);
+      last = right;
     }
   }
   context.globalAlpha = 1;

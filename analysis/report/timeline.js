@@ -28,6 +28,7 @@ function timelineView(data, axis, strings, openCollective) {
   const found = el('span', { class: 'quiet', 'aria-live': 'polite' });
   const totals = el('div', { class: 'totals' });
   const shown = el('button', { type: 'button', on: { click: () => select(axis.time(axis.from), axis.time(axis.to)) } }, 'totals of what is shown');
+  let shades = new Map(); // colours are read once for each drawing
   let marked = null;
   let words = [];
   let range = null;
@@ -60,6 +61,8 @@ function timelineView(data, axis, strings, openCollective) {
   }
 
   function draw(context, width) {
+    shades = new Map([...new Set(work.map((w) => w.shade))].map((kind) => [kind, kindColour(kind)]));
+    shades.set('wait', colour('wait'));
     drawTicks(context, axis, width, above, high);
     let y = above + 5;
     rows.forEach((row, n) => {
@@ -83,7 +86,7 @@ function timelineView(data, axis, strings, openCollective) {
   // The colour and the strength of an event that repeats.
   function paint(event) {
     const w = work[event[2]];
-    return [data.kinds[event[1]] === 'wait' ? colour('wait') : kindColour(w.shade), words.length && !matches(w) ? 0.12 : 0.5];
+    return [shades.get(data.kinds[event[1]] === 'wait' ? 'wait' : w.shade), words.length && !matches(w) ? 0.12 : 0.5];
   }
 
   // The ground of a row, and beside it what does the work.
@@ -119,9 +122,9 @@ function timelineView(data, axis, strings, openCollective) {
       const kind = data.kinds[event[1]];
       const seen = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.6);
       context.globalAlpha = words.length && !matches(w) ? 0.2 : 1;
-      context.fillStyle = kind === 'wait' ? colour('wait') : kindColour(w.shade);
+      context.fillStyle = shades.get(kind === 'wait' ? kind : w.shade);
       context.fillRect(left, y + 1, seen, height - 2);
-      if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2, kindColour(w.shade));
+      if (kind === 'wait') hatch(context, left, y + 1, seen, height - 2, shades.get(w.shade));
       if (event === marked) {
         context.strokeStyle = colour('ink');
         context.lineWidth = 2;
@@ -181,7 +184,7 @@ function timelineView(data, axis, strings, openCollective) {
   const waits = data.events.some((event) => data.kinds[event[1]] === 'wait');
   const colours = kindsLegend(data.events.map((event) => work[event[2]].shade), [
     waits ? el('li', {}, el('span', { class: 'swatch waits', 'aria-hidden': 'true' }), 'hatched: compute waits, in the colour of the collective') : null,
-    repeats.length ? el('li', {}, el('span', { class: 'swatch repeats', 'aria-hidden': 'true' }), 'pale, in a frame: iterations like the one before') : null,
+    repeats.length ? el('li', {}, el('span', { class: 'swatch repeats', 'aria-hidden': 'true' }), 'faint, in a frame: iterations like the one before') : null,
   ]);
   return el('div', {}, zoomButtons(axis), el('div', { class: 'tools' }, find, found, shown, el('span', { class: 'quiet' }, 'drag with Shift to select a range')), chart.box, colours, info, totals);
 }

@@ -142,6 +142,10 @@ def test_the_timeline_is_to_scale_and_its_bands_are_labelled(
     assert texts >= {event.engine for event in simulation.events}
     assert any("more iterations" in text for text in texts)
     assert "iterations like the one before" in tab.eval("document.querySelector('#timeline .legend').innerText")
+    tab.eval("document.querySelector('#timeline canvas').scrollIntoView({block: 'center'})")
+    left, top = tab.eval("(({x, y}) => [x, y])(document.querySelector('#timeline canvas').getBoundingClientRect())")
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + 700, y=top + 34)  # in the frame, on compute
+    assert "in while.7 iteration 2" in tab.eval("document.querySelector('#timeline .info').innerText")
     tab.close()
 
 
