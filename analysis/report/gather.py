@@ -231,18 +231,8 @@ def _timeline(simulation: Simulation, strings: _Strings) -> dict[str, Any]:
         ]
         for e in sorted(simulation.events, key=lambda e: (e.begin, engines.index(e.engine), e.work, e.seconds))
     ]  # fmt: skip
-    work = [
-        [
-            strings(w.kind),
-            strings(w.name),
-            strings(w.opcode),
-            strings(w.op_name),
-            strings(w.source),
-            strings(w.limit),
-            strings(w.category),
-        ]
-        for w in simulation.work
-    ]
+    texts = ("kind", "name", "opcode", "op_name", "source", "limit", "category")
+    work = [[strings(getattr(w, text)) for text in texts] for w in simulation.work]
     return {
         "engines": engines,
         "kinds": kinds,
