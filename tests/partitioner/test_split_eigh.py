@@ -139,3 +139,21 @@ def test_without_a_machine_or_a_limit_the_matrix_is_gathered() -> None:
     rounds = [c for c in report["collectives"] if c["op"] == "collective-permute"]
     assert [(c["count"], c["unknown_trip_count"]) for c in rounds] == [(7 * 4, True)] * 2
     assert "until each has met all others" in rounds[0]["reason"]
+
+
+#: Batches whose matrices lie whole on a device: dimensions of the batch, and how these lie.
+BATCHES = [((8,), LINE, P("x")), ((7,), LINE, P("x")), ((6,), GRID, P("x")), ((4, 8), GRID, P("x", "y"))]
+
+
+@pytest.mark.parametrize(("batch", "mesh", "spec"), BATCHES)
+@pytest.mark.parametrize("n", [20, 256])
+@pytest.mark.parametrize("plan", ["propagate", "auto"])
+def test_matrices_of_a_split_batch_stay_where_they_are(
+    batch: tuple[int, ...], mesh: Mesh, spec: Any, n: int, plan: str
+) -> None:
+    a = np.random.default_rng(1).standard_normal((*batch, n, n))
+    a = (a + a.swapaxes(-1, -2)) / 2
+    for function in (np.linalg.eigh, np.linalg.eigvalsh):
+        program = partitioned(function, a, mesh, spec, plan=plan)
+        assert collectives(program.module) == []
+        assert program.report()["peak_bytes"] < 3.2 * a.nbytes / min(mesh.size, *(b for b in batch if b < 8), 8)
