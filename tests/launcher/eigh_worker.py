@@ -1,4 +1,4 @@
-"""One rank of a job that finds eigenvalues of split matrices by block Jacobi, and of batches, and compares with NumPy."""
+"""One rank of a job that finds eigenvalues of split matrices and of batches, and compares with NumPy."""
 
 from __future__ import annotations
 

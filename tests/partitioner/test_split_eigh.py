@@ -147,7 +147,7 @@ BATCHES = [((8,), LINE, P("x")), ((7,), LINE, P("x")), ((6,), GRID, P("x")), ((4
 
 @pytest.mark.parametrize(("batch", "mesh", "spec"), BATCHES)
 @pytest.mark.parametrize("n", [20, 256])
-@pytest.mark.parametrize("plan", ["propagate", "auto"])
+@pytest.mark.parametrize("plan", ["propagated", "auto"])
 def test_matrices_of_a_split_batch_stay_where_they_are(
     batch: tuple[int, ...], mesh: Mesh, spec: Any, n: int, plan: str
 ) -> None:
@@ -156,4 +156,6 @@ def test_matrices_of_a_split_batch_stay_where_they_are(
     for function in (np.linalg.eigh, np.linalg.eigvalsh):
         program = partitioned(function, a, mesh, spec, plan=plan)
         assert collectives(program.module) == []
-        assert program.report()["peak_bytes"] < 3.2 * a.nbytes / min(mesh.size, *(b for b in batch if b < 8), 8)
+        found = program.compile()(a)
+        values = found[0] if function is np.linalg.eigh else found
+        np.testing.assert_allclose(np.asarray(values), np.linalg.eigvalsh(a), atol=1e-12 * n)
