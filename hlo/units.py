@@ -55,7 +55,7 @@ def require_bytes(value: object, name: str) -> None:
     """
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
         return
-    size = parse_bytes(value, f"{name}:") if isinstance(value, str) else None
+    size = parse_bytes(value, name, f"write {name}=40e9") if isinstance(value, str) else None
     fix = f"write {name}={size:.0f}" if size else f"write {name}=4e9"
     raise InputError(f"{name} is {value!r}, which is not a positive number of bytes", fix=fix)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
     from shardc.partitioner.program import PartitionedProgram
 
-__all__ = ["put_beside", "read_report", "report_page", "write_report"]
+__all__ = ["put_beside", "read_report", "report_page", "report_target", "write_report"]
 
 
 @stage("report")

@@ -130,6 +130,9 @@ def _axes(
             "the program has no mesh, and no mesh axis is named",
             fix="give --mesh data=1,model=1 or a table [axes] in the sets' file (mesh= or axes= in Python)",
         )
+    if own is not None and (new := next((a for a in limits if a not in own.axis_names), None)) is not None:
+        fix = f"its mesh has {', '.join(own.axis_names)}"
+        raise InputError(f"axes names the axis {new!r}, which the program's mesh lacks", fix=fix)
     unknown = next((a for a in found.axes if a not in names), None)
     if unknown is not None:
         fix = f"its mesh has {', '.join(names)}; --mesh {unknown}=1 adds an axis"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ _WIDTH = 300
 @dataclass(frozen=True, slots=True)
 class ShapeDtype:
     """The shape and element type of an argument that `trace` needs; ``sharding`` is an annotation, such as `P`.
+    Raises `InputError` for what is no shape or no element type.
 
     >>> shardc.ShapeDtype((8, 16), "float32", P("data")).shape
     (8, 16)
@@ -44,9 +46,18 @@ class ShapeDtype:
     sharding: Any = None
 
     def __post_init__(self) -> None:
-        dims = (self.shape,) if isinstance(self.shape, int) else tuple(int(n) for n in self.shape)
+        try:
+            dims = (self.shape,) if isinstance(self.shape, int) else tuple(operator.index(n) for n in self.shape)
+        except TypeError:
+            dims = (-1,)
+        if any(n < 0 for n in dims):
+            raise InputError(f"{self.shape!r} is not a shape", where="ShapeDtype", fix="give sizes such as (8, 16)")
         object.__setattr__(self, "shape", dims)
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        try:
+            object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        except TypeError as e:
+            fix = 'give a type of NumPy, such as "float32"'
+            raise InputError(f"{self.dtype!r} is not an element type: {e}", where="ShapeDtype", fix=fix) from None
 
 
 @dataclass(frozen=True, slots=True)

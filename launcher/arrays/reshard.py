@@ -45,7 +45,8 @@ def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
     ``tree`` is an `Array`, or a pytree that contains some; other leaves stay as they are. ``sharding`` is one for all,
     or a pytree that is a prefix of ``tree``, in the forms of `array`. A `P` alone is over the array's own mesh. In a
     job *every* process must call it, with the same arrays in the same order. An array that has the layout already
-    shares its memory with the result. Raises `InputError` for a mesh of other devices.
+    shares its memory with the result. Raises `InputError` for a mesh of other devices, and where there is
+    no `Array`.
 
     >>> x = shardc.array(np.ones((8, 4)), (mesh, P("data")))
     >>> shardc.reshard(x, P(None, "model"))
@@ -55,10 +56,15 @@ def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
     def move(leaf: Any, given: Any) -> Any:
         if not isinstance(leaf, Array):
             return leaf
+        found.append(leaf)
         own = leaf.sharding.mesh if mesh is None and leaf.sharding is not None and is_spec(given) else mesh
         return reshard_array(leaf, as_sharding(given, leaf.ndim, own))
 
-    return map_with_prefix(move, tree, sharding, is_sharding)
+    found: list[Array] = []
+    made = map_with_prefix(move, tree, sharding, is_sharding)
+    if not found:
+        raise InputError("there is no shardc.Array to reshard", fix="make one first: shardc.array(x, (mesh, P(...)))")
+    return made
 
 
 def reshard_array(array: Array, sharding: Sharding | None, copy: bool | None = None) -> Array:

@@ -69,14 +69,14 @@ def report(
 
     Example: shardc report step.mlir -o report.html --mesh data=64,model=8 --machine h100-dgx
     """
-    from shardc.analysis.report.write import put_beside, read_report
+    from shardc.analysis.report.write import put_beside, read_report, report_target
     from shardc.hlo.errors import InputError
-    from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable
+    from shardc.launcher.run.output_files import STANDARD_OUTPUT
 
     if beside is not None and output == STANDARD_OUTPUT:
         raise InputError("a comparison of two reports needs an output file", where="--beside", fix="give -o OUT.html")
     view = View(json, verbose, quiet)
-    check_writable(output)
+    report_target(output)
     if beside is not None:
         read_report(beside)
     if remedies < 0 or not seconds >= 0:

@@ -8,6 +8,7 @@ import json
 import math
 import pickle
 import random
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -339,3 +340,16 @@ def test_a_function_of_jax_is_told_where_it_belongs() -> None:
     jnp = pytest.importorskip("jax.numpy")
     with pytest.raises(UnsupportedError, match=r"use shardc\.from_jax"):
         trace_function(lambda x: jnp.sum(jnp.sin(x)), [ShapeDtype((4, 4), np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "what"),
+    [
+        ((8, 2.5), "f4", "(8, 2.5) is not a shape"),
+        ((8, -1), "f4", "(8, -1) is not a shape"),
+        ((8,), "flot32", "flot32"),
+    ],
+)
+def test_shapes_and_element_types_that_cannot_be(shape: Any, dtype: str, what: str) -> None:
+    with pytest.raises(InputError, match=re.escape(what)):
+        ShapeDtype(shape, dtype)
