@@ -11,6 +11,7 @@ from shardc.analysis.explain.candidates import AnnotationCandidate, AnnotationCa
 from shardc.analysis.explain.collect import CollectiveGroup, collect_collectives, key_of
 from shardc.analysis.explain.compare_programs import ProgramComparer
 from shardc.analysis.explain.explanation import Change, ProgramTotals, Remedy
+from shardc.hlo.errors import InputError
 from shardc.hlo.units import bytes_text
 from shardc.partitioner.program import PartitionedProgram
 
@@ -30,6 +31,10 @@ class SearchLimits:
     tries: int = 12
     seconds: float = 30.0
     shown: int = 3
+
+    def __post_init__(self) -> None:
+        if min(self.groups, self.tries) < 0 or not self.seconds >= 0:
+            raise InputError("remedies, tries and seconds cannot be negative", fix="give 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _no_machine(name: str) -> InputError:
     before, colon, count = name.partition(":")
     if colon and (before in known or before in _THIS):
         fix = f"write {before}:64, or {before}:2x64 for two groups of 64"
-        return InputError(f"machine {name!r}: {count!r} is not a number of devices", fix=fix)
+        return InputError(f"no machine {name!r}: {count!r} is not a number of devices", fix=fix)
     plain = name.partition(":")[0].lower()
     near = [k for k in known if plain and k.startswith(plain)] or get_close_matches(plain, known, n=2)
     meant = f"did you mean {' or '.join(near)}? " if near else ""

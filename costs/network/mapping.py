@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import AxisPiece, Placement
 from shardc.costs.network.topology import Links, links_of
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
 
 __all__ = ["candidates", "place", "search"]
@@ -89,7 +89,9 @@ def _read(mapping: str | Mapping[str, str] | None, mesh: Mesh) -> list[str] | di
     rows = dict(p.split("=", 1) for p in parts if "=" in p) if isinstance(mapping, str) else dict(mapping)
     names = list(rows) + [p for p in parts if "=" not in p]
     for name in names:
-        mesh.axis_size(name.strip())
+        if name.strip() not in mesh.axis_names:
+            axes = ", ".join(mesh.axis_names)
+            raise AnnotationError(f"mesh has no axis {name.strip()!r}; its axes are {axes}", where="mapping", fix=_FIX)
     if len(set(names)) < len(names) or len(rows) not in (0, len(names)):
         raise InputError(f"the mapping {mapping!r} is neither an order of axes nor axis=links", fix=_FIX)
     if rows:

@@ -106,10 +106,11 @@ class TracedFunction:
             pairs = zip(names, positional.children, theirs.children, strict=True)
             found = next((text for name, a, b in pairs if (text := a.difference(b, name))), "")
             what = found or self.in_tree.children[1].difference(given.children[1], "the arguments by name")
+        shapes = ", ".join(f"{n} {p.shape}" for n, p in zip(self.module.arg_names, self.module.parameters, strict=True))
         return InputError(
             what,
             where=f"call of the compiled function {self.module.name}",
-            fix=f"pass what it was traced with: {shorten(str(self.in_tree), _WIDTH, placeholder=' ...')}",
+            fix=f"pass what it was traced with: {shorten(shapes, _WIDTH, placeholder=' ...')}",
         )
 
     def unflatten(self, results: Sequence[Any]) -> Any:

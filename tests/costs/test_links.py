@@ -415,3 +415,9 @@ def test_places_behind_a_switch_are_alike() -> None:
     assert len(found) == math.comb(6, 3)
     inner = {frozenset(a for a, on in p.describe().items() if on.startswith("nvlink")) for p in found}
     assert len(inner) == len(found)
+
+
+def test_a_mapping_with_an_unknown_word_names_the_ways_out() -> None:
+    with pytest.raises(AnnotationError, match="no axis 'serach'") as caught:
+        place(load_machine("h100-dgx:8"), Mesh({"data": 8}), "serach")
+    assert '"search"' in str(caught.value.fix)

@@ -39,7 +39,7 @@ def test_bad_hostfiles(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as failure:
         read_hostfile(path)
     assert str(path) in str(failure.value)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no hostfile"):
         read_hostfile(tmp_path / "none")
 
 

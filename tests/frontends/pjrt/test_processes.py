@@ -88,7 +88,7 @@ def test_a_program_of_a_job_is_profiled_on_arrays_that_span_it(tmp_path: Path) -
     pytest.importorskip("mpi4py")
     out, err = (job := start(mpiexec(2, "-c", PROFILED), tmp_path)).communicate(timeout=SECONDS)
     assert job.returncode == 0, err
-    assert out.splitlines() == ["2 True jit_step takes 3 flat arguments, but 2 were given"] * 2
+    assert out.splitlines() == ["2 True jit_step takes 3 flat arguments, but was given 2"] * 2
 
 
 FAILING = """
