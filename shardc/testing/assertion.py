@@ -76,6 +76,6 @@ def as_partitioned(subject: Any, arguments: tuple[Any, ...], machine: str) -> Pa
         return subject.partition(machine=machine or None)
     if isinstance(subject, Partitioned):
         return subject
-    kind = "a compiled program" if isinstance(subject, Compiled) else f"{kind_text(subject)}"
+    kind = "a compiled program" if isinstance(subject, Compiled) else kind_text(subject)
     fix = "give a file, a Program, a Partitioned, or a function of shardc.jit with its arguments"
     raise InputError(f"{kind} has no budget", where="assert_budget", fix=fix)
