@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from shardc.hlo.errors import AnnotationError, InputError
@@ -48,6 +49,10 @@ def shard(x: Any, spec: Any) -> Any:
     return constrain(x, wanted) if isinstance(x, Tracer) else x
 
 
+#: Keywords of `shardc.trace` that are not the function's.
+_OPTIONS = ("mesh", "in_shardings", "out_shardings", "donate_argnums")
+
+
 def program_from_numpy(
     function: Callable[..., Any],
     specs: Sequence[Any],
@@ -60,6 +65,7 @@ def program_from_numpy(
     """See `shardc.trace`. ``donate_argnums`` are positions of arguments whose memory results may take."""
     if not callable(function):
         raise InputError(f"{kind_text(function)} cannot be traced", fix="pass a function of NumPy arrays")
+    _check_keywords(function, named_specs)
     with pause_collector():
         traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
@@ -87,12 +93,30 @@ def program_from_numpy(
     return replace(traced, module=with_shardings(module, found, ends))
 
 
-def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Names of positional parameters, ``args[0]`` and on for the rest of them."""
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of ``function``; none where Python does not know them."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return [*inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):
         return []
+
+
+def _check_keywords(function: Callable[..., Any], named: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a keyword that is neither a parameter of ``function`` nor an option of `shardc.trace`."""
+    parameters = _parameters(function)
+    if not parameters or any(p.kind == p.VAR_KEYWORD for p in parameters):
+        return
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = next((n for n in named if n not in names), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, [*names, *_OPTIONS], n=1)
+        fix = f"did you mean {near[0]}?" if near else f"its parameters are {', '.join(names) or 'positional'}"
+        raise InputError(f"the function has no parameter {unknown!r}", where="shardc.trace", fix=fix)
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Names of positional parameters, ``args[0]`` and on for the rest of them."""
+    parameters = _parameters(function)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
     return names + ([f"{rest}[{k}]" for k in range(64)] if rest else [])
@@ -195,4 +219,4 @@ def _sharding(spec: Any, mesh: Mesh, rank: int, where: str) -> Sharding:
             raise AnnotationError(f"sharding {spec} does not fit rank {rank} over {mesh}", where=where)
         check_axes(spec, where)
         return spec
-    return spec_to_sharding(as_spec(spec), mesh, rank, where)
+    return spec_to_sharding(as_spec(spec, where), mesh, rank, where)

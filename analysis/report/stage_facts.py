@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shardc.hlo.units import count_text
 
@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["Reported"]
 
 
+class _Explained(Protocol):
+    def explain(self, value: str) -> list[str]: ...
+
+
 class Reported(ABC):
-    """A per-device program that has a report and can be compiled."""
+    """A per-device program that has a report and can be compiled; ``propagated`` is what it was partitioned from."""
+
+    propagated: _Explained
 
     @property
     @abstractmethod
@@ -37,16 +43,21 @@ class Reported(ABC):
         """
         return dict(self._report)
 
-    def explain(self) -> list[str]:
+    def explain(self, value: str | None = None) -> list[str]:
         """One text per collective: what it sends, for which source line, and why. `explanation` says more.
 
-        A program without collectives has one text that says so.
+        A program without collectives has one text that says so. With the name of a ``value`` of the whole program it
+        is `Propagated.explain` instead: where that value's sharding came from.
 
         >>> print(partitioned.explain()[0])
         all-reduce %all-reduce over model (2 devices), 1048576 bytes on the wire per device
           at step.py:17
           because the contracted dimension of dot %dot.2 is split over model
+        >>> partitioned.explain("x")[0]
+        'x: [{data}, {}]'
         """
+        if value is not None:
+            return self.propagated.explain(value)
         told = [_explained(c) for c in self._report["collectives"]]
         if not told and self._report["devices"] == 1:
             return [_ONE_DEVICE]

@@ -116,7 +116,8 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
         found = simulate_partitioned(partitioned, settings.machine, mapping=mapping, ignore_memory=True)
     except ShardcError as e:
         where = "" if e.where is None else f" ({e.where})"
-        return replace(outcome, reason=f"{e.what}{where}")
+        near = f"; {e.fix}" if (e.fix or "").startswith("did you mean") else ""
+        return replace(outcome, reason=f"{e.what}{where}{near}")
     return _with_figures(outcome, found, settings)
 
 

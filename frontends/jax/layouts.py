@@ -64,7 +64,7 @@ class GivenLayout:
             )
         if not isinstance(spec, Sharding):
             # The data of random keys has dimensions behind those of the keys: these are whole.
-            return spec_to_sharding(as_spec(spec), mesh, rank, where)
+            return spec_to_sharding(as_spec(spec, where), mesh, rank, where)
         sharding = Sharding(mesh, spec.dims)
         check_axes(sharding, where)
         return sharding

@@ -78,7 +78,7 @@ def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
         raise AnnotationError(f"{given!r} is not a sharding", where=where or None, fix=_FORMS)
     if wanted is None:
         raise AnnotationError(f"{given!r} has no mesh", where=where or None, fix=_FORMS)
-    return spec_to_sharding(as_spec(given), wanted, rank, where)
+    return spec_to_sharding(as_spec(given, where), wanted, rank, where)
 
 
 def _check_over(own: Mesh, wanted: Mesh | None, where: str) -> None:

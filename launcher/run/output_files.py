@@ -20,10 +20,11 @@ STANDARD_OUTPUT = Path("-")
 
 
 def check_outputs(**paths: Path | None) -> None:
-    """`check_writable` for the files of several options; raises `InputError` where two of them are one file."""
+    """`check_writable` for the files of several options, where ``picture`` is an SVG; raises `InputError` where two
+    of them are one file."""
     known: dict[Path, str] = {}
     for option, path in paths.items():
-        check_writable(path)
+        check_writable(path, ".svg" if option == "picture" else "")
         if path is None or path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
             continue
         other = known.setdefault(path.resolve(), option)

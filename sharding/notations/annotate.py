@@ -378,7 +378,7 @@ def _sharding(spec: Any, mesh: Mesh, value: Nameable) -> Sharding:
             raise AnnotationError(what, where=where, fix="use one mesh for the program and its annotations")
         check_axes(spec, where)
         return spec
-    return spec_to_sharding(as_spec(spec), mesh, value.shape.rank, where)
+    return spec_to_sharding(as_spec(spec, where), mesh, value.shape.rank, where)
 
 
 def _put_shardings(

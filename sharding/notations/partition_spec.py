@@ -89,8 +89,9 @@ def _entry(entry: Any, dim: int) -> Entry:
     )
 
 
-def as_spec(value: Any) -> PartitionSpec:
-    """Ours from ours, JAX's PartitionSpec or JAX's NamedSharding; raises `AnnotationError` for anything else."""
+def as_spec(value: Any, where: str = "") -> PartitionSpec:
+    """Ours from ours, JAX's PartitionSpec or JAX's NamedSharding; raises `AnnotationError`, which says ``where``, for
+    anything else."""
     if isinstance(value, PartitionSpec):
         return value
     inner = getattr(value, "spec", value)
@@ -98,7 +99,7 @@ def as_spec(value: Any) -> PartitionSpec:
         return PartitionSpec(*inner, unreduced=getattr(inner, "unreduced", None) or ())
     if isinstance(value, tuple | list):
         return PartitionSpec(*value)
-    raise AnnotationError(f"{value!r} is not a PartitionSpec", fix='write P("data", None)')
+    raise AnnotationError(f"{value!r} is not a PartitionSpec", where=where or None, fix='write P("data", None)')
 
 
 def spec_text(spec: Any) -> str:

@@ -45,9 +45,10 @@ def assign_buffers(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups] =
     A sort may be in place, and is where that takes no more memory: what it reads and writes is then one large block,
     which may fit worse between others.
     """
-    plan = _assigned(linear, shared, frozenset())
+    liveness = live_ranges(linear.steps, linear.results)
+    plan = _assigned(linear, liveness, shared, frozenset())
     sorts = frozenset(s for s in leaf_steps(linear.steps) if isinstance(s, KernelStep) and _is_sort_in_place(s))
-    apart = _assigned(linear, shared, sorts) if sorts else plan
+    apart = _assigned(linear, liveness, shared, sorts) if sorts else plan
     return apart if apart.arena_bytes < plan.arena_bytes else plan
 
 
@@ -55,9 +56,10 @@ def _is_sort_in_place(step: KernelStep) -> bool:
     return step.instruction.opcode == "sort" and bool(step.in_place)
 
 
-def _assigned(linear: LinearSteps, shared: Mapping[Buffer, ReplicaGroups], apart: Container[Step]) -> BufferPlan:
+def _assigned(
+    linear: LinearSteps, liveness: Liveness, shared: Mapping[Buffer, ReplicaGroups], apart: Container[Step]
+) -> BufferPlan:
     """A plan where the steps that ``apart`` holds write nothing in place."""
-    liveness = live_ranges(linear.steps, linear.results)
     groups = _joined(linear, liveness, shared, apart)
     places, arena_bytes = _pack(groups.in_results(), groups.on_their_own(shared), ARENA_HEADER)
     sections = []

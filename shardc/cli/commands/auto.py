@@ -77,12 +77,11 @@ def auto(
     from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
     from shardc.analysis.explain.plan_text import plan_text
     from shardc.analysis.sweep.meshes import mesh_to_resize
-    from shardc.launcher.run.output_files import check_outputs, check_writable
+    from shardc.launcher.run.output_files import check_outputs
     from shardc.stages.programs import load
 
     view = View(json, verbose, quiet)
     check_outputs(output=output, picture=picture)
-    check_writable(picture, ".svg")
     if output is not None:
         check_plan_file(output)
     if devices is not None and mesh:

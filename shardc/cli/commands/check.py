@@ -39,11 +39,11 @@ def check(
     remedies: Annotated[
         int,
         typer.Option(
-            "--remedies", metavar="N", help="Search remedies for the first N collectives that break the budget."
+            "--remedies", metavar="N", min=0, help="Search remedies for the first N collectives that break the budget."
         ),
     ] = 3,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Try no new remedy after this many seconds.")
+        float, typer.Option("--seconds", metavar="S", min=0, help="Try no new remedy after this many seconds.")
     ] = 30.0,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -59,8 +59,6 @@ def check(
     from shardc.analysis.budget.check import record
 
     view = View(json, verbose, quiet)
-    if remedies < 0 or not seconds >= 0:
-        raise InputError("--remedies and --seconds cannot be negative", fix="give 0 or more")
     if json and github:
         raise InputError("--json and --github exclude each other", fix="give one of them")
     wanted = read_budget(budget)

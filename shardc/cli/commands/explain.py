@@ -41,21 +41,26 @@ def explain(
     machine: Annotated[
         str, typer.Option("--machine", metavar="NAME[:N]", help="Give costs in seconds on this machine.")
     ] = "",
-    top: Annotated[int, typer.Option("--top", metavar="N", help="Show the N most costly collectives; 0: all.")] = 10,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=0, help="Show the N most costly collectives; 0: all.")
+    ] = 10,
     remedies: Annotated[
         int,
         typer.Option(
             "--remedies",
             metavar="N",
+            min=0,
             help="Search annotations that remove the N most costly collectives.",
         ),
     ] = 3,
     tries: Annotated[
         int,
-        typer.Option("--tries", metavar="N", help="Annotations to try for each of them; each try partitions again."),
+        typer.Option(
+            "--tries", metavar="N", min=0, help="Annotations to try for each of them; each try partitions again."
+        ),
     ] = 12,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
+        float, typer.Option("--seconds", metavar="S", min=0, help="Start no new try after this many seconds.")
     ] = 30.0,
     threshold: Annotated[
         list[str] | None,
@@ -88,8 +93,6 @@ def explain(
     from shardc.launcher.run.output_files import check_writable
 
     view = View(json, verbose, quiet)
-    if min(top, remedies, tries) < 0 or not seconds >= 0:
-        raise InputError("--top, --remedies, --tries and --seconds cannot be negative", fix="give 0 or more")
     check_writable(picture, ".svg")
     planned = plan_terms(plan, memory)
     shares = _shares(threshold or ())

@@ -42,10 +42,10 @@ def report(
         str, typer.Option("--map", metavar="MAP", help="Placement of mesh axes on the machine, as for simulate.")
     ] = "",
     remedies: Annotated[
-        int, typer.Option("--remedies", metavar="N", help="Search remedies for the N most costly collectives.")
+        int, typer.Option("--remedies", metavar="N", min=0, help="Search remedies for the N most costly collectives.")
     ] = 3,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Start no new try after this many seconds.")
+        float, typer.Option("--seconds", metavar="S", min=0, help="Start no new try after this many seconds.")
     ] = 30.0,
     beside: Annotated[
         Path | None,
@@ -79,8 +79,6 @@ def report(
     report_target(output)
     if beside is not None:
         read_report(beside)
-    if remedies < 0 or not seconds >= 0:
-        raise InputError("--remedies and --seconds cannot be negative", fix="give 0 or more")
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     with source(view, server) as here:
         partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))

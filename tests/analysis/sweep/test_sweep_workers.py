@@ -32,7 +32,7 @@ ENTRY e {
   ROOT y = f32[4096,1024] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }
 """
-SETS = {"rows": {"x": P("data")}, "columns": {"x": P("data"), "w": P(None, "model")}, "wrong": {"v": P("data")}}
+SETS = {"rows": {"x": P("data")}, "columns": {"x": P("data"), "w": P(None, "model")}, "wrong": {"xx": P("data")}}
 ARGUMENTS: dict[str, Any] = {"devices": [4, 8], "machine": "h100-dgx", "sets": SETS, "axes": ["data", "model"]}
 
 
@@ -62,7 +62,9 @@ def test_processes_find_the_same(file: Path, alone: SweepResult) -> None:
     found = sweep(file, **ARGUMENTS, jobs=3, progress=lambda done, most: heard.append(done))
     assert found == alone
     assert {o.set for o in found.ranked} >= {"rows", "columns"}
-    assert {o.reason for o in found.failed if o.set == "wrong"} == {"no argument, result or value is named 'v'"}
+    assert {o.reason for o in found.failed if o.set == "wrong"} == {
+        "no argument, result or value is named 'xx'; did you mean x?"
+    }
     assert heard == list(range(1, len(heard) + 1))
 
 

@@ -230,6 +230,16 @@ def test_what_is_no_function() -> None:
         shardc.trace(3, np.zeros(3))
 
 
+def test_keywords_that_the_function_lacks() -> None:
+    with pytest.raises(InputError, match="has no parameter 'mehs'") as caught:
+        shardc.trace(lambda x, scale: x * scale, np.zeros(3), scale=2.0, mehs={"data": 2})
+    assert caught.value.fix == "did you mean mesh?"
+    with pytest.raises(InputError, match="has no parameter 'y'") as caught:
+        shardc.trace(lambda x: x, np.zeros(3), y=2.0)
+    assert caught.value.fix == "its parameters are x"
+    assert shardc.trace(lambda x, **rest: x + rest["y"], np.zeros(3), y=2.0).num_devices == 1
+
+
 def test_programs_save_their_text_and_run_from_it(tmp_path: Path) -> None:
     program = shardc.trace(step, *arguments())
     path = tmp_path / "step.hlo"
