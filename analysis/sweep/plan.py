@@ -131,7 +131,7 @@ def _axes(
             fix="give --mesh data=1,model=1 or a table [axes] in the sets' file (mesh= or axes= in Python)",
         )
     if own is not None and (new := next((a for a in limits if a not in own.axis_names), None)) is not None:
-        fix = f"its mesh has {', '.join(own.axis_names)}"
+        fix = f"its mesh has {', '.join(own.axis_names)}; mesh={{{new!r}: 1}} adds an axis"
         raise InputError(f"axes names the axis {new!r}, which the program's mesh lacks", fix=fix)
     unknown = next((a for a in found.axes if a not in names), None)
     if unknown is not None:

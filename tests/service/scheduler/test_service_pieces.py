@@ -62,8 +62,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+MESH = {"data": 1, "model": 1}
+MORE = {**MESH, "more": 1}
+
+
 def order_of(**fields: Any) -> SweepOrder:
-    given: dict[str, Any] = {"devices": (4, 8), "sets": SETS, "mesh": {"data": 1, "model": 1}}
+    given: dict[str, Any] = {"devices": (4, 8), "sets": SETS, "mesh": MESH}
     return SweepOrder(**{"program": digest(LAYER), "name": "layer.hlo", "machine": "h100-dgx", **given, **fields})
 
 
@@ -107,7 +111,7 @@ def together(order: SweepOrder, *programs: bytes) -> tuple[list[WantedPieces], d
     [
         (order_of(), [LAYER]),
         (order_of(refine=0, uneven=True, mapping="search"), [LAYER]),
-        (order_of(devices=(16, 64), limit=3, refine=1, axes={"more": "1..4"}), [LAYER]),
+        (order_of(devices=(16, 64), limit=3, refine=1, mesh=MORE, axes={"more": "1..4"}), [LAYER]),
         (order_of(programs=(digest(LAYER), digest(TWICE))), [LAYER, TWICE]),
         (order_of(sets=(), annotations={"x": "data"}, devices=(2, 4, 8, 16, 32)), [LAYER]),
     ],

@@ -50,7 +50,7 @@ ORDER = SweepOrder(
     sets=tuple(SweepSet(name=name, annotations=specs) for name, specs in SETS.items()),
 )
 #: One that goes on for a minute or longer.
-LONG = replace(ORDER, devices=tuple(2**n for n in range(4, 15)), axes={"more": "1.."})
+LONG = replace(ORDER, devices=tuple(2**n for n in range(4, 15)), mesh={"data": 1, "model": 1, "more": 1})
 LINUX = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="reads /proc")
 
 
