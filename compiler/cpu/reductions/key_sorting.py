@@ -12,13 +12,13 @@ memory of the operand, such elements first get a copy of the operand to come fro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from llvmlite import ir
 
 from shardc.compiler.cpu.body import CpuKernel
 from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.parallel import ChunkSpan, PhaseKernel, chunks, in_pieces, phase
+from shardc.compiler.cpu.reductions.equal_keys import exact, is_shared, put_equals
 from shardc.compiler.cpu.reductions.lanes import over_lanes
 from shardc.compiler.cpu.reductions.merging import emit_merges
 from shardc.compiler.cpu.reductions.quicksort import Finish
@@ -196,7 +196,7 @@ class _KeySort:
             value = at_key(b, part.operands[key.operand], rows.at(b, base, place), key.dtype, lanes)
             bits, changed = key_of(b, value, key)
             if self.overwrites and self.in_result:
-                bits = b.select(_same(b, part), key_of(b, value, _exact(key))[0], bits)
+                bits = b.select(_same(b, part), key_of(b, value, exact(key))[0], bits)
             if self.alone and not key.is_exact:
                 with b.if_then(_any(b, changed), likely=False):
                     b.store(constant(I64, 1), b.gep(numbers, [constant(I64, 1)], source_etype=I64))
@@ -234,7 +234,7 @@ class _KeySort:
 
             def take(k: ir.Value, lanes: int) -> None:
                 if self.in_result:
-                    value = value_of(b, items.load(b, source, k, lanes), _exact(key))
+                    value = value_of(b, items.load(b, source, k, lanes), exact(key))
                     items.store(b, key_of(b, value, key)[0], source, k)
                 else:
                     value = at_key(b, part.operands[0], k, key.dtype, lanes)
@@ -270,28 +270,14 @@ class _KeySort:
         if not key.is_exact:
             changed = b.load(b.gep(self.numbers, [constant(I64, 1)], source_etype=I64), typ=I64)
             with b.if_then(b.icmp_unsigned("!=", changed, constant(I64, 0)), likely=False):
-                self._put_equals(key)
-
-    def _put_equals(self, key: SortKey) -> None:
-        """Zeros, and NaNs, in the order of the operand."""
-        b, rows, kind = self.e.entry.builder, self.rows, ir.IntType(8 * key.dtype.nbytes)
-        base = b.load(self.numbers, typ=I64)
-
-        def key_at(k: ir.Value) -> ir.Value:
-            return key_of(b, at_key(b, self.kernel.results[0], rows.at(b, base, k), key.dtype), key)[0]
-
-        groups = [(shared, self.e.slot(I64)) for shared in _shared_keys(b, key)]
-        for shared, slot in groups:
-            b.store(_lower_bound(self.e, key_at, rows.length, shared), slot)
-        with for_range(b, 0, rows.length) as k:
-            value = at_key(b, b.load(self.given, typ=PTR), rows.at(b, base, k), key.dtype)
-            bits, _ = key_of(b, value, key)
-            for equal, slot in groups:
-                with b.if_then(b.icmp_unsigned("==", bits, equal), likely=False):
-                    at = b.load(slot, typ=I64)
-                    to = b.gep(self.kernel.results[0], [rows.at(b, base, at)], source_etype=kind)
-                    b.store(value, to, align=key.dtype.nbytes)
-                    b.store(b.add(at, constant(I64, 1)), slot)
+                put_equals(
+                    self.e,
+                    b.load(self.given, typ=PTR),
+                    self.kernel.results[0],
+                    key,
+                    rows,
+                    b.load(self.numbers, typ=I64),
+                )
 
     def _gather(self) -> None:
         """All operands by place; keys and places themselves are known, and are not read from afar."""
@@ -315,7 +301,7 @@ class _KeySort:
                     bits = items.key(b, items.load(b, source, k))
                     bits = bits if bits.type == kind else b.trunc(bits, kind)
                     b.store(value_of(b, bits, key), result, align=key.dtype.nbytes)
-                    with b.if_then(_is_shared(b, bits, key), likely=False):
+                    with b.if_then(is_shared(b, bits, key), likely=False):
                         read(n)
                 elif self._counts_places(operand):
                     b.store(place if kind == I64 else b.trunc(place, kind), result, align=kind.width // 8)
@@ -362,46 +348,9 @@ def _same(b: ir.IRBuilder, kernel: CpuKernel) -> ir.Value:
     return b.icmp_unsigned("==", kernel.operands[0], kernel.results[0])
 
 
-def _exact(key: SortKey) -> SortKey:
-    """A key in the same order that tells all bits of elements apart."""
-    return replace(key, zeros_equal=False, nans_equal=False)
-
-
-def _shared_keys(b: ir.IRBuilder, key: SortKey) -> list[ir.Value]:
-    """The keys of several bits: of zeros and of NaNs, where such are equal."""
-    kind = ir.IntType(8 * key.dtype.nbytes)
-    some = [0] * key.zeros_equal + [(1 << (kind.width - 1)) - 1] * key.nans_equal
-    return [key_of(b, constant(kind, bits), key)[0] for bits in some]
-
-
-def _is_shared(b: ir.IRBuilder, bits: ir.Value, key: SortKey) -> ir.Value:
-    """Is a key one of those?"""
-    found: ir.Value = constant(I1, 0)
-    for shared in _shared_keys(b, key):
-        found = b.or_(found, b.icmp_unsigned("==", bits, shared))
-    return found
-
-
 def _any(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
     """Is a lane true?"""
     if mask.type == I1:
         return mask
     bits = b.bitcast(mask, ir.IntType(mask.type.count))
     return b.icmp_unsigned("!=", bits, constant(bits.type, 0))
-
-
-def _lower_bound(e: CpuEmitter, at: Callable[[ir.Value], ir.Value], length: int, wanted: ir.Value) -> ir.Value:
-    """How many of the sorted keys are less."""
-    b = e.entry.builder
-    low, high = e.slot(I64), e.slot(I64)
-    b.store(constant(I64, 0), low)
-    b.store(constant(I64, length), high)
-    with for_range(b, 0, length.bit_length()):
-        first, past = b.load(low, typ=I64), b.load(high, typ=I64)
-        middle = b.lshr(b.add(first, past), constant(I64, 1))
-        inside = b.icmp_signed("<", first, past)
-        safe = b.select(inside, middle, constant(I64, 0))
-        less = b.and_(inside, b.icmp_unsigned("<", at(safe), wanted))
-        b.store(b.select(less, b.add(middle, constant(I64, 1)), first), low)
-        b.store(b.select(b.or_(less, b.xor(inside, constant(I1, 1))), past, middle), high)
-    return b.load(low, typ=I64)
