@@ -28,25 +28,86 @@ def _trapezoid(recorder: Trace, y: Any, x: Any = None, dx: Any = 1.0, axis: int 
     return NP.sum(step * (value[..., 1:] + value[..., :-1]) / 2.0, axis=-1)
 
 
-def _slope(x: Any, d: int, h: Any) -> Any:
-    """Differences of the elements around each one, or of an end and the one beside it."""
-    n = x.shape[d]
-    if n < 2:
-        raise ValueError("Shape of array too small to calculate a numerical gradient")
-    lead, place = (slice(None),) * d, iota(x, x.shape, d)
-    behind = NP.concatenate([x[(*lead, slice(1, None))], x[(*lead, slice(n - 1, None))]], axis=d)
-    before = NP.concatenate([x[(*lead, slice(1))], x[(*lead, slice(n - 1))]], axis=d)
-    ends = NP.logical_or(NP.equal(place, 0), NP.equal(place, n - 1))
-    return NP.where(ends, (behind - before) / h, (behind - before) / (2.0 * h))
+def _shifted(x: Any, d: int, by: int) -> Any:
+    """The elements ``by`` places further along ``d``; the last one, or the first, stands for those beyond."""
+    lead, n = (slice(None),) * d, x.shape[d]
+    if by > 0:
+        return NP.concatenate([x[(*lead, slice(by, None))], *[x[(*lead, slice(n - 1, None))]] * by], axis=d)
+    return NP.concatenate([*[x[(*lead, slice(1))]] * -by, x[(*lead, slice(n + by))]], axis=d)
+
+
+def _inner_weights(near: Any, far: Any) -> tuple[Any, Any, Any]:
+    """Weights of the elements before, at and behind a place, whose neighbours are ``near`` and ``far`` away."""
+    return -far / (near * (near + far)), (far - near) / (near * far), near / (far * (near + far))
+
+
+def _end_weights(near: Any, far: Any) -> tuple[Any, Any, Any]:
+    """Weights of the first three elements, ``near`` and ``far`` from each other, for the slope at the first."""
+    return -(2.0 * near + far) / (near * (near + far)), (near + far) / (near * far), -near / (far * (near + far))
+
+
+def _slope(x: Any, d: int, h: Any, edge_order: int) -> Any:
+    """Differences around each element, of second order; those at the ends are of order ``edge_order``.
+
+    ``h`` is the spacing, or one for each pair of neighbours.
+    """
+    n, uniform = x.shape[d], NP.ndim(h) == 0
+    before, behind, place = _shifted(x, d, -1), _shifted(x, d, 1), iota(x, x.shape, d)
+    if uniform:
+        inner = (behind - before) / (2.0 * h)
+        first, second, last, last_but_one = (h,) * 4
+    else:
+        long = [1] * d + [n] + [1] * (x.ndim - d - 1)
+        xp = np if isinstance(h, np.ndarray) else NP
+        weights = [xp.reshape(xp.pad(w, (1, 1)), long) for w in _inner_weights(h[:-1], h[1:])]
+        inner = sum(w * v for w, v in zip(weights, (before, x, behind), strict=True))
+        first, second, last, last_but_one = h[0], h[min(1, n - 2)], h[-1], h[max(-2, 1 - n)]
+    if edge_order == 1:
+        low, high = (behind - before) / first, (behind - before) / last
+    else:
+        a, b, c = _end_weights(first, second)
+        low = a * x + b * behind + c * _shifted(x, d, 2)
+        a, b, c = _end_weights(last, last_but_one)
+        high = -a * x - b * before - c * _shifted(x, d, -2)
+    return convert(NP.where(NP.equal(place, 0), low, NP.where(NP.equal(place, n - 1), high, inner)), x.dtype)
+
+
+def _spacings(recorder: Trace, given: tuple[Any, ...], x: Tracer, axes: tuple[int, ...]) -> list[Any]:
+    """For each axis the spacing, or where coordinates are given those between neighbours."""
+    if not given or (len(given) == 1 and NP.ndim(given[0]) == 0):
+        return [*(given or (1.0,))] * len(axes)
+    if len(given) != len(axes):
+        raise TypeError("invalid number of arguments")
+    steps: list[Any] = []
+    for d, places in zip(axes, given, strict=True):
+        if NP.ndim(places) == 0:
+            steps.append(places)
+            continue
+        if NP.ndim(places) != 1:
+            raise ValueError("distances must be either scalars or 1d")
+        if NP.shape(places) != (x.shape[d],):
+            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+        if isinstance(places, Tracer):
+            steps.append(NP.diff(_floating(places)))
+            continue
+        known = np.asarray(places)
+        apart = np.diff(known.astype(np.float64) if known.dtype.kind in "iu" else known)
+        steps.append(apart[0] if (apart == apart[:1]).all() else apart)
+    return steps
 
 
 def _gradient(recorder: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     x = _floating(lift(recorder, f))
     axes = normal_axes(axis, x.ndim)
-    steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
-    if edge_order != 1 or len(steps) != len(axes) or any(NP.ndim(s) for s in steps):
-        refuse(recorder, "np.gradient with edge_order=2 or uneven spacing", "use scalar spacings and edge_order=1")
-    made = [_slope(x, d, h) for d, h in zip(axes, steps, strict=True)]
+    if edge_order > 2:
+        raise ValueError("'edge_order' greater than 2 not supported")
+    if any(x.shape[d] < edge_order + 1 for d in axes):
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, "
+            "at least (edge_order + 1) elements are required."
+        )
+    steps = _spacings(recorder, varargs, x, axes)
+    made = [_slope(x, d, h, edge_order) for d, h in zip(axes, steps, strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
 
 
