@@ -92,8 +92,19 @@ def after_passes(text: str) -> str:
             )
         done = bindings.ir.Module.parse(attach(bindings, text.encode(), request))
         drop_unread(done.operation)
+        if "sdy-user-priority-propagate" in run.passes:
+            drop_result_priorities(bindings, done)
         # Shardy's import gives constants a form that nothing folds.
         return str(done).replace("stablehlo.constant", "sdy.constant") if whole else str(done)
+
+
+def drop_result_priorities(bindings: Bindings, module: Any) -> None:
+    """Take priorities away from functions' results: those of functions besides the entry are no part of propagation."""
+    for function in module.body.operations:
+        attributes = function.operation.attributes
+        if "res_attrs" in attributes:
+            text = re.sub(r"\}p\d+", "}", str(attributes["res_attrs"]))
+            attributes["res_attrs"] = bindings.ir.Attribute.parse(text)
 
 
 def drop_unread(operation: Any) -> None:
