@@ -87,15 +87,26 @@ def test_transposes_of_every_width(dims: list[int], dtype: str, rng: np.random.G
 
 
 @SETTINGS
-@given(SIZE, SIZE, st.integers(0, 3), st.sampled_from(["f32", "bf16", "f64"]), st.integers(1, 5))
+@given(SIZE, SIZE, st.integers(0, 3), st.sampled_from(["f32", "bf16", "f64", "c64", "c128"]), st.integers(1, 5))
 def test_transposes_with_arithmetic_of_a_misaligned_slice(n: int, m: int, first: int, dtype: str, steps: int) -> None:
     b = Builder("fused")
     x, y = b.parameter(f(dtype, n + 5, m + 3)), b.parameter(f(dtype, m, n))
     part = b.add("slice", x, slice=((first, first + n, 1), (first, first + m, 1)))
     value = b.add("transpose", part, dimensions=(1, 0))
     for _ in range(steps):
-        value = b.add("maximum", b.add("negate", value), y)
+        value = b.add("add" if dtype.startswith("c") else "maximum", b.add("negate", value), y)
     i = fusion(b.build(value))
+    check(i, [random(o.shape, k) for k, o in enumerate(i.operands)])
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128", "f64"])
+@pytest.mark.parametrize("n", [3, 5, 9, 17])
+def test_transposes_of_chosen_elements_with_one_row_left(n: int, dtype: str) -> None:
+    b = Builder("fused")
+    x, mask, other = b.parameter(f(dtype, n, n)), b.parameter(f("pred", n, n)), b.parameter(f(dtype))
+    beside = b.add("broadcast", other, shape=f(dtype, n, n), dimensions=())
+    chosen = b.add("transpose", b.add("select", mask, x, beside), dimensions=(1, 0))
+    i = fusion(b.build(b.add("add", chosen, beside)))
     check(i, [random(o.shape, k) for k, o in enumerate(i.operands)])
 
 

@@ -199,6 +199,8 @@ def _registers(b: ir.IRBuilder, vector: ir.Value, dtype: DType, lanes: int) -> t
     stored = memory_type(dtype)
     if dtype.is_complex:
         pairs = b.bitcast(vector, with_lanes(stored, 2 * lanes))
+        if lanes == 1:
+            return tuple(b.extract_element(pairs, constant(I32, k)) for k in (0, 1))
         return tuple(shuffle(b, pairs, None, range(first, 2 * lanes, 2)) for first in (0, 1))
     kind = with_lanes(stored, lanes)
     return (decode(b, vector if vector.type == kind else b.bitcast(vector, kind), dtype),)
