@@ -82,13 +82,16 @@ class Recurrence:
 def find_recurrence(loop: Instruction) -> Recurrence | None:
     """The recurrence of a loop along rows, with the calls of its body inlined; None if the loop is not one, or does
     more."""
-    body = _open_calls(loop.attrs["body"])
+    body = loop.attrs["body"]
+    if any(map(has_side_effect, body)):
+        return None
+    body = _open_calls(body)
     if body is not loop.attrs["body"]:
         loop = loop.replace(attrs={**loop.attrs, "body": body})
     counter = find_counter(loop)
     if counter is None or loop.operands[0].opcode != "tuple" or not 2 <= (counter.trips or 0) <= _MOST:
         return None
-    if any(has_side_effect(i) or _runs(i) for i in body):
+    if any(map(_runs, body)):
         return None
     return _RecurrenceFinder(loop, body, counter).find()
 

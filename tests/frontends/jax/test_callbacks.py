@@ -100,6 +100,19 @@ def same_order(seed: int) -> None:
         assert list(map(repr, ours)) == list(map(repr, theirs))
 
 
+def test_a_scan_along_split_rows_keeps_its_calls() -> None:
+    """Calls inside of a function that the scan calls; without them each device would go along its own rows."""
+    log: list[Any] = []
+
+    def row(y: Any, row: Any) -> Any:
+        io_callback(lambda: log.append(1), None, ordered=True)
+        return y, row.sum()
+
+    function = jax.jit(lambda x: jax.lax.scan(jax.jit(row), x, x)[1])
+    by_stages(function, mesh=Mesh({"d": 2}), in_shardings=P("d"))(X)
+    assert len(log) == len(X)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_programs_keep_the_order_of_calls(seed: int) -> None:
     same_order(seed)
