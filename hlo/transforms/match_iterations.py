@@ -168,8 +168,7 @@ def _is_alike(x: Instruction, one: Instruction) -> bool:
 def _fits(
     line: ProgramLine, start: int, period: int, low: int, high: int, middle: int, index: int, numbers: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether each iteration from ``low`` to ``high`` reads as iteration ``middle`` does, with an element per
-    iteration."""
+    """Whether each iteration from ``low`` to ``high`` reads as iteration ``middle`` does; one element for each."""
     count, begin = len(line.instructions), start + low * period
     one = line.instruction(int(numbers[middle]))
     part = numbers[low:high]

@@ -101,7 +101,7 @@ class Lift:
         return self._known[value, at]
 
     def gains(self, value: Instruction, at: At) -> bool:
-        """Whether a lifted value is more than the value itself, put in place."""
+        """Whether a lifted value is made of slices or gathers of whole arrays, rather than of itself put in place."""
         return (value, at) in self._gaining
 
     def _missing(self, value: Instruction, at: At) -> list[tuple[Instruction, At]]:

@@ -53,8 +53,7 @@ def clamp_start(em: Emitter, x: Instruction, last: int) -> Instruction:
 
 
 def inside(em: Emitter, x: Instruction, size: int) -> Instruction:
-    """Whether 0 <= x < size. As unsigned numbers, negative ones are the largest, so one comparison checks both
-    bounds."""
+    """Whether 0 <= x < size. As unsigned numbers, negative ones are the largest, so one comparison checks both."""
     dtype = x.shape.dtype
     if dtype.kind == "signed":
         dtype = DTYPES[f"u{dtype.bits}"]

@@ -38,8 +38,7 @@ def replicated(survey: Survey) -> Iterator[Diagnostic]:
 
 
 def _could_take(survey: Survey, rows: dict[str, Any], values: dict[str, int], name: str, axis: str) -> bool:
-    """Whether a parameter is whole over an axis that splits comparable weights, and has a dimension that the axis
-    divides."""
+    """Whether a parameter is whole over an axis that splits comparable weights, and has a dimension for the axis."""
     row, size = rows[name], survey.sizes[axis]
     if axis in _axes(row) or not any(n % size == 0 for n in row["local_shape"]):
         return False

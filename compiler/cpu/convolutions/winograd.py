@@ -172,8 +172,7 @@ def emit_square(kernel: CpuKernel, e: CpuEmitter, plan: Square) -> None:
 
 
 def _taken_as_lies(plan: Square) -> bool:
-    """Whether the convolution's kernel is stored as (3, 3, channels, features), in whole vectors of the product's
-    type."""
+    """Whether the kernel is stored as (3, 3, channels, features), in whole vectors of the product's type."""
     own = (*(r.own for r in plan.fixed), plan.channels.own, plan.roles.kernel_feature_dim)
     padded = (plan.wide, plan.features) != (plan.channels.size, plan.roles.features)
     return own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded

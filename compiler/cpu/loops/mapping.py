@@ -94,8 +94,7 @@ def _emit_nest(nest: _Nest, frame: Frame, span: ChunkSpan | None) -> None:
 
 
 def can_cut(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput], count: int) -> bool:
-    """Whether `emit_map` may do this map in ``count`` chunks. Each chunk would repeat a fold that does not depend on a
-    loop."""
+    """Whether `emit_map` may do this map in ``count`` chunks. Each would repeat a fold that depends on no loop."""
     return 0 in dims or _Nest.of(e, dims, outputs).cut(count) is not None
 
 

@@ -46,8 +46,7 @@ def one_per_element(folds: Sequence[FoldUse], index: Index) -> bool:
 
 
 def suits(folds: Sequence[FoldUse], index: Index) -> bool:
-    """Whether a map with these folds may be done row by row: there are enough rows, but not too many for an
-    accumulator."""
+    """Whether a map with these folds may be done row by row: with enough rows, but not too many for an accumulator."""
     return one_per_element(folds, index) and _ROWS <= math.prod(folds[0].fold.sizes) <= _MOST
 
 

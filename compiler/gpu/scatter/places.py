@@ -49,8 +49,7 @@ class ScatterPlaces:
 
     @property
     def disjoint(self) -> bool:
-        """Whether the program guarantees that no two windows overlap. Windows can overlap although their starts
-        differ."""
+        """Whether the program guarantees that no two windows overlap. They can overlap although their starts differ."""
         return bool(self.attrs.get("unique_indices", False)) and self.position_dims == self.batch
 
     def extent(self, d: int) -> int:

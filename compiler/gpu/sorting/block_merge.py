@@ -100,7 +100,7 @@ def merge_path(
 ) -> ir.Value:
     """How many of the first ``diagonal`` items of two merged runs are of the left one; it wins ties.
 
-    ``left`` and ``right`` are the runs' lengths (i32); ``right_first(i, j)`` says whether item j of the right run is to
+    ``left`` and ``right`` are the runs' lengths (i32). ``right_first(i, j)`` says whether item j of the right run is to
     be before item i of the left.
     """
     zero, one = constant(I32, 0), constant(I32, 1)

@@ -184,8 +184,7 @@ class _Flow:
         return before & ~whole | some & ~whole if step.instruction.opcode in SAME_FOR_ALL else before | some
 
     def _forwards(self, steps: Sequence[Step], decided: _Axes) -> bool:
-        """One round over steps, where what decides whether they run varies over ``decided``. Returns whether anything
-        changed."""
+        """One round over steps. Whether they run may vary over ``decided``. Returns whether anything changed."""
         changed = False
         for step in steps:
             if isinstance(step, WhileStep):

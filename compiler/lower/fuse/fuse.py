@@ -234,8 +234,7 @@ def _join(
 
 
 def _rest_are_samples(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction]) -> bool:
-    """Whether all readers outside the group take so little, even together, that each computes the producer for
-    itself."""
+    """Whether all readers outside the group take so little, even together, that each computes the producer itself."""
     others = [r for r in readers if r not in group.owned]
     if len(others) == len(readers) or not all(map(is_sample, others)) or producer.opcode == "reduce":
         return False

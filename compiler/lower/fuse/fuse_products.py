@@ -143,8 +143,7 @@ class _ProductGroup:
         return all(o in self.members or self.position[o] < before for o in i.operands)
 
     def settle(self, most: int, taken: Set[Instruction]) -> bool:
-        """Decide which members are results and which others compute again. Returns whether there is something to
-        gain."""
+        """Decide which members are results and which others compute again. Returns whether something is gained."""
         needed: set[Instruction] = set()
         for m in sorted(self.members, key=self.position.__getitem__, reverse=True):
             outside = [r for r in self.users[m] if r not in self.members]

@@ -125,8 +125,7 @@ def reads_in_place(i: Instruction, operand: Instruction) -> bool:
 
 
 def is_index_part(part: Instruction, index: Instruction, i: Instruction) -> bool:
-    """Whether each element of ``i``, a lookup by the joined ``index``, reads its own element of this part of the
-    index."""
+    """Whether each element of ``i``, a lookup by the joined ``index``, reads its own element of this ``part`` of it."""
     last = index.attrs["dimensions"] == (i.attrs["index_vector_dim"],) if is_lookup(i) else False
     return last and index is i.operands[1] and long_dims(part.shape.dims) == long_dims(i.shape.dims)
 

@@ -129,7 +129,7 @@ def release_references(block: BlockRecord, references: i64) -> None:
 
 
 def _waits(at: address) -> bool:
-    """Whether a block that has lost its last reference waits for the end of a step. If so, it joins the list of such
+    """Whether a block that has lost its last reference waits for the end of a step. If so, it is added to those
     blocks."""
     _lock_reading()
     waits = _READING.is_on.load(RELAXED) != 0

@@ -165,7 +165,7 @@ def release_program(program: ProgramRecord) -> bool:
 
 @exported("shardc_pjrt_stand_still")
 def stand_still(program: ProgramRecord) -> bool:
-    """The caller, who runs a step of ``program``, calls a function of Python. Returns whether another worker must
+    """The caller, who runs a step of ``program``, calls a Python function. Returns whether another worker must
     begin."""
     program.caller = pthread_self()
     lock_queue()

@@ -132,8 +132,7 @@ def call_python(number: i64, args: address) -> address:
 
 
 def is_interrupted() -> bool:
-    """Whether the user has interrupted the process. Python then says so as soon as the caller, its main thread,
-    returns."""
+    """Whether the user has interrupted the process. Python says so as soon as the caller, its main thread, returns."""
     if _has_ended():
         return False
     state = _take_gil()

@@ -63,9 +63,9 @@ def copy_instructions(
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Whether it is worth pipelining a loop. It is if it is ``always`` wanted, else where there is ``memory`` on a
-    machine and it saves time. Collectives and an iteration's computing that overlap cost no more than the longer of
-    both."""
+    """Whether it is worth pipelining a loop. It is worth it with the choice ``always``, else where there is ``memory``
+    on a machine and it saves time. Collectives and an iteration's computing that overlap cost no more than the longer
+    of both."""
 
     choice: Choice
     machine: Machine | None
@@ -101,8 +101,7 @@ class Worth:
         return min(moving, computing) > max(_LEAST_SECONDS, _LEAST * (computing + travel))
 
     def hides(self, body: Computation, moved: Sequence[Instruction], trips: int) -> bool:
-        """Whether every iteration may hide the collectives ``moved``, and that would be seen in the time of all
-        ``trips``."""
+        """Whether every iteration may hide the collectives ``moved``, and the time of all ``trips`` would show that."""
         times = self._times(body, moved)
         if times is None:
             return False
