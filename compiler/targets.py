@@ -10,7 +10,7 @@ __all__ = ["check_target", "find_target", "is_gpu", "name_of"]
 
 
 def is_gpu(target: str) -> bool:
-    """Is ``target`` another than this machine's processor?"""
+    """Whether ``target`` is another than this machine's processor."""
     return target != "cpu"
 
 

@@ -71,7 +71,7 @@ class _IdlePasses:
         self._done: list[Pass] = []
 
     def is_idle(self, step: Pass, module: Module) -> bool:
-        """Has it nothing to look at, or did its equal leave this very module as it is?"""
+        """Whether the pass has nothing to look at, or an equal one left this very module as it is."""
         if module is not self._module:
             self._module, self._done = module, []
             self._opcodes = frozenset(i.opcode for i in module.instructions())

@@ -1,4 +1,4 @@
-"""The verifier: does a module keep the rules of the language?"""
+"""The verifier, which checks that a module keeps the rules of the language."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Agreement:
 
 
 def agree(got: Array, want: Array, reference: Array | None = None, *, exact: bool | None = None) -> Agreement:
-    """Does ``got`` (partitioned) agree with ``want`` (unpartitioned)?
+    """Whether ``got`` (partitioned) agrees with ``want`` (unpartitioned).
 
     Floats and complex numbers: ``max|got - ref| / max|ref| <= max(64 eps, 20 x own error of want)``, ``ref`` being
     the float64 evaluation (``want`` itself when none is given). NaNs and infinities must stand where the reference

@@ -31,7 +31,7 @@ _ANNOTATIONS = frozenset(("Sharding", "MoveToHost", "MoveToDevice", "annotate_de
 
 
 def exact_results(module: Module) -> tuple[bool, ...]:
-    """For every leaf of the results of ``module``: must it agree exactly?"""
+    """Whether each leaf of the results of ``module`` must agree exactly."""
     parameters = [(False,) * len(list(p.shape.leaves())) for p in module.parameters]
     return tuple(not rounded for rounded in _run(module.entry, parameters))
 
@@ -80,7 +80,7 @@ def _loop(op: Instruction, carry: Leaves) -> Leaves:
 
 
 def _rounds_floats(op: Instruction) -> bool:
-    """Does ``op`` itself compute floats whose last bits depend on how?"""
+    """Whether ``op`` itself computes floats whose last bits depend on how they are computed."""
     wide = [s.dtype for x in (op, *op.operands) for s in x.shape.leaves()]
     if not any(t.is_float or t.is_complex for t in wide):
         return False

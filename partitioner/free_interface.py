@@ -105,7 +105,7 @@ def _annotations(shape: Shape, sharding: object) -> list[object]:
 
 
 def _is_open(sharding: Sharding) -> bool:
-    """Does it say nothing?"""
+    """Whether the sharding says nothing: it leaves every dimension open."""
     says_more = sharding.replicated or sharding.unreduced or sharding.manual
     return not says_more and bool(sharding.dims) and all(not d.closed and not d.axes for d in sharding.dims)
 

@@ -79,7 +79,7 @@ class SourceProgram:
 
     @property
     def for_one_device(self) -> bool:
-        """Is it the program of one device as it is, with nothing to propagate and to partition?"""
+        """Whether this is the program of one device as it is, with nothing to propagate and to partition."""
         module = self.module
         return module.mesh is None and not module.partitioned and self.num_devices == module.replica_count == 1
 

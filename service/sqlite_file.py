@@ -53,7 +53,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Is the file no SQLite file, or not any more?"""
+    """Whether the error means that the file is no SQLite file, or no longer one."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 

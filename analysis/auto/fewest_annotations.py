@@ -147,7 +147,7 @@ class _Cover:
         return (metadata.places[0], instruction.opcode, is_derived(instruction))
 
     def is_border(self, value: int) -> bool:
-        """Is it an argument or a result?"""
+        """Whether the value is an argument or a result."""
         instruction = self.graph.origin[value][0]
         return instruction in self.parameters or (
             instruction is self.outcome.prepared.entry.root and instruction.shape.is_tuple

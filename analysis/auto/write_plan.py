@@ -69,7 +69,7 @@ def own_plan(propagated: PropagatedProgram) -> WrittenPlan:
 
 
 def _has_words(sharding: Sharding) -> bool:
-    """Can a `PartitionSpec` say it? It names whole axes."""
+    """Whether a `PartitionSpec` can express the sharding. It names whole axes."""
     return all(a.is_full for d in sharding.dims for a in d.axes)
 
 
@@ -128,8 +128,8 @@ class _SpecWriter:
         return name
 
     def is_written(self, value: int) -> bool:
-        """Did somebody write it? Derivation makes operations of its own, loops take and join slices, and calls compute
-        what is read by nothing outside of them."""
+        """Whether the author of the program wrote the value. Derivation makes operations of its own, loops take and
+        join slices, and calls compute values that nothing outside of them reads."""
         i = self.outcome.graph.origin[value][0]
         if i in self.inner:
             return False

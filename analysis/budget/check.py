@@ -152,7 +152,7 @@ def _with_cause(violation: Violation, told: Explanation, number: int | None) -> 
 
 
 def _lowers(remedy: Remedy, total: str) -> bool:
-    """Does it lower this total of the program, if it is one?"""
+    """Whether the remedy lowers the program's total of this name. True where there is none, or it is unknown."""
     if not hasattr(remedy.after, total):
         return True
     before, after = getattr(remedy.before, total), getattr(remedy.after, total)

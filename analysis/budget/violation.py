@@ -50,7 +50,7 @@ class Checked:
 
     @property
     def within(self) -> bool:
-        """Is nothing exceeded?"""
+        """Whether nothing exceeds the budget."""
         return not self.violations
 
     def to_dict(self) -> dict[str, Any]:

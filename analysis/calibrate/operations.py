@@ -50,7 +50,7 @@ class Operation:
 
     @property
     def costly(self) -> bool:
-        """Is it many instructions?"""
+        """Whether the operation takes many instructions."""
         return self.unary
 
 

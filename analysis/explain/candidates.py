@@ -134,7 +134,7 @@ class AnnotatableNames:
         return list(self._values.values())
 
     def is_returned(self, value: int) -> bool:
-        """Is the value a result, too, at another time?"""
+        """Whether the value is also a result, at another time."""
         root = self._find(value)
         return any(
             self._find(v) == root and self.history.graph.dims[v] == self.history.graph.dims[value] for v in self._ends

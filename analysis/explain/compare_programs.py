@@ -82,7 +82,7 @@ class ProgramComparer:
         return self._by_layouts[key]
 
     def better(self, after: PartitionedProgram) -> bool:
-        """Does a program take less time (send fewer bytes), with no more arithmetic?"""
+        """Whether ``after`` takes less time (if unknown: sends fewer bytes) than the base, with no more arithmetic."""
         old, new = self.totals(self.base), self.totals(after)
         if new.flops > old.flops * _MORE_WORK:
             return False

@@ -79,7 +79,7 @@ class BusyLinks:
         return landed
 
     def holds_up(self, flight: Flight, other: Flight) -> bool:
-        """Does ``other`` wait until ``flight`` has landed?"""
+        """Whether ``other`` waits until ``flight`` has landed."""
         return not other.rate and bool(flight.rate) and bool(flight.uses.keys() & other.uses.keys())
 
     def saved(self) -> tuple[SavedFlight, ...]:

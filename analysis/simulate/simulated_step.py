@@ -174,7 +174,7 @@ class SimulatedStep:
 
     @property
     def fits(self) -> bool:
-        """Does the program fit into a device's memory?"""
+        """Whether the program fits into a device's memory."""
         return self.peak_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, Any]:

@@ -38,9 +38,9 @@ class SweepCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SweepSettings:
-    """How candidates are judged: on which ``machine``, with mesh axes lying as ``mapping`` says; may parts be
-    ``uneven``, may a program be larger than memory (``ignore_memory``), and is it partitioned for the machine
-    (``for_machine``, which takes longer) or for the fewest bytes?"""
+    """How candidates are judged: on which ``machine``, with mesh axes placed as ``mapping`` says. ``uneven`` says
+    whether parts may be uneven, ``ignore_memory`` whether a program may be larger than memory. ``for_machine`` says
+    whether it is partitioned for the machine, which takes longer, or for the fewest bytes."""
 
     machine: str
     mapping: str = ""

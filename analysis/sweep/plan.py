@@ -56,7 +56,7 @@ class SweepPlan:
 
     @property
     def has_text_specs(self) -> bool:
-        """Do other processes understand all annotations?"""
+        """Whether other processes understand all annotations, because these are text."""
         return all(isinstance(spec, str) for g in self.groups for spec in g.set.specs.values())
 
     def workers(self, most: int) -> int:

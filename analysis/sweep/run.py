@@ -96,7 +96,7 @@ def _quiet(done: int, most: int) -> None:
 
 
 def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[bool, list[SweepProgram]]:
-    """One program, or one per number of devices; is it the latter?"""
+    """Whether there is a program for each number of devices, rather than one for all, and the programs."""
     if isinstance(program, SourceProgram | str | Path):
         return False, [SweepProgram.of(program, mesh)]
     made = [program(n) for n in counts] if callable(program) else program

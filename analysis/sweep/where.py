@@ -34,7 +34,7 @@ class Where:
 
     @property
     def off_host(self) -> bool:
-        """Perhaps on other computers?"""
+        """Whether workers may run on other computers."""
         return bool(self.dask) or self.mpi
 
 

@@ -78,7 +78,7 @@ def check_call(call: CollectiveCall, num_devices: int) -> tuple[tuple[int, ...],
 
 
 def overlaps(call: CollectiveCall) -> bool:
-    """May writing a result destroy an operand that is still to be read?
+    """Whether writing a result may destroy an operand that is still to be read.
 
     An all-reduce in place may not: a range is read by everybody before it is written. Nor may the output of a ragged
     exchange.

@@ -17,7 +17,7 @@ __all__ = ["keeps_partial_sums", "supports_reduction"]
 
 
 def supports_reduction(reduction: str, dtype: DType) -> bool:
-    """Is ``reduction`` defined on elements of ``dtype``? Complex numbers have no order, floats no bits."""
+    """Whether ``reduction`` is defined on elements of ``dtype``. Complex numbers have no order, floats no bits."""
     match reduction:
         case "add" | "multiply":
             return True
@@ -30,5 +30,5 @@ def supports_reduction(reduction: str, dtype: DType) -> bool:
 
 
 def keeps_partial_sums(dtype: DType) -> bool:
-    """Can the result of a subtree be kept as an element of ``dtype``, with the same total in the end?"""
+    """Whether the result of a subtree can be kept as an element of ``dtype``, with the same total in the end."""
     return dtype.bits >= 8 and dtype.accumulator is dtype

@@ -66,7 +66,7 @@ class GroupKernel:
 
     @property
     def _alone(self) -> bool:
-        """Do all strips begin where arrays do?"""
+        """Whether every strip begins where its array begins."""
         return self.op in ("all-reduce", "reduce")
 
     @property

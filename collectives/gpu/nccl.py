@@ -30,7 +30,7 @@ _LONG = 64 << 10
 
 
 def nccl_reduces(call: CollectiveCall, operand: CollectiveOperand) -> bool:
-    """Does NCCL itself make this sum or product?"""
+    """Whether NCCL itself computes this sum or product."""
     plain = call.reduction in ("add", "multiply") and operand.dtype.name in _TYPES
     return plain and operand.operand.nbytes >= _LONG
 

@@ -18,7 +18,7 @@ __all__ = ["VirtualCollectives", "fits_one_gpu"]
 
 
 def fits_one_gpu(call: CollectiveCall, members: Sequence[Sequence[int]]) -> bool:
-    """Have kernels parameters for groups of that size?"""
+    """Whether kernels have parameters for groups of this size. A collective-permute always fits."""
     return call.op == "collective-permute" or len(members[0]) <= MOST_MEMBERS
 
 

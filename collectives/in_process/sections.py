@@ -83,7 +83,8 @@ class VirtualSections:
             self._followers[section.offset] += [p - section.offset for p in done[1:]]
 
     def followers(self, arenas: NDArray[np.int64], ref: BufferRef) -> NDArray[np.bool_]:
-        """Whose ``ref``, of devices with these arenas, lies where another device of the group comes first?"""
+        """Whether the ``ref`` of each device with one of these arenas lies in memory that an earlier device of its
+        group shares."""
         found = np.zeros(len(arenas), np.bool_)
         for section in self._sections if ref.space == "arena" else ():
             if section.offset <= ref.offset < section.offset + section.nbytes:

@@ -190,7 +190,7 @@ class MessageExecutor:
             raise self._late(self._planned[index], waited)
 
     def _is_ours(self, call: native.Call) -> bool:
-        """Is ``call``'s wait one for messages? Of who is missing in the node the job's watchdog knows more."""
+        """Whether ``call`` waits for messages. The job's watchdog knows more about who is missing in the node."""
         return self._node is None or bool(call.posted)
 
     def failure(self, code: int, index: int) -> ShardcError:
@@ -471,8 +471,8 @@ class _Cells:
 
 
 def _is_worth_help(call: CollectiveCall) -> bool:
-    """Is there more to wait for than short messages? The same answer on all ranks: each of their threads does one
-    collective after the other, and all must come to the same ones."""
+    """Whether there is more to wait for than short messages. The answer is the same on all ranks. Each of their threads
+    does one collective after the other, and all must do the same ones."""
     return call.asynchronous and sum(o.operand.nbytes for o in call.operands) > _WORTH_HELP
 
 

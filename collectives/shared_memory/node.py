@@ -59,7 +59,7 @@ class ComputeNode:
 
     ``messages`` connects these alone. ``places`` are the positions of a part of a node among all of it. ``spin`` are
     the nanoseconds that a wait watches memory before it sleeps, while those who are missing are fewer than the node's
-    ``cores``. ``helper``: may a program have a thread for its transfers?
+    ``cores``. ``helper`` says whether a program may have a thread for its transfers.
     """
 
     heaps: NodeHeaps

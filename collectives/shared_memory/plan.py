@@ -67,7 +67,7 @@ class CallPlan:
 
     @cached_property
     def direct(self) -> bool:
-        """Do all work on each other's memory, rather than each on copies of all operands?"""
+        """Whether all processes work on each other's memory, rather than each on copies of all operands."""
         total = sum(self.mail_bytes(m) for m in range(len(self.processes)))
         return len(self.processes) == 1 or total > self.small
 

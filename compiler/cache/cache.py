@@ -54,7 +54,7 @@ _KEY = re.compile(rb"[0-9a-f]{64}")
 
 
 def bypasses_cache(config: Config) -> bool:
-    """Does somebody want to see the compiler at work?"""
+    """Whether the compiler must run, because the configuration checks or dumps its work."""
     return config.check or config.dump_to is not None
 
 

@@ -14,7 +14,7 @@ __all__ = ["FiniteWatch"]
 
 
 class FiniteWatch:
-    """Were all the floating-point values (or vectors) of type ``t`` seen since `start` finite?
+    """Whether all the floating-point values (or vectors) of type ``t`` seen since `start` were finite.
 
     A zero times any of them is added up: that stays zero until an infinity or NaN makes it NaN for good. Finite values
     that add up to an infinity are taken for one, which costs time only.
@@ -34,7 +34,7 @@ class FiniteWatch:
         b.store(b.fadd(b.load(self._sum), nothing), self._sum)
 
     def alarm(self, b: ir.IRBuilder) -> ir.Value:
-        """An i1: was any of them not finite?"""
+        """Whether any value seen was not finite, as an i1."""
         found = b.load(self._sum)
         bad = b.fcmp_unordered("uno", found, found)
         return intrinsic(b, "llvm.vector.reduce.or", I1, [bad]) if lanes_of(self._t) > 1 else bad

@@ -97,7 +97,7 @@ class Roles:
 
     @property
     def inside(self) -> bool:
-        """Does every row and depth read an element that the input holds: no padding, no gaps?"""
+        """Whether every row and depth reads an element that the input holds: no padding, no gaps."""
         low, high = list(self.base), list(self.base)
         for r in (self.group, *self.rows, *self.depth):
             low[r.dim] += min(r.step, 0) * (r.size - 1)
@@ -107,7 +107,7 @@ class Roles:
 
     @property
     def scattered(self) -> bool:
-        """Are these some of the rows, or of the depth, only?"""
+        """Whether the roles count only some of the rows, or of the depth."""
         return any(r.every != 1 for r in (*self.rows, *self.depth))
 
     def parts(self) -> list[Roles]:

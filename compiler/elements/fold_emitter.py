@@ -86,7 +86,7 @@ def _neutral_values(e: ElementEmitter, fold: Fold) -> list[Val | None]:
 
 
 def _never(e: ElementEmitter, fold: Fold) -> bool:
-    """Do the conditions of a fold hold nowhere?"""
+    """Whether the conditions of a fold hold nowhere."""
     if fold.taken is None:
         return False
     return fold.taken(e, tuple(Expr.of(e.source.loop(n)) for n in fold.sizes)) is None
@@ -225,7 +225,7 @@ class _Fold:
             self._rest(frame, group, size, whole * self.lanes)
 
     def _is_long(self) -> bool:
-        """Would so many steps in one accumulator lose accuracy?"""
+        """Whether so many steps in one accumulator would lose accuracy."""
         kind = self.fold.dtypes[0]
         if not self.groups or group_size(self.groups[-1]) // self.lanes <= 2 * _CHUNK:
             return False
@@ -287,7 +287,7 @@ class _Fold:
                 frame.builder.store(part, slot)
 
     def _first(self, frame: Frame) -> ir.Value:
-        """Is this the first iteration of all loops?"""
+        """Whether this is the first iteration of all loops."""
         result: ir.Value = constant(ir.IntType(1), 1)
         for counter in self.counters:
             same = frame.builder.icmp_unsigned("==", counter.value, constant(I64, 0))

@@ -141,7 +141,7 @@ def counter_of(group: Sequence[LoopVar]) -> Expr:
 
 
 def reads_across(offset: Expr, across: LoopVar, lane: LoopVar) -> bool:
-    """Is an access contiguous across, and strided along the lanes?"""
+    """Whether an access is contiguous along the loop ``across``, and strided along the lanes."""
     if offset.coefficient(across) != 1 or offset.coefficient(lane) in (0, 1):
         return False
     made = (bases(Expr.of(v)) for v in offset.variables() if not isinstance(v, LoopVar))

@@ -15,7 +15,7 @@ _CALLS = frozenset({"call", "map", "fusion"})
 
 
 def is_scalar_program(computation: Computation) -> bool:
-    """Is everything in it one element, and arithmetic that can stand where it is called?"""
+    """Whether every value of the computation is one element, made by arithmetic that can stand in place of the call."""
     return all(_is_scalar(i) for i in computation)
 
 

@@ -85,7 +85,7 @@ def find_template(module: Module) -> TemplateUse | None:
 
 
 def fits_any_count(lowered: Lowered) -> bool:
-    """Does all of a lowered template lie where it would for any other number of elements?"""
+    """Whether all of a lowered template lies where it would for any other number of elements."""
 
     def fits(buffer: Buffer) -> bool:
         place = lowered.plan.ref(buffer)
@@ -97,7 +97,7 @@ def fits_any_count(lowered: Lowered) -> bool:
 
 
 def _is_by_element(i: Instruction) -> bool:
-    """May it be said over one dimension?"""
+    """Whether the instruction can be expressed over one dimension."""
     operands = [o.shape for o in i.operands]
     if not all(s.is_array and not s.dynamic for s in i.shape.leaves()) or i.shape.layout is not None:
         return False

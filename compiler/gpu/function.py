@@ -141,7 +141,7 @@ class GpuKernel:
         return dict(zip(self.computation.parameters, self.operands, strict=True))
 
     def in_place(self, i: Instruction) -> bool:
-        """Does ``i`` of the computation lie in the memory of a result?"""
+        """Whether ``i`` of the computation lies in the memory of a result."""
         array = self.leaves().get(i)
         return array is not None and array.role == "operand" and array.index in self.aliased
 

@@ -51,7 +51,7 @@ class ArrayPlaces:
         return [self.ref(b) for b in buffers]
 
     def _same(self, one: BufferRef, other: BufferRef) -> bool:
-        """Have they memory in common, if drivers pass donated arguments as results?"""
+        """Whether both have memory in common, if drivers pass donated arguments as results."""
         if self._memory(one) != self._memory(other) or not one.nbytes or not other.nbytes:
             return False
         return one.offset < other.offset + other.nbytes and other.offset < one.offset + one.nbytes

@@ -42,7 +42,7 @@ _FEEDS = ("infeed", "outfeed")
 
 
 def is_scheduled(module: Module) -> bool:
-    """Does the text say that its order is a schedule?"""
+    """Whether the module's text declares that its order is a schedule."""
     return bool(module.attrs.get("is_scheduled"))
 
 

@@ -11,7 +11,7 @@ KNOWN = frozenset(["broadcast", "concatenate", "convolution", "dot", "pad", "rev
 
 
 def may_be_table(lowered: Lowered) -> bool:
-    """Are there routines for all that a program does, if that is small? They convert nothing."""
+    """Whether routines exist for all that a program does, if it does little. They convert nothing."""
     return not lowered.once.steps and all(map(_is_known, lowered.steps))
 
 

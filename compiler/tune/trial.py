@@ -65,7 +65,7 @@ class KernelTrial:
         self._loaded: dict[str, Loaded] = {}
 
     def differs(self, one: Tuning, other: Tuning) -> bool:
-        """Does the kernel's code depend on which of the two it is?"""
+        """Whether the two tunings lead to different code of the kernel."""
         return self._text(one) != self._text(other)
 
     def _text(self, tuning: Tuning) -> str:

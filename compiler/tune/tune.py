@@ -155,7 +155,7 @@ class _StepTrials:
         return best
 
     def gains(self, choice: TuningChoice) -> bool:
-        """Is the whole step faster with the choice's kernels than with those that the program has so far?"""
+        """Whether the whole step is faster with the choice's kernels than with those that the program has so far."""
         rival = StepTrial(self._place.build(choice), self._place.helpers)
         before, after = compare([self._trial.run, rival.run], self._deadline)
         log.debug("the step with %s kernels tuned: %s s instead of %s", len(choice.kernels), after, before)
@@ -163,7 +163,8 @@ class _StepTrials:
 
 
 def _may_run(module: Module) -> bool:
-    """May the program run by itself on random data? Not with other devices, users' code, or loops without a bound."""
+    """Whether the program may run by itself on random data. It may not with other devices, users' code, or loops
+    without a bound."""
     loops = [i for i in module.instructions() if i.opcode == "while"]
     foreign = any(i.opcode in COLLECTIVES or i.opcode == "custom-call" for i in module.instructions())
     return not foreign and not module.partitioned and all(trip_count(i) is not None for i in loops)

@@ -114,7 +114,7 @@ def _node(most: int, left: int, inner: Sequence[int]) -> int:
 
 
 def _cuts(n: int, inner: Sequence[int]) -> bool:
-    """Do the innermost axes, the last one cut, make ``n`` devices?"""
+    """Whether the innermost axes, the last one cut, make ``n`` devices."""
     for size in inner:
         common = math.gcd(n, size)
         n //= common

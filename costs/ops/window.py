@@ -60,7 +60,7 @@ def _reduce_window(op: Instruction) -> int:
 
 
 def _is_running(w: WindowDim, n: int) -> bool:
-    """Do windows hold everything up to (or from) their own element?"""
+    """Whether windows hold everything up to (or from) their own element."""
     pads = (w.pad_low, w.pad_high)
     return w.size >= n and pads in ((w.size - 1, 0), (0, w.size - 1)) and w == WindowDim(w.size, 1, *pads)
 

@@ -122,7 +122,7 @@ class _Rewrite:
 
 
 def _calls_python(jaxpr: Any) -> bool:
-    """Is there a call of Python in a jaxpr or in those inside it?"""
+    """Whether a jaxpr, or one inside it, calls Python."""
     from shardc.frontends.jax.effects import equations
 
     return any(e.primitive.name in _CALLS for e in equations(jaxpr))

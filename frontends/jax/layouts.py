@@ -110,7 +110,7 @@ class Layouts:
 
 
 def is_uneven(error: Exception) -> bool:
-    """Does JAX, or the plug-in, refuse a sharding since its axes do not divide a dimension?"""
+    """Whether JAX, or the plug-in, refuses a sharding because its axes do not divide a dimension."""
     if UNEVEN_RESULT in str(error):
         return True
     # Releases differ in the type and in how early they look: a ValueError, or IndivisibleError.

@@ -106,7 +106,7 @@ class JaxSignature:
         return names
 
     def passes(self, index: int, leaf: Any) -> bool:
-        """Is ``leaf`` what the program takes for argument ``index``, as it is, like all leaves of its kind?"""
+        """Whether ``leaf`` is what the program takes for argument ``index``, as it is, like all leaves of its kind."""
         return _fits(leaf, self.arguments[index])
 
     def value(self, index: int, leaf: Any) -> Any:
@@ -183,7 +183,7 @@ def _structure(tree: Any) -> str:
 
 
 def _fits(leaf: Any, spec: JaxLeaf) -> bool:
-    """Is it what the program takes, as it is?"""
+    """Whether the leaf is what the program takes, as it is."""
     plain = type(leaf) is np.ndarray or type(leaf) is Array
     return plain and spec.key_impl is None and leaf.shape == spec.dims and leaf.dtype == spec.dtype
 

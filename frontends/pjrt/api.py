@@ -120,7 +120,7 @@ class _PythonCalls:
 
     @property
     def has_ended(self) -> bool:
-        """Does the process end, in another thread than this one?"""
+        """Whether the process is ending, in another thread than this one."""
         return self._library.entry_table.ender not in (0, _thread.get_ident())
 
     def end(self) -> None:

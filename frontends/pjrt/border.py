@@ -50,7 +50,7 @@ class ProgramBorder:
 
 
 def mentions_border(code: bytes) -> bool:
-    """May `border_of` find something?"""
+    """Whether `border_of` may find something."""
     return any(word in code for word in _WORDS) or _TOKEN_TYPE in types_in_bytecode(code)
 
 

@@ -82,7 +82,7 @@ _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def mentions_inspections(code: bytes) -> bool:
-    """Does a program ask for shardings?"""
+    """Whether a program asks for shardings."""
     return INSPECTION.encode() in code
 
 

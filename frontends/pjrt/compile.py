@@ -120,7 +120,7 @@ class CompiledProgram:
 
     @property
     def is_small(self) -> bool:
-        """Is it of the size of those that JAX makes of single operations?"""
+        """Whether the program is as small as those that JAX makes of single operations."""
         return len(self.program.code) < _SMALL
 
 

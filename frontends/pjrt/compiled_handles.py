@@ -54,7 +54,7 @@ class CompiledHandle:
 
     @property
     def is_wanted(self) -> bool:
-        """Does the client still have a handle of it?"""
+        """Whether the client still has a handle of the compiled program."""
         return self.record.handles.load(ACQUIRE) > 0 or any(r() is not None for r in self.loaded)
 
     @cached_property
@@ -63,7 +63,7 @@ class CompiledHandle:
 
     @cached_property
     def tokens(self) -> tuple[bool, ...]:
-        """By argument: is it a token?"""
+        """Whether each argument is a token."""
         arguments = self.compiled.border.arguments
         return () if arguments is None else tuple(a.is_token for a in arguments)
 

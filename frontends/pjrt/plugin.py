@@ -18,7 +18,7 @@ PLATFORM = "shardc"
 
 
 def initialize() -> bool:
-    """Register the plug-in with JAX, if its setting ``jax_platforms`` names it. Will there be a client?
+    """Register the plug-in with JAX, if its setting ``jax_platforms`` names it. Returns whether there will be a client.
 
     JAX only logs what is raised here, and then says that it does not know the platform. So what is wrong with the
     environment is raised where it makes the client.

@@ -33,7 +33,7 @@ class Draws:
 
 
 def draws_numbers(torch: Any, graph_module: Any) -> bool:
-    """Does a graph, or one that it calls, draw random numbers?"""
+    """Whether a graph, or one that it calls, draws random numbers."""
     graphs = (m.graph for m in graph_module.modules() if isinstance(m, torch.fx.GraphModule))
     seeded = torch.Tag.nondeterministic_seeded
     return any(seeded in getattr(n.target, "tags", ()) for g in graphs for n in g.nodes)

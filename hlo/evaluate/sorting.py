@@ -55,7 +55,7 @@ def _by_one_key(m: Interpreter, comparator: Computation, rows: Sequence[Array]) 
 
 
 def _is_mirrored(a: Instruction, b: Instruction, depth: int) -> bool:
-    """Does ``b`` compute from the second elements what ``a`` computes from the first?"""
+    """Whether ``b`` computes from the second elements what ``a`` computes from the first."""
     if depth > 8 or a.opcode != b.opcode or len(a.operands) != len(b.operands) or a.shape != b.shape:
         return False
     if a.opcode == "parameter":

@@ -30,14 +30,14 @@ _DONES = frozenset(f"{o}-done" for o in _STARTS)
 
 
 def is_start(i: Instruction) -> bool:
-    """Does ``i`` begin a collective, or a move between host and device, that a done awaits?"""
+    """Whether ``i`` begins a collective, or a move between host and device, that a done awaits."""
     if i.opcode != "async-start":
         return i.opcode in _STARTED
     return _wrapped(i) is not None
 
 
 def is_done(i: Instruction) -> bool:
-    """Does ``i`` await a collective or a move?"""
+    """Whether ``i`` awaits a collective or a move."""
     return i.opcode in _DONES or (i.opcode == "async-done" and bool(i.operands) and is_start(_first(i)))
 
 
@@ -62,7 +62,7 @@ def mark_pair(i: Instruction) -> Instruction:
 
 
 def was_asynchronous(i: Instruction) -> bool:
-    """Was the collective ``i`` a pair?"""
+    """Whether the collective ``i`` was a pair of a start and a done."""
     return _MARK in i.attrs.get("frontend_attributes", ())
 
 

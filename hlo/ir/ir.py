@@ -212,7 +212,7 @@ _BACK = ("_xla_buffer_placement", "device")
 
 
 def has_side_effect(instruction: Instruction) -> bool:
-    """Must this instruction stay although nobody reads its value?"""
+    """Whether this instruction must stay although nobody reads its value."""
     if instruction.opcode == "custom-call":
         a = instruction.attrs
         if a["custom_call_target"] == "annotate_device_placement" and _BACK in a.get("frontend_attributes", ()):

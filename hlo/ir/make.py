@@ -87,7 +87,7 @@ def splat_source(instruction: Instruction) -> Instruction | None:
 
 
 def is_reshape(i: Instruction) -> bool:
-    """Has ``i`` the elements of its operand in their order, as a reshape, or as a broadcast to sizes of 1?"""
+    """Whether ``i`` has the elements of its operand in their order, as a reshape, or as a broadcast to sizes of 1."""
     if i.opcode == "broadcast":
         dims = list(i.attrs["dimensions"])
         return i.shape.size == i.operands[0].shape.size and dims == sorted(dims)

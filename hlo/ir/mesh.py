@@ -117,7 +117,7 @@ class Mesh:
 
     @property
     def is_maximal(self) -> bool:
-        """Does the mesh put whole tensors on one given device?"""
+        """Whether the mesh puts whole tensors on one given device."""
         return not self.axes and self.device_ids is not None
 
     def axis_size(self, name: str) -> int:

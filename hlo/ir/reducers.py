@@ -64,6 +64,6 @@ def identity_of(reducer: Computation, dtype: DType) -> Any:
 
 
 def any_order(reducer: Computation, dtype: DType) -> bool:
-    """Does the reducer have a neutral value, and does the order of its steps not change a bit of the result?"""
+    """Whether the reducer has a neutral value, and the order of its steps does not change a bit of the result."""
     exact = not (dtype.is_float or dtype.is_complex) or reducer.root.opcode in ("maximum", "minimum")
     return exact and identity_of(reducer, dtype) is not None

@@ -178,7 +178,7 @@ class TileSharding:
 
     @property
     def is_permutation(self) -> bool:
-        """Does it name the devices 0, 1, ... each once?"""
+        """Whether the devices are 0, 1, ..., each named once."""
         return bool(self.reshape) or sorted(self.devices) == list(range(len(self.devices)))
 
 

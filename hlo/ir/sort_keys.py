@@ -29,7 +29,7 @@ class SortKey:
 
     @property
     def is_exact(self) -> bool:
-        """Are elements with equal keys the same bits?"""
+        """Whether elements with equal keys have the same bits."""
         return not (self.zeros_equal or self.nans_equal)
 
 

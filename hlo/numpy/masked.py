@@ -142,7 +142,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _same(a: Instruction, b: Instruction, depth: int = 0) -> bool:
-    """Do both instructions surely have the same value?"""
+    """Whether both instructions surely have the same value."""
     if a is b:
         return True
     if depth > _DEEP or a.opcode != b.opcode or a.shape != b.shape or a.opcode in ("parameter", "custom-call"):

@@ -247,7 +247,7 @@ def current_trace() -> Trace | None:
 
 @functools.cache
 def is_users(file: str) -> bool:
-    """Is this the file of a frame of the user's?"""
+    """Whether ``file`` belongs to a stack frame of the user's code."""
     in_library = file.startswith(_LIBRARY) and "-packages" not in file
     return not (file.startswith(_OURS) or in_library or SCIPY_FOLDER in file)
 

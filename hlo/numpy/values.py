@@ -108,7 +108,7 @@ def lift(like: Tracer | Trace, value: Any) -> Tracer:
 
 
 def is_array_like(value: Any) -> bool:
-    """Has elements of a known type: neither a Python number nor None."""
+    """Whether the value has elements of a known type: it is neither a Python number nor None."""
     return isinstance(value, (Tracer, np.ndarray, np.generic, list, tuple))
 
 

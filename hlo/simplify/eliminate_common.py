@@ -50,9 +50,9 @@ def _one_of_each(computation: Computation, structure: Structure) -> Computation:
 
 
 def has_equals(i: Instruction) -> bool:
-    """Is another instruction that does the same to the same operands the same value?
+    """Whether another instruction that does the same to the same operands has the same value.
 
-    Custom calls of which nothing is known are not; LAPACK's are functions of their operands, constraints no calls.
+    False for custom calls of which nothing is known. LAPACK's are functions of their operands, constraints no calls.
     """
     if i.opcode == "custom-call" and i.attrs.get("custom_call_target") not in (*LAPACK, "Sharding"):
         return False

@@ -15,7 +15,7 @@ _DEEPEST = 8
 
 
 def is_positive(i: Instruction, depth: int = _DEEPEST) -> bool:
-    """Is every element at least +0, or NaN?"""
+    """Whether every element is at least +0, or NaN."""
     if not depth:
         return False
     value = scalar_value(i)

@@ -78,7 +78,7 @@ class _ForkServer:
 
     @property
     def ready(self) -> bool:
-        """May it be asked?"""
+        """Whether the server can take a request."""
         return self._over.alive and self._process.poll() is None
 
     def ask(self, request: dict[str, Any], seconds: float) -> Answer:
@@ -99,7 +99,7 @@ class _ForkServer:
         self._over()
 
     def _send(self, stdin: int) -> bool:
-        """As much as it takes now; is there more?"""
+        """Send as much as the server takes now. Returns whether there is more."""
         with contextlib.suppress(BlockingIOError):
             try:
                 del self._left[: os.write(stdin, memoryview(self._left)[:_PIECE])]

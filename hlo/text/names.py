@@ -31,7 +31,7 @@ def identifier(name: str) -> str:
 
 
 def is_legal(name: str) -> bool:
-    """May an instruction have this name? XLA keeps types and names with two underscores in front for itself."""
+    """Whether an instruction may have this name. XLA keeps types and names with two underscores in front for itself."""
     return name not in _TYPES and not name.startswith("__")
 
 

@@ -83,7 +83,7 @@ def _full(pattern: str) -> Callable[[str], bool]:
     return lambda text: compiled.fullmatch(text) is not None
 
 
-#: Attributes that are kept as text -> is this text well-formed? Others may say anything in brackets or quotes.
+#: Attributes that are kept as text -> whether this text is well-formed. Others may say anything in brackets or quotes.
 _FORMS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
         "output_to_operand_aliasing": _full(rf"\{{\s*(?:{_ALIASED}(?:,\s*{_ALIASED})*,?\s*)?\}}"),

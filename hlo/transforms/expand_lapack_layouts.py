@@ -20,7 +20,7 @@ Order = tuple[int, ...]
 
 
 def has_other_layouts(call: Instruction) -> bool:
-    """Is this a call to LAPACK with layouts that are not the routine's own?"""
+    """Whether this is a call to LAPACK with layouts that are not the routine's own."""
     return call.attrs["custom_call_target"] in LAPACK and any(
         not _same(shape, given, own) for shape, given, own in (*_operand_orders(call), *_result_orders(call))
     )

@@ -29,7 +29,7 @@ _PURE = frozenset({"elementwise", "indexing", "shape"})
 
 
 def sends_slices(i: Instruction) -> bool:
-    """Is ``i`` a permute (or the start of one) of slices?"""
+    """Whether ``i`` is a permute (or the start of one) of slices."""
     return "slice_sizes" in i.attrs and i.opcode.startswith("collective-permute")
 
 

@@ -25,12 +25,12 @@ _PASSED = frozenset({"optimization-barrier", "domain", "add-dependency", "while"
 
 
 def is_view(i: Instruction) -> bool:
-    """Has ``i`` the elements of its operand, in the same order?"""
+    """Whether ``i`` has the elements of its operand, in the same order."""
     return i.opcode == "bitcast" or is_reshape(i)
 
 
 def reads_host(host: HostValues, i: Instruction) -> bool:
-    """Does the array ``i`` lie in host memory, or is it a part that is cut out of what does?"""
+    """Whether the array ``i`` lies in host memory, or is a part that is cut out of an array there."""
     leaf = 0
     while not host.of(i)[leaf]:
         if i.opcode == "tuple":

@@ -157,7 +157,7 @@ def require_new(custom_calls: CustomCalls) -> None:
 
 
 def is_known(target: str) -> bool:
-    """Does shardc compile the custom call itself?"""
+    """Whether shardc compiles the custom call itself."""
     return target in LAPACK or target in _EXPANSIONS or target in (*MARKERS, SINK) or target.startswith("check.")
 
 

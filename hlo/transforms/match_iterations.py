@@ -157,7 +157,7 @@ def _slice_of(x: Instruction) -> Instruction | None:
 
 
 def _is_alike(x: Instruction, one: Instruction) -> bool:
-    """Do both read as many elements of the same array, with the same steps?"""
+    """Whether both read equally many elements of the same array, with the same steps."""
     a, b = _slice_of(x), _slice_of(one)
     if a is None or b is None or a.operands != b.operands or (a.shape, x.shape) != (b.shape, one.shape):
         return False
@@ -168,7 +168,7 @@ def _is_alike(x: Instruction, one: Instruction) -> bool:
 def _fits(
     line: ProgramLine, start: int, period: int, low: int, high: int, middle: int, index: int, numbers: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """For each iteration from ``low`` to ``high``: does it read as iteration ``middle`` does?"""
+    """Whether each iteration from ``low`` to ``high`` reads as iteration ``middle`` does; one element for each."""
     count, begin = len(line.instructions), start + low * period
     one = line.instruction(int(numbers[middle]))
     part = numbers[low:high]

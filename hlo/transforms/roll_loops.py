@@ -121,7 +121,7 @@ class RollLoops:
 
 
 def _adds_parts(found: Iterations, users: list[list[int]]) -> bool:
-    """Does each iteration add parts of arrays to one sum, which nobody else reads before the last one?"""
+    """Whether each iteration adds parts of arrays to one sum, which nobody else reads before the last iteration."""
     handed = {r for row in found.reads for r in row if isinstance(r, Made) and r.back}
     if len(handed) > 1 or all(i.opcode != "slice" for i in found.body):
         return False

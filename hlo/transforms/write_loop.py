@@ -47,7 +47,8 @@ def _starts(of: Sequence[Instruction]) -> list[tuple[int, ...]] | None:
 
 
 def can_write(found: Iterations) -> bool:
-    """Can all that differs be written? Pads that move become updates, which have no interior and cut nothing off."""
+    """Whether everything that differs between iterations can be written. Pads that move become updates, which have no
+    interior and cut nothing off."""
     for index, first in enumerate(found.body):
         starts = varying_starts(found, index)
         if first.opcode == "pad" and starts is not None:

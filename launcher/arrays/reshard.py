@@ -136,7 +136,8 @@ def _positions(layout: ArrayLayout, region: Region) -> Iterator[tuple[int, ...]]
 def _covered(
     source: ArrayLayout, target: ArrayLayout, count: int, owners: tuple[int, ...], targets: tuple[int, ...]
 ) -> bool:
-    """Has each of ``count`` processes all that its devices need? ``owners`` and ``targets`` say who has which."""
+    """Whether each of ``count`` processes has all that its devices need. ``owners`` and ``targets`` say who has
+    which."""
     held: list[set[tuple[int, ...]]] = [set() for _ in range(count)]
     for position, owner in zip(source.positions, owners, strict=True):
         held[owner].add(position)

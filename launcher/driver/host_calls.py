@@ -35,7 +35,7 @@ class HostCalls:
 
     def __init__(self, executable: Executable, custom_calls: CustomCalls) -> None:
         self._calls = executable.hosts
-        #: Is a function being called?
+        #: Whether a function is being called.
         self.calling = False
         self._functions = [_function(executable, call, custom_calls) for call in executable.hosts]
 

@@ -84,7 +84,7 @@ class _Result:
         return addresses
 
     def fits(self, shards: Shards) -> bool:
-        """May the result be written over these? Equal shards must share a block as the result's do."""
+        """Whether the result may be written over these shards. Equal shards must share a block as the result's do."""
         if shards.firsts is not self._fitting:
             if not (shards.firsts == self.arrangement.firsts).all():
                 return False

@@ -30,7 +30,7 @@ from shardc.launcher.executors.tasks import TASKS, Progress
 
 __all__ = ["Child", "DiedBeforeError", "Stop"]
 
-#: Is the result of a task not wanted any more? Asked some ten times a second.
+#: Whether the result of a task is no longer wanted; called some ten times a second.
 Stop = Callable[[], bool]
 
 _START = """

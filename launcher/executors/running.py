@@ -50,7 +50,7 @@ class Running:
             self._end()
 
     def is_stopped(self) -> bool:
-        """Was it stopped?"""
+        """Whether the task was stopped."""
         return self._unwanted.is_set()
 
     def follow(self, inner: Future[Outcome], end: Callable[[], object] | None = None) -> None:

@@ -54,7 +54,7 @@ def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def is_same_place(base: OperationsArray, key: Any, value: Any) -> bool:
-    """Is ``value`` the view ``base[key]`` itself? What is written there is written."""
+    """Whether ``value`` is the view ``base[key]`` itself. An assignment to that view has already been made."""
     if not isinstance(value, OperationsArray) or value.view_of is None:
         return False
     root, made_by = value.view_of

@@ -36,7 +36,7 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
         return None
 
     def take_computed(self) -> bool:
-        """Is the value at hand, or now to be computed, since it is read again?"""
+        """Whether the value is already computed, or is to be computed now, because it is read again."""
         return True
 
     def computed(self) -> OperationsArray:

@@ -98,7 +98,7 @@ def _connected(settings: _Settings) -> Transport:
 
 
 def _has_helper(wanted: bool | None, local: Sequence[frozenset[int]]) -> bool:
-    """Does each process of the node have a thread for transfers?"""
+    """Whether each process of the node has a thread for transfers."""
     return len(frozenset().union(*local)) >= 2 * len(local) if wanted is None else wanted
 
 

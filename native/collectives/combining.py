@@ -48,7 +48,7 @@ class Combining:
 
     @property
     def narrows(self) -> bool:
-        """Are results other bits than what was combined?"""
+        """Whether results have other bits than what was combined."""
         return self._is_narrow or self._is_packed
 
     @property

@@ -39,7 +39,7 @@ def write_head(head: Head, sequence: i64, index: i64, signature: i64, stamp: Sta
 
 
 def heads_agree(head: Head, sequence: i64, index: i64, signature: i64, stamp: Stamp) -> bool:
-    """Is what another process says of a collective the same?"""
+    """Whether another process describes the same collective in its head."""
     other = head.stamp
     return (
         head.sequence.load(RELAXED) == sequence

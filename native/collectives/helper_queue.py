@@ -42,5 +42,5 @@ def next_call(queue: HelperQueue, taken: i64) -> address:
 
 
 def is_stopped(queue: HelperQueue) -> bool:
-    """Shall the helper end?"""
+    """Whether the helper is to end."""
     return queue.stop.load(ACQUIRE) != 0

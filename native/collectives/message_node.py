@@ -32,7 +32,7 @@ def write_own_head(call: Call, head: Head) -> None:
 
 
 def is_ours(state: State, call: Call, peer: i64, head: Head) -> bool:
-    """Is a header that ``peer`` sent or shows ours? Otherwise it is noted."""
+    """Whether a header that ``peer`` sent or shows belongs to this call. Otherwise it is recorded in ``state``."""
     if heads_agree(head, call.sequence, call.index, call.signature, call.stamp):
         return True
     state.peer = peer
@@ -41,7 +41,7 @@ def is_ours(state: State, call: Call, peer: i64, head: Head) -> bool:
 
 
 def any_differs(state: State, call: Call) -> bool:
-    """Has a process of the node another collective as this exchange?"""
+    """Whether a process of the node has another collective as this exchange."""
     for k in range(call.channel.members):
         head = _head_of(call, k)
         if head.sequence.load(ACQUIRE) == call.sequence and not is_ours(state, call, -1 - k, head):

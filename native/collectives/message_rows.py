@@ -41,7 +41,7 @@ def _find(incoming: IncomingRows, tables: RaggedTables) -> None:
 
 
 def check_incoming(incoming: IncomingRows) -> bool:
-    """Do all rows that come fit? Then they are counted."""
+    """Whether all rows that come fit. If so, they are counted."""
     tables = local(RaggedTables)
     _find(incoming, tables)
     if not rows_fit(tables):

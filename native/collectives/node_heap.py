@@ -10,7 +10,7 @@ __all__ = ["is_in_heap"]
 
 @inline
 def is_in_heap(at: address, nbytes: i64, heap: address, heap_bytes: i64) -> bool:
-    """Do bytes lie in this process's heap? If not, others use a stand-in that does."""
+    """Whether the bytes lie in this process's heap. If not, others use a stand-in that does."""
     offset = as_u64(at - heap)
     size = as_u64(heap_bytes)
     return offset < size and as_u64(offset + as_u64(nbytes)) <= size

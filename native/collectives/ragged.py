@@ -52,12 +52,12 @@ def _word(table: address, k: i64) -> i64:
 
 @inline
 def is_inside(begin: i64, size: i64, rows: i64) -> bool:
-    """Are there ``size`` rows from row ``begin`` on?"""
+    """Whether there are ``size`` rows from row ``begin`` on."""
     return begin >= 0 and size >= 0 and size <= rows and begin <= rows - size
 
 
 def rows_fit(t: RaggedTables) -> bool:
-    """Do all rows that come lie in the data and in the output, as many as the receiver was told, none twice?"""
+    """Whether all rows that come lie in the data and in the output, as many as the receiver expects, none twice."""
     rows = t.rows
     for sender in range(t.members):
         for n in range(rows.per_peer):
@@ -73,7 +73,7 @@ def rows_fit(t: RaggedTables) -> bool:
 
 
 def _ascends(t: RaggedTables, by_sender: i64) -> bool:
-    """Does every update end where the next one begins, or before, in the order of senders, or of their updates?"""
+    """Whether every update ends where the next one begins, or before, in the order of senders, or of their updates."""
     reached = 0
     each = t.rows.per_peer
     for k in range(t.members * each):
@@ -89,7 +89,7 @@ def _ascends(t: RaggedTables, by_sender: i64) -> bool:
 
 
 def _are_apart(t: RaggedTables) -> bool:
-    """Has no update a row of another one?"""
+    """Whether no two updates have a row in common."""
     each = t.rows.per_peer
     for k in range(t.members * each):
         size = _word(t.sizes[k // each], t.first + k % each)

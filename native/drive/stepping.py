@@ -92,7 +92,7 @@ def rewind(rows: Span[Row], count: i64) -> None:
 
 
 def _agree(rows: Span[Row], count: i64, first: i64) -> bool:
-    """Did all devices give the first one's answer?"""
+    """Whether all devices gave the first one's answer."""
     for k in range(1, count):  # noqa: SIM110 - the language has loops only
         if rows[k].answer != first:
             return False
@@ -101,7 +101,7 @@ def _agree(rows: Span[Row], count: i64, first: i64) -> bool:
 
 @inline
 def _is_collective(job: DriveJob, answer: i64) -> bool:
-    """Is there such a collective?"""
+    """Whether ``answer`` names a collective of the job."""
     index = answer & (WAIT - 1)
     return answer >= 0 and index < job.calls and job.records[index].kind != 0
 
@@ -195,6 +195,6 @@ def _show(job: DriveJob, inside: i64) -> None:
 
 @exported(CLAIM)
 def claim(word: Atomic[i64], value: i64) -> i64:
-    """Put a value into a word that holds 0; what does it hold now?"""
+    """Put a value into a word that holds 0. Returns what the word holds now."""
     held = word.compare_exchange(0, value, SEQ_CST)
     return value if held == 0 else held

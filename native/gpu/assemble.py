@@ -55,7 +55,7 @@ def find_ptxas() -> str | None:
 
 @lru_cache(maxsize=1)
 def _has_linker() -> bool:
-    """Is nvJitLink there, and does it load?"""
+    """Whether nvJitLink is installed and can be loaded."""
     try:
         from cuda.bindings import nvjitlink
 

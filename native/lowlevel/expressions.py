@@ -326,7 +326,7 @@ class Expressions:
         return Value(BOOL, self._compared(kind, _COMPARISONS[type(op)][0], x.text, y.text))
 
     def _membership(self, node: ast.AST, value: Value, among: ast.expr, is_not: bool) -> Value:
-        """Is a value one of a few constants?"""
+        """Whether a value is one of a few constants."""
         if not isinstance(among, ast.Tuple) or any(not isinstance(self.constant(e), int) for e in among.elts):
             raise self.problem(node, "`in` of something", "write x in (A, B) with constants")
         found = "false"

@@ -67,7 +67,7 @@ class Integer:
         return (1 << (self.bits - self.signed)) - 1
 
     def contains(self, other: Integer) -> bool:
-        """Has it every value of ``other``?"""
+        """Whether this type has every value of ``other``."""
         return self.lowest <= other.lowest and other.highest <= self.highest
 
     def wrapped(self, value: int) -> int:
@@ -234,7 +234,7 @@ class MemoryPlace:
 
     @property
     def is_inline(self) -> bool:
-        """Is what lies here referred to, rather than loaded?"""
+        """Whether what is stored here is referred to, rather than loaded."""
         if isinstance(self.kind, SpanKind):
             return self.count is not None
         return isinstance(self.kind, RecordKind | AtomicKind) and not self.is_pointer

@@ -18,7 +18,7 @@ _WORD_LANES = ir.VectorType(I32, _WORDS)
 
 
 def can_order(target: Target) -> bool:
-    """Has the processor the instruction that `false_first` needs?"""
+    """Whether the processor has the instruction that `false_first` needs."""
     return _FEATURE in target.features.split(",")
 
 

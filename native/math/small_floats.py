@@ -52,7 +52,7 @@ def format_of(dtype: Element) -> Format:
 
 
 def _converts_halves(b: ir.IRBuilder, dtype: Element) -> bool:
-    """Does the CPU convert this type itself? It quiets signalling NaNs; otherwise the results are the same."""
+    """Whether the CPU converts this type itself. It quiets signalling NaNs; otherwise the results are the same."""
     return dtype.name == "f16" and b.module.target.has_f16
 
 

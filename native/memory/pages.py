@@ -30,7 +30,7 @@ def private_pages(nbytes: int) -> NDArray[np.uint8]:
 
 
 def can_share() -> bool:
-    """Are there files in memory that have no name?"""
+    """Whether the system has files in memory that have no name."""
     return hasattr(os, "memfd_create")
 
 

@@ -34,7 +34,8 @@ _INDICES, _BITS = 65_535, 16
 
 
 def _work(slot: Slot, backwards: bool) -> i64:
-    """Do pieces of a slot's job while there are any, from the first on or from the last back; how many were done?
+    """Do pieces of a slot's job while there are any, from the first on or from the last back. Returns how many were
+    done.
 
     Threads that start at opposite ends mostly meet the same part of the data in one kernel after the other.
     """

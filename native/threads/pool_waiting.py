@@ -59,7 +59,7 @@ def reset_sleep() -> None:
 
 
 def watch(word: Atomic[i32], old: i32) -> bool:
-    """Watch a word for as long as configured; has it changed from ``old``?"""
+    """Watch a word for as long as configured. Returns whether it has changed from ``old``."""
     spin = POOL.spin.load(RELAXED)
     start = now()
     while True:

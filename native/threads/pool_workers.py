@@ -36,7 +36,7 @@ Run = Callable[[i64], address]
 
 
 def workers_ready(wanted: i32, run: Run) -> bool:
-    """Are ``wanted`` workers (or as many as can be had) in this process? Starts them to do ``run``."""
+    """Whether ``wanted`` workers (or as many as can be had) are in this process. Starts them to do ``run``."""
     process = getpid()
     if POOL.owner.load(ACQUIRE) == process and POOL.started.load(ACQUIRE) >= wanted:
         return True

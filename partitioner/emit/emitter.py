@@ -395,7 +395,7 @@ class Emitter:
 
 
 def _holds_only(x: Instruction, scalar: Instruction) -> bool:
-    """Is the constant ``scalar`` all that ``x`` holds?"""
+    """Whether the constant ``scalar`` is all that ``x`` holds."""
     given = x.operands[0] if x.opcode == "broadcast" else x
     return given.opcode == scalar.opcode == "constant" and given.attrs["literal"] == scalar.attrs["literal"]
 

@@ -75,7 +75,7 @@ class AxisTable:
         return len(self.extents)
 
     def includes(self, other: AxisTable) -> bool:
-        """Are the atoms of ``other`` made of its own?"""
+        """Whether the atoms of ``other`` are made of this table's own."""
         borders = set(zip(self.names, self._pre, strict=True))
         same = self.mesh == other.mesh and self.index == other.index
         return same and borders.issuperset(zip(other.names, other._pre, strict=True))
@@ -175,7 +175,7 @@ class AxisTable:
         return found
 
     def is_uneven(self, atoms: Atoms, n: int) -> bool:
-        """Do some devices hold padding when ``n`` elements lie over ``atoms``?"""
+        """Whether some devices hold padding when ``n`` elements are split over ``atoms``."""
         return bool(atoms) and n % self.extent(atoms) != 0
 
 

@@ -97,5 +97,5 @@ def _narrowed_to(user: Instruction) -> DType | None:
 
 
 def _narrower(a: DType, b: DType) -> bool:
-    """Does ``a`` take fewer bytes? Types below a byte stay: transports pack whole bytes."""
+    """Whether ``a`` takes fewer bytes than ``b``. Types below a byte stay: transports pack whole bytes."""
     return 8 <= a.bits < b.bits

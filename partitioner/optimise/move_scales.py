@@ -113,7 +113,7 @@ def _factor(i: Instruction) -> tuple[float | None, Instruction | None]:
 
 
 def _sound(factor: float, like: Instruction) -> bool:
-    """Is the factor a normal number of the type?"""
+    """Whether the factor is a normal number of the type."""
     low, high = (1e-30, 1e30) if like.shape.dtype.name != "f64" else (1e-300, 1e300)
     return low < abs(factor) < high
 

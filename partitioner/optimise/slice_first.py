@@ -55,13 +55,13 @@ def _slice(
 
 
 def _whole_along(cut: Instruction, gather: Instruction) -> bool:
-    """Does the slice leave the gathered dimension as it is?"""
+    """Whether the slice leaves the gathered dimension as it is."""
     (dim,) = gather.attrs["dimensions"]
     return bool(cut.shape.dims[dim] == gather.shape.dims[dim]) and len(cut.operands) == 1 + cut.shape.rank
 
 
 def _begins_alike(cut: Instruction, gather: Instruction, differ: Mapping[Instruction, Sequence[Axes]]) -> bool:
-    """Do all members of a group of the gather slice from the same place?"""
+    """Whether all members of a group of the gather slice from the same place."""
     groups = gather.attrs["replica_groups"]
     if not isinstance(groups, AxisGroups):
         return False

@@ -23,10 +23,10 @@ _SUFFIX = "_spmd"
 
 
 def is_partitioned(module: Module) -> bool:
-    """Is this the program of one device of several, as its text tells?
+    """Whether this is the program of one device of several, as its text shows.
 
-    It is when every value is manual, when XLA's partitioner named the entry, or when it has collectives over the
-    devices of the mesh, while only entry parameters carry shardings and nothing enters a manual computation.
+    It is when every value is manual, or when XLA's partitioner named the entry. It is also when it has collectives over
+    the devices of the mesh, while only entry parameters carry shardings and nothing enters a manual computation.
     """
     if module.partitioned:
         return True

@@ -68,7 +68,7 @@ def merge_runs(before: tuple[int, ...], after: tuple[int, ...]) -> _Runs | None:
 
 
 def loses_axes(reshape: Instruction) -> bool:
-    """Is the operand split over axes that the flattened array is not split over?"""
+    """Whether the operand is split over axes that the flattened array is not split over."""
     before, after = reshape.operands[0].sharding, reshape.sharding
     if not isinstance(before, Sharding) or not isinstance(after, Sharding):
         return False

@@ -43,7 +43,7 @@ class FillEmpty:
 
 
 def _is_made(i: Instruction) -> bool:
-    """Is it an array without elements that is more than written down?"""
+    """Whether the instruction makes an array without elements, and not by a broadcast of a constant."""
     return (
         i.shape.is_array
         and 0 in i.shape.dims

@@ -131,7 +131,7 @@ class _IntervalMaker:
         return [x]
 
     def _joins_along(self, x: Instruction, dim: int) -> bool:
-        """Is ``x`` a concatenation along ``dim``, or made of one?"""
+        """Whether ``x`` is a concatenation along ``dim``, or made of one."""
         key = (x, dim)
         if key not in self.joins:
             own = x.opcode == "concatenate" and x.attrs["dimensions"] == (dim,)

@@ -91,7 +91,7 @@ _RULES: Mapping[str, _Rule] = {
 
 
 def _pads_with(x: Instruction, value: object) -> bool:
-    """Is ``x`` a pad whose padding is this constant?"""
+    """Whether ``x`` is a pad whose padding is this constant."""
     if x.opcode != "pad" or value is None or x.operands[1].opcode != "constant":
         return False
     literal: Literal = x.operands[1].attrs["literal"]

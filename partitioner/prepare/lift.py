@@ -101,7 +101,7 @@ class Lift:
         return self._known[value, at]
 
     def gains(self, value: Instruction, at: At) -> bool:
-        """Is a value that was lifted more than itself put in place?"""
+        """Whether a lifted value is made of slices or gathers of whole arrays, rather than of itself put in place."""
         return (value, at) in self._gaining
 
     def _missing(self, value: Instruction, at: At) -> list[tuple[Instruction, At]]:
@@ -285,7 +285,7 @@ def _with_units(value: Instruction, units: tuple[int, ...], depth: int) -> Instr
 
 
 def is_arithmetic(value: Instruction) -> bool:
-    """Is an element made of one element of each operand?"""
+    """Whether each element is made of one element of each operand."""
     return OPS[value.opcode].family == "elementwise" and value.opcode not in _NOT_LIFTED
 
 
@@ -377,7 +377,7 @@ def _windows(value: Instruction) -> dict[int, int]:
 
 
 def _reads_at(value: Instruction, d: int, e: Embedding) -> bool:
-    """Does a gather take the elements at the region's positions, in their order?"""
+    """Whether a gather takes the elements at the region's positions, in their order."""
     x, indices = value.operands
     a = value.attrs
     dims = tuple(a["start_index_map"])

@@ -205,7 +205,7 @@ class _KnownUpdate:
         )
 
     def _inside(self, edges: Edges, split: Sequence[int], like: Instruction) -> Instruction:
-        """Is an element of ``like`` in the region, along the ``split`` dimensions?"""
+        """Whether each element of ``like`` is in the region, along the ``split`` dimensions."""
         found: Instruction | None = None
         for d in split:
             n, (low, high) = self.old.shape.dims[d], edges[d]

@@ -91,6 +91,6 @@ class _Share:
 
 
 def _carries_on(op: Instruction) -> bool:
-    """May the operation be done on partial values, which are added up behind it?"""
+    """Whether the operation may be done on partial values, which are added up behind it."""
     strategies = RULES[op.opcode].strategies
     return op.opcode in _MOVES or any(strategy.linear(op, r) for strategy in strategies for r in REDUCIBLE_LATER)

@@ -122,7 +122,7 @@ class Search:
         return LayoutPlan(decisions, layouts, common, {n.op: why for n, why in self.why.items()})
 
     def _pays(self, wire: Wire) -> bool:
-        """Does the value, or the operation that makes it, send anything at present?"""
+        """Whether the value, or the operation that makes it, sends anything at present."""
         own = wire.producer is not None and wire.producer.option.own[1] > 0
         return own or self.costs.present(wire)[1] > 0
 
@@ -228,7 +228,7 @@ def _set(nodes: Sequence[DecisionNode], options: Sequence[NodeOption]) -> None:
 
 
 def _less(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    """Is ``a`` cheaper by more than rounding?"""
+    """Whether ``a`` is cheaper by more than rounding."""
     slack = 1e-9 * max(abs(a[0]), abs(b[0]))
     return a[0] < b[0] - slack or (a[0] <= b[0] + slack and a[1] < b[1] - 1e-6)
 

@@ -60,7 +60,7 @@ class Budget:
                 yield (low, high, self.nbytes(wire, layout))
 
     def spend(self, before: Sequence[_Span], after: Sequence[_Span], work: float) -> bool:
-        """Is there room for ``after`` instead of ``before``, and so much more work? Then it is spent."""
+        """Whether there is room for ``after`` instead of ``before``, and for ``work`` more work. If so, it is spent."""
         if work > 0 and self.work + work > self.most_work:
             return False
         alive = self.alive + self._sum([*after, *((low, high, -n) for low, high, n in before)])

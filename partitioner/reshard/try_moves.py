@@ -92,7 +92,7 @@ class Trials:
 
     @cached_property
     def thorough(self) -> bool:
-        """Are there so few blocks that what rarely helps is tried too?"""
+        """Whether there are so few blocks that moves that rarely help are tried too."""
         return len(set(self.blocks)) <= _FEW
 
     @cached_property
@@ -168,7 +168,7 @@ class _Trial:
         return AllToAll(parts), self._with(dims)
 
     def _suits(self, s: int, t: int, take: Atoms) -> bool:
-        """Does the target split dimension ``t`` by some of these atoms, or by others that may replace them?"""
+        """Whether the target splits dimension ``t`` by some of these atoms, or by others that may replace them."""
         if s == t or self.blocks[take[0]] != take[0]:
             return False
         return self.trials.thorough or self._aim(t, take) or self._fits(t, take, self.target.dims[t], self.table)

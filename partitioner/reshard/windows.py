@@ -160,7 +160,8 @@ def _by_operand(sources: Iterable[SourceInterval]) -> dict[int, tuple[SourceInte
 
 
 def _needs_many_rounds(sources: Sequence[SourceInterval], target: TargetIntervals) -> bool:
-    """Does a device send to, or receive from, so many others that the operand is gathered however pieces are grouped?
+    """Whether a device sends to, or receives from, so many others that the operand is gathered however pieces are
+    grouped.
 
     Asked before pieces are made: there may be as many as pairs of devices.
     """
@@ -261,7 +262,8 @@ def _travelling(pieces: Iterable[Landing], chunks: dict[int, int]) -> list[Round
 def _strays(
     rounds: list[Round], filled: list[tuple[int, int]], spots: list[Spot], target: TargetIntervals, *, zero: bool
 ) -> tuple[bool, bool]:
-    """Do rounds leave anything outside of what sources fill? With ``zero``, what nobody sent does not count."""
+    """Whether rounds leave anything below, and above, what sources fill. With ``zero``, what nobody sent does not
+    count."""
     below = above = False
     for spot in spots:
         r = rounds[spot.round]
@@ -297,7 +299,7 @@ def _spoils_nothing(rounds: Sequence[Round], filled: Sequence[tuple[int, int]], 
 
 
 def _meets(intervals: Sequence[tuple[int, int]], low: int, high: int) -> bool:
-    """Has one of the ``intervals``, which lie apart and in order, anything between ``low`` and ``high``?"""
+    """Whether one of the ``intervals``, which lie apart and in order, has anything between ``low`` and ``high``."""
     n = bisect_left(intervals, (high, high))
     return low < high and n > 0 and intervals[n - 1][1] > low
 

@@ -417,7 +417,8 @@ def _operand(value: GlobalValue, repetitions: int, reader: Instruction) -> Split
 
 
 def _partial_with(operands: Sequence[GlobalValue], group: tuple[int, ...], reduction: str, aim: Atoms) -> bool:
-    """Are the operands of ``group`` partial with ``reduction``, or made at will, at least one of them partial?
+    """Whether the operands of ``group`` are partial with ``reduction``, or made at will, and at least one of them is
+    partial.
 
     Where the result is wanted partial over ``aim``, whole ones may be kept by one member.
     """

@@ -15,6 +15,6 @@ def manual_of(op: Instruction) -> tuple[str, ...]:
 
 
 def is_manual(op: Instruction) -> bool:
-    """Is any part of the value one of a manual computation?"""
+    """Whether any part of the value is one of a manual computation."""
     shardings = op.sharding if isinstance(op.sharding, tuple) else (op.sharding,)
     return any(isinstance(s, Sharding) and s.manual for s in shardings)

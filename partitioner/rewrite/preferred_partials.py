@@ -53,12 +53,12 @@ def preferred_partials(
 
 
 def _held(scope: ComputationScope, op: Instruction, aim: PartialAxes) -> bool:
-    """Is ``op`` a constraint that splits its value over axes over which it would be partial?"""
+    """Whether ``op`` is a constraint that splits its value over axes over which it would be partial."""
     return op.opcode == "custom-call" and not scope.wanted(op)[0].used.isdisjoint(aim.atoms)
 
 
 def _asks_for(scope: ComputationScope, op: Instruction, aim: PartialAxes | None) -> bool:
-    """Is ``op`` a constraint that makes its value partial as ``aim`` says?"""
+    """Whether ``op`` is a constraint that makes its value partial as ``aim`` says."""
     if op.attrs.get("custom_call_target") != "Sharding" or not op.shape.is_array:
         return False
     return partial_of(scope.context.layouts(op, partial=True)[0]) == aim

@@ -43,13 +43,13 @@ def _accumulate(op: Instruction) -> tuple[int, bool] | None:
 
 
 def _by_element(body: Computation) -> bool:
-    """Is the body arithmetic that could be done on whole arrays as well?"""
+    """Whether the body is arithmetic that could be done on whole arrays as well."""
     simple = ("parameter", "constant", "tuple")
     return all(i.opcode in simple or (OPS[i.opcode].family == "elementwise" and i.opcode != "map") for i in body)
 
 
 def _known(body: Computation) -> bool:
-    """Is the body one operation whose identity is known?"""
+    """Whether the body is one operation whose identity is known."""
     root = body.root
     parameters = all(o.opcode == "parameter" for o in root.operands)
     return root.opcode in _COMBINED and parameters and len(set(root.operands)) == 2

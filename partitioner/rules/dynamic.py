@@ -53,7 +53,7 @@ def clamp_start(em: Emitter, x: Instruction, last: int) -> Instruction:
 
 
 def inside(em: Emitter, x: Instruction, size: int) -> Instruction:
-    """Is 0 <= x < size? As unsigned numbers, negative ones are the largest: one comparison tells both."""
+    """Whether 0 <= x < size. As unsigned numbers, negative ones are the largest, so one comparison checks both."""
     dtype = x.shape.dtype
     if dtype.kind == "signed":
         dtype = DTYPES[f"u{dtype.bits}"]

@@ -35,14 +35,14 @@ def _reduce(site: LocalSite) -> list[Instruction]:
 
 
 def _finishes(op: Instruction) -> bool:
-    """Must shards' results be gathered and reduced again, because nothing reduces them on the way?"""
+    """Whether shards' results must be gathered and reduced again, because nothing reduces them on the way."""
     reduction = factor_rule(op).reduction
     opcode = COMBINERS.get(reduction, reduction)
     return not all(_all_reducible(opcode, x) for x in op.operands[: len(op.operands) // 2])
 
 
 def _all_reducible(opcode: str, x: Instruction) -> bool:
-    """Do transports and XLA reduce with this operation? Bitwise ones on truth values only."""
+    """Whether transports and XLA reduce with this operation. They use bitwise ones on truth values only."""
     return opcode in ("add", "multiply", "maximum", "minimum") or (
         opcode in ("and", "or") and x.shape.dtype.kind == "pred"
     )

@@ -76,7 +76,7 @@ def _convolution_equation(
 
 
 def _by_kernel(w: WindowDim, out: int) -> bool:
-    """Do neighbouring parts of the kernel overlap less in the input than neighbouring parts of the output?"""
+    """Whether neighbouring parts of the kernel overlap less in the input than neighbouring parts of the output."""
     return (w.size - 1) * w.rhs_dilate - w.stride > (out - 1) * w.stride - w.rhs_dilate
 
 

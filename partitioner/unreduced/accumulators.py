@@ -32,7 +32,7 @@ def find_accumulators(spread: Spread, loop: Instruction) -> dict[int, PartialAxe
 
 
 def _leads_back(spread: Spread, loop: Instruction, k: int, found: Mapping[int, PartialAxes]) -> bool:
-    """Does element ``k`` lead to nothing but elements that are partial likewise?"""
+    """Whether element ``k`` leads to nothing but elements that are partial in the same way."""
     after = spread.through_loop(loop, frozenset((k,)), found[k].reduction)
     return after is not None and all(found.get(j) == found[k] for j in after)
 

@@ -278,7 +278,7 @@ def _read(computation: Computation) -> set[int]:
 
 
 def _is_flat(body: Computation) -> bool:
-    """Is a loop's state a tuple of arrays that the body takes apart and puts together again?"""
+    """Whether a loop's state is a tuple of arrays that the body takes apart and puts together again."""
     shape = body.parameters[0].shape
     return (
         shape.is_tuple

@@ -31,7 +31,7 @@ _WHOLE = frozenset({"constant", "iota"})
 
 
 def is_moved(op: Instruction, operands: Sequence[GlobalValue], used: Sequence[AxisLayout], *, reducing: bool) -> bool:
-    """Is a partial result of ``op`` on ``operands`` in the layouts ``used`` one that was only moved?
+    """Whether a partial result of ``op`` on ``operands`` in the layouts ``used`` is one that was only moved.
 
     ``reducing``: split dimensions are summed over.
     """
@@ -43,7 +43,7 @@ def is_moved(op: Instruction, operands: Sequence[GlobalValue], used: Sequence[Ax
 def is_result_moved(
     rules: Mapping[str, PartitionRow], made: Mapping[Instruction, Tree], op: Instruction, index: int | None
 ) -> bool:
-    """Would element ``index`` (None: the array) of a loop's or conditional's result, if partial, be only moved?
+    """Whether element ``index`` (None: the array) of a loop's or conditional's result, if partial, would be only moved.
 
     ``made`` are the values that exist already.
     """
@@ -63,7 +63,7 @@ class _MovedSearch:
         self.given: dict[Instruction, tuple[Instruction, ...]] = {}
 
     def element(self, i: Instruction, index: int | None) -> bool:
-        """Is the value (an element of a tuple) whole, or only moved?"""
+        """Whether the value (an element of a tuple) is whole, or only moved."""
         if (i, index) not in self.seen:
             self.seen[i, index] = True
             self.seen[i, index] = self._is_made_so(i, index) if i in self.made else self._element(i, index)

@@ -24,12 +24,12 @@ _SUMS = frozenset(["add", "subtract", "negate", "multiply", "divide"])
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Is it a float that f32 holds exactly?"""
+    """Whether the type is a float that f32 holds exactly."""
     return dtype.is_float and dtype.bits < _WIDE.bits
 
 
 def can_be_partial(op: Instruction, element: int) -> bool:
-    """May narrow floats in an element of a loop's state be partial sums: only moved, or added up in f32?"""
+    """Whether narrow floats in an element of a loop's state may be partial sums: only moved, or added up in f32."""
     return _sums(op.attrs["body"], (element,)) is not None
 
 

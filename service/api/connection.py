@@ -153,7 +153,7 @@ class TimedConnection(H11Protocol):
 
 
 def _ends_twice(scope: Scope) -> bool:
-    """Does a request say where it ends in two ways, or in one that its version of HTTP does not have? What follows may
-    be another request to a proxy in between (RFC 9112, 6.1 and 6.3)."""
+    """Whether a request says where it ends in two ways, or in one that its version of HTTP does not have. A proxy in
+    between may take what follows for another request (RFC 9112, 6.1 and 6.3)."""
     names = {name for name, _ in scope["headers"]}
     return b"transfer-encoding" in names and (b"content-length" in names or scope["http_version"] == "1.0")

@@ -38,7 +38,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Is it this computer?"""
+        """Whether the service is on this computer."""
         host = urllib.parse.urlsplit(self.url).hostname or ""
         try:
             return ipaddress.ip_address(host).is_loopback

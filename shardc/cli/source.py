@@ -79,7 +79,7 @@ def source(view: View, server: str, *, asked: bool = True, status: bool = True) 
 
 
 def _answers(client: Client, view: View) -> bool:
-    """Is the service of the environment there? It is told where not."""
+    """Whether the service of the environment answers. If not, a warning is logged."""
     from shardc.hlo.errors import ShardcError
 
     try:

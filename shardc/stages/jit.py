@@ -339,8 +339,8 @@ def _has_jax() -> bool:
 
 
 def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
-    """Does JAX say that it was given a function of NumPy's arrays: one that wants elements, changes arrays in place,
-    or draws random numbers?"""
+    """Whether JAX reports that it was given a function of NumPy's arrays. Such a function wants elements, changes
+    arrays in place, or draws random numbers."""
     import jax
 
     return (
@@ -378,7 +378,7 @@ def _note_arguments(
 
 
 def _runs_on_plugin(options: JitOptions) -> bool:
-    """Does JAX call the function, on devices of the plug-in?"""
+    """Whether JAX calls the function, on devices of the plug-in."""
     config = Config.from_environment()
     if options.target != "cpu" or options.custom_calls or config.check or config.server:
         return False
@@ -433,6 +433,6 @@ def _abstract(x: Any, mesh: Any) -> Any:
 
 
 def _named(sharding: Sharding, dims: Sequence[int]) -> bool:
-    """Can JAX say it? Sub-axes it cannot, nor uneven parts."""
+    """Whether JAX can express the sharding. It cannot express sub-axes, nor uneven parts."""
     even = all(n % k == 0 for n, k in zip(dims, sharding.num_shards(), strict=True))
     return even and all(a.is_full for axes in sharding.axes_by_dim for a in axes)

@@ -79,7 +79,7 @@ class Repeated:
         return Repeated(compiled, signature, kind.tree, kind.kinds, kind.fixed, taken, converted, keys)
 
     def fits(self, kind: CallKind) -> bool:
-        """Is a call of this kind like this one?"""
+        """Whether a call of this kind is like this one."""
         return bool(kind.kinds == self.kinds and kind.tree == self.tree and kind.fixed == self.fixed)
 
     def __call__(self, leaves: list[Any]) -> Any:

@@ -134,7 +134,7 @@ def _per_leaf(op: Instruction) -> list[TileSharding | None]:
 
 
 def _speaks_of_devices(module: Module) -> bool:
-    """Does anything but what belongs to manual computations depend on the numbers of devices?"""
+    """Whether anything but what belongs to manual computations depends on the numbers of devices."""
     manual = any(map(_is_border, module.instructions()))
     return any(
         (i.opcode == "partition-id" and not _is_manual(i)) or (i.opcode in COLLECTIVES and not manual)
@@ -143,12 +143,12 @@ def _speaks_of_devices(module: Module) -> bool:
 
 
 def _is_border(i: Instruction) -> bool:
-    """Does a manual computation begin or end here?"""
+    """Whether a manual computation begins or ends at this instruction."""
     return i.attrs.get("custom_call_target") in _BORDER
 
 
 def _is_manual(i: Instruction) -> bool:
-    """Does its own sharding say that it is inside of a manual computation?"""
+    """Whether the instruction's own sharding says that it is inside a manual computation."""
     s = i.sharding
     return bool(s.manual) if isinstance(s, Sharding) else isinstance(s, TileSharding) and s.kind == "manual"
 

@@ -63,7 +63,7 @@ def extent(axes: Iterable[AxisRef], mesh: Mesh) -> int:
 
 
 def overlaps(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
-    """Do both use a part of the same axis?"""
+    """Whether both use a common part of the same axis."""
     if a.name != b.name:
         return False
     if a.is_full or b.is_full:
@@ -72,7 +72,7 @@ def overlaps(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
 
 
 def contains(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
-    """Is ``b`` within ``a``?"""
+    """Whether ``b`` is within ``a``."""
     if a.name != b.name:
         return False
     if a.is_full or a == b:
@@ -82,7 +82,7 @@ def contains(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
 
 
 def can_coexist(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
-    """Do the cuts of both nest, so that one tensor (or two that meet) can use them?"""
+    """Whether the cuts of both nest, so that one tensor (or two that meet) can use them."""
     if a.name != b.name or a.is_full or b.is_full:
         return True
     marks = sorted({*axis_range(a, mesh), *axis_range(b, mesh)})
@@ -90,7 +90,7 @@ def can_coexist(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
 
 
 def is_prefix(a: AxisRef, b: AxisRef, mesh: Mesh) -> bool:
-    """Is ``a`` a major part of ``b`` (or ``b`` itself)?"""
+    """Whether ``a`` is a major part of ``b`` (or ``b`` itself)."""
     return a == b or (a.name == b.name and common_prefix(a, b, mesh) == a)
 
 
@@ -161,7 +161,7 @@ def merge(axes: Iterable[AxisRef], mesh: Mesh) -> Axes:
 
 
 def is_prefix_list(a: Sequence[AxisRef], b: Sequence[AxisRef], mesh: Mesh) -> bool:
-    """Does list ``b`` start with list ``a``, the last axis of ``a`` counting if it is a major part?"""
+    """Whether list ``b`` starts with list ``a``. The last axis of ``a`` may be a major part of its counterpart."""
     if len(a) > len(b):
         return False
     if not a:

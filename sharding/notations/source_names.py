@@ -71,7 +71,7 @@ def source_place(i: Instruction) -> str:
 
 
 def is_derived(i: Instruction) -> bool:
-    """Did derivation make it of another operation, for gradients?"""
+    """Whether derivation made the operation of another one, for gradients."""
     return i.metadata is not None and _DERIVED in i.metadata.op_name
 
 

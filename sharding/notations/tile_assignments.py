@@ -109,7 +109,7 @@ def _check_written(written: Iterable[tuple[Instruction, Sharding | TileSharding]
 
 
 def _feeds_one_device(i: Instruction) -> bool:
-    """Is data of an infeed or outfeed, tokens aside, placed on one device?"""
+    """Whether data of an infeed or outfeed, tokens aside, is placed on one device."""
     if i.opcode not in ("infeed", "outfeed"):
         return False
     data = i.operands[0].shape if i.opcode == "outfeed" else i.shape.elements[0]

@@ -253,7 +253,7 @@ class _Versions:
 
 
 def _same_layout(a: Sharding | None, b: Sharding | None) -> bool:
-    """Do both lay a value out in the same way?"""
+    """Whether both lay a value out in the same way."""
     whole = [s is None or s.is_replicated for s in (a, b)]
     if any(whole) or a is None or b is None:
         return all(whole)

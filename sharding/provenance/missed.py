@@ -68,7 +68,7 @@ def missed_axes(history: Provenance, value: int, agreed: Agreed | None = None) -
 
 
 def _all_agree(step: FactorStep) -> bool:
-    """Has every tensor the same axes on every factor?"""
+    """Whether all tensors have the same axes on each factor."""
     axes: dict[int, object] = {}
     return all(axes.setdefault(f, s.axes) == s.axes for p in step.projections for f, s in p.states.items())
 

@@ -55,7 +55,7 @@ RULES: Mapping[str, Row] = MappingProxyType(
 
 
 def is_data_flow(opcode: str) -> bool:
-    """Does the op only pass values on (tuple, while, call, ...), so that it has edges instead of a rule?"""
+    """Whether the op only passes values on (tuple, while, call, ...), so that it has edges instead of a rule."""
     return isinstance(RULES[opcode], DataFlow)
 
 

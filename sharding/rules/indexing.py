@@ -111,7 +111,8 @@ def _dynamic_update_slice(sig: Signature) -> FactorRule:
 
 
 def _fills_splat(i: Instruction) -> tuple[bool]:
-    """Is the array the same everywhere before? Then an update of most of it is its padding, and lies as the update."""
+    """Whether all elements of the array are the same before the update. What an update of most of it leaves is then its
+    padding, and the array is laid out as the update."""
     return (splat_source(i.operands[0]) is not None and i.operands[0].shape.rank > 0,)
 
 

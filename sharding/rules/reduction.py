@@ -79,7 +79,7 @@ def _scan(sig: Signature) -> FactorRule:
 
 
 def _by_element(i: Instruction) -> tuple[bool]:
-    """Is the body made of elementwise operations on slices of one shape (and scalars)?"""
+    """Whether the body is made of elementwise operations on slices of one shape (and scalars)."""
     body: Computation = i.attrs["to_apply"]
     simple = ("parameter", "constant", "tuple", "get-tuple-element")
     dims = {leaf.dims for k in body for leaf in k.shape.leaves() if leaf.rank}

@@ -78,7 +78,7 @@ def _concatenate(sig: Signature) -> FactorRule:
 
 
 def _joins_slices(i: Instruction) -> tuple[bool]:
-    """Are the operands all slices, or one value and slices of it? Then the elements only change places."""
+    """Whether the operands are all slices, or one value and slices of it. Then the elements only change places."""
     slices = [o.opcode == "slice" for o in i.operands]
     sources = {o.operands[0] if cut else o for o, cut in zip(i.operands, slices, strict=True)}
     return (all(slices) or (any(slices) and len(sources) == 1),)

@@ -44,7 +44,7 @@ def _at_least_one(b: RuleBuilder, size: int, places: list[tuple[int, int]], has_
 
 
 def _is_plain(window: Window | None, dim: int) -> bool:
-    """Nothing around the input, nothing between elements, kernel in order?"""
+    """Whether there is nothing around the input, nothing between elements, and the kernel is in order."""
     w = window.dims[dim] if window is not None else _ELEMENT
     return (w.pad_low, w.pad_high, w.lhs_dilate, w.rhs_dilate, w.reversal) == (0, 0, 1, 1, False)
 

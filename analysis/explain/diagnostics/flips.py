@@ -33,7 +33,7 @@ def flips(survey: Survey) -> Iterator[Diagnostic]:
 
 
 def _returns(first: Cause, second: Cause) -> bool:
-    """Does the second move undo the first?"""
+    """Whether the second move undoes the first."""
     same = second.after is first.before and second.before is first.after
     return same and first.shape.dims == second.shape.dims
 
@@ -64,7 +64,7 @@ class _Finder:
         self._users: dict[Computation, dict[Instruction, list[Instruction]]] = {}
 
     def leads(self, first: Cause, second: Cause) -> bool:
-        """Is the second value made of the first one by operations that work on any layout alike?"""
+        """Whether the second value is made of the first one by operations that work alike on any layout."""
         start = self.named.get(first.operand.name if first.operand is not None else first.value)
         end = self.named.get(second.operand.name if second.operand is not None else second.value)
         if start is None or end is None or start[1] is not end[1]:
@@ -87,7 +87,7 @@ class _Finder:
         return False
 
     def _around(self, first: Cause, second: Cause, loop: Computation) -> bool:
-        """Does a loop take its state in one layout and work on it in another, every time?"""
+        """Whether a loop takes its state in one layout and works on it in another, in every iteration."""
         if first.operand is None or second.reader is None or second.reader.name != loop.root.name:
             return False
         taken = self.named[first.operand.name][0]

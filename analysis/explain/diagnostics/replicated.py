@@ -38,7 +38,7 @@ def replicated(survey: Survey) -> Iterator[Diagnostic]:
 
 
 def _could_take(survey: Survey, rows: dict[str, Any], values: dict[str, int], name: str, axis: str) -> bool:
-    """Is a parameter whole over an axis that splits comparable weights, and has it a dimension for the axis?"""
+    """Whether a parameter is whole over an axis that splits comparable weights, and has a dimension for the axis."""
     row, size = rows[name], survey.sizes[axis]
     if axis in _axes(row) or not any(n % size == 0 for n in row["local_shape"]):
         return False

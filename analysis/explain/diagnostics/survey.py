@@ -118,7 +118,7 @@ class Survey:
         return flops / max(sum(n for _, n in self.products), 1)
 
     def matters(self, *groups: CollectiveGroup) -> bool:
-        """Do collectives take enough of the step's time, or without a machine of the bytes on the wire?"""
+        """Whether collectives take enough of the step's time, or without a machine of the bytes on the wire."""
         if self.totals.seconds is not None:
             return sum(g.seconds or 0.0 for g in groups) >= self.thresholds.wire * self.totals.seconds
         return sum(g.wire_bytes for g in groups) >= self.thresholds.wire * self.totals.wire_bytes

@@ -204,7 +204,7 @@ def _blocks_of(
 
 
 def _in_order(plan: Channels, dtype: DType, own: Sequence[int], feature: int) -> bool:
-    """Does an array lie as (images, positions..., channels) in whole vectors of the right type?"""
+    """Whether an array is stored as (images, positions..., channels), in whole vectors of type ``plan.kind``."""
     return dtype is plan.kind and [*own, feature] == list(range(len(own) + 1)) and plan.wide == plan.roles.groups
 
 

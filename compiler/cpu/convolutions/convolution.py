@@ -129,7 +129,7 @@ class _Patches:
     # How it is cut.
 
     def _packs(self) -> bool:
-        """Is the kernel copied, features last and in the product's type?
+        """Whether the convolution's kernel is copied, with features last and in the product's type.
 
         It must be in another type; it is when that is cheap and spares slow products or element-wise gathering.
         """

@@ -172,7 +172,7 @@ def emit_square(kernel: CpuKernel, e: CpuEmitter, plan: Square) -> None:
 
 
 def _taken_as_lies(plan: Square) -> bool:
-    """Is the kernel (3, 3, channels, features), whole vectors in the product's type?"""
+    """Whether the kernel is stored as (3, 3, channels, features), in whole vectors of the product's type."""
     own = (*(r.own for r in plan.fixed), plan.channels.own, plan.roles.kernel_feature_dim)
     padded = (plan.wide, plan.features) != (plan.channels.size, plan.roles.features)
     return own == (0, 1, 2, 3) and plan.roles.kernel.dtype is plan.kind and not padded
@@ -292,7 +292,7 @@ def _place(plan: Square, starts: list[Expr], e: Elements, index: Index) -> Index
 
 
 def _direct(plan: Square) -> bool:
-    """Do blocks write straight into the result: whole tiles and vectors, in the result's order?"""
+    """Whether blocks write straight into the result: in whole tiles and vectors, in the result's order."""
     roles = plan.roles
     order = tuple(r.own for r in (plan.images, *plan.sliding))
     even = all(r.size % 2 == 0 for r in plan.sliding) and not plan.cut.rest

@@ -130,7 +130,7 @@ def _back(b: ir.IRBuilder, plan: Square, sums: ir.Value, watch: FiniteWatch) -> 
 
 
 def _taken_directly(plan: Square) -> bool:
-    """Are whole tiles of taps read where they lie?"""
+    """Whether whole tiles of taps are read in place, without a copy."""
     order = tuple(r.own for r in (plan.images, *plan.sliding))
     even = all(r.size % 2 == 0 for r in plan.sliding) and not plan.cut.rest
     whole = plan.roles.kernel.dtype is plan.kind and plan.features == plan.roles.features

@@ -140,7 +140,7 @@ class _Calls:
         return constant(_CHAR if a.kind == "letter" else I32, letter(self.routine, a, self.attributes, self.place))
 
     def _finite(self, place: ir.Value) -> ir.Value:
-        """Does the operand hold neither infinities nor NaNs? Only then is x - x zero everywhere."""
+        """Whether the operand holds neither infinities nor NaNs. Only then is x - x zero everywhere."""
         b = self.b
         whole = self.e.slot(I1)
         b.store(constant(I1, 1), whole)

@@ -94,7 +94,7 @@ def _emit_nest(nest: _Nest, frame: Frame, span: ChunkSpan | None) -> None:
 
 
 def can_cut(e: CpuEmitter, dims: Sequence[int], outputs: Sequence[MapOutput], count: int) -> bool:
-    """May `emit_map` do this map in ``count`` chunks? A fold that does not depend on a loop would be done by each."""
+    """Whether `emit_map` may do this map in ``count`` chunks. Each would repeat a fold that depends on no loop."""
     return 0 in dims or _Nest.of(e, dims, outputs).cut(count) is not None
 
 

@@ -230,7 +230,7 @@ class _Scatter:
         return tuple(target), fits
 
     def _inside(self, frame: Frame, at: Index, begin: Expr) -> Val:
-        """Was the start index in range, so that clamping left it alone?"""
+        """Whether the start index was in range, so that clamping did not change it."""
         raw = self.e.value(self.indices, at)
         dtype = self.indices.shape.dtype
 

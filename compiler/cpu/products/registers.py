@@ -38,7 +38,8 @@ _ROWS, _VECTORS = 4, 2
 
 
 def fits_registers(product: DotKernel, kind: DType) -> bool:
-    """Is it tiny, or of integers of whole bytes, and do the right side's columns lie together, to load as vectors?"""
+    """Whether the product is tiny, or one of integers of whole bytes. The right side's columns must also lie together,
+    to load as vectors."""
     sides = DotSides(product.dot)
     together = sides.n == 1 or sides.right.joint_stride(sides.right.columns) == 1
     fits = kind.is_integer and kind.bits >= 8 if not kind.is_float else sides.work <= _MOST

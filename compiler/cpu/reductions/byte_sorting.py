@@ -37,7 +37,7 @@ _COST = 16
 
 
 def takes_byte(keys: tuple[SortKey, ...], rows: Rows) -> bool:
-    """Is there one key, of one byte?"""
+    """Whether there is one key, of one byte, and rows are long enough."""
     return len(keys) == 1 and keys[0].dtype.nbytes == 1 and rows.length >= _SHORTEST
 
 
@@ -253,7 +253,7 @@ class _Counting:
 
 
 def _note(b: ir.IRBuilder, numbers: ir.Value, digit: ir.Value, count: ir.Value) -> None:
-    """A byte, and how many have it: is it one of the two commonest?"""
+    """Record the byte ``digit``, which ``count`` elements have, if it is one of the two commonest so far."""
     first, second, most, next_most = (_get(b, numbers, constant(I64, n)) for n in range(1, 5))
     leads = b.icmp_unsigned(">", count, most)
     follows = b.icmp_unsigned(">", count, next_most)

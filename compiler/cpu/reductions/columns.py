@@ -37,7 +37,7 @@ _OUT_OF_CACHE = 1 << 20
 
 
 def one_per_element(folds: Sequence[FoldUse], index: Index) -> bool:
-    """Are all folds reductions over the same rows, one per element of the map, and free in their order?"""
+    """Whether all folds are reductions over the same rows, one per element of the map, and free in their order."""
     if not folds:
         return False
     sizes = folds[0].fold.sizes
@@ -46,7 +46,7 @@ def one_per_element(folds: Sequence[FoldUse], index: Index) -> bool:
 
 
 def suits(folds: Sequence[FoldUse], index: Index) -> bool:
-    """May a map with these folds be done row by row, in accumulators that see no more rows than is good for them?"""
+    """Whether a map with these folds may be done row by row: with enough rows, but not too many for an accumulator."""
     return one_per_element(folds, index) and _ROWS <= math.prod(folds[0].fold.sizes) <= _MOST
 
 

@@ -49,12 +49,12 @@ _PLACE_BITS = 32
 
 
 def takes_keys(rows: Rows) -> bool:
-    """Are rows of such a length that a sort by keys is worth it?"""
+    """Whether rows have a length for which a sort by keys is worth it."""
     return _SHORTEST <= rows.length < _LONGEST
 
 
 def takes_vectors(target: Target, keys: Sequence[SortKey], rows: Rows, alone: bool) -> bool:
-    """Are rows that lie in one piece sorted as fast as by anything else, by a quicksort of one key?"""
+    """Whether rows lie in one piece, and a quicksort by one key sorts them as fast as anything else."""
     fits = len(keys) == 1 and can_order(target) and (alone or 8 * keys[0].dtype.nbytes <= _PLACE_BITS)
     return fits and rows.stride == 1 and _SHORTEST_IN_LANES <= rows.length < _LONGEST
 
@@ -92,10 +92,11 @@ class _KeySort:
         # Places make items different, and rise, when the last key is sorted by.
         by_parts = can_order(kernel.target)
         self.items = [_items(k, self.alone, by_parts and k is self.keys[-1]) for k in self.keys]
-        #: Are items of keys as wide as elements, which lie side by side? Then they are made, and sorted, in the result.
+        #: Whether keys' items are as wide as elements, which lie side by side. They are then made and sorted in the
+        #: result.
         self.in_result = self.alone and rows.stride == 1 and self.items[0].bits == self.items[0].key_bits
         self.finish = self._finish() if self.in_result and by_parts else None
-        #: May the result take the memory of an operand whose equal elements differ (`in_place_pairs`)?
+        #: Whether the result may take the memory of an operand whose equal elements differ (`in_place_pairs`).
         self.overwrites = self.alone and not self.keys[0].is_exact and rows.outer * rows.stride == 1
 
     def _finish(self) -> Finish:
@@ -311,7 +312,7 @@ class _KeySort:
         self._over_elements(fill)
 
     def _counts_places(self, operand: Instruction) -> bool:
-        """Is each element its place in the row?"""
+        """Whether each element of the operand is its own place in the row."""
         dtype = operand.shape.dtype
         wide = dtype.kind in ("signed", "unsigned") and 8 * dtype.nbytes >= _PLACE_BITS
         along = self.kernel.instruction.attrs["dimensions"][0]
@@ -344,12 +345,12 @@ def _place(b: ir.IRBuilder, items: Items, source: ir.Value, places: ir.Value, k:
 
 
 def _same(b: ir.IRBuilder, kernel: CpuKernel) -> ir.Value:
-    """Has the only result the memory of the only operand?"""
+    """Whether the only result has the memory of the only operand."""
     return b.icmp_unsigned("==", kernel.operands[0], kernel.results[0])
 
 
 def _any(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
-    """Is a lane true?"""
+    """Whether any lane of ``mask`` is true."""
     if mask.type == I1:
         return mask
     bits = b.bitcast(mask, ir.IntType(mask.type.count))

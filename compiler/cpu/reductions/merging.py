@@ -174,7 +174,7 @@ def _left_share(
         b.cbranch(b.icmp_signed("<", x, y), body, done)
         b.position_at_end(body)
         half = b.lshr(b.add(x, y), one)
-        # Is left element ``half`` among them? It is, unless right element ``count - half - 1`` is less... then not.
+        # Left element ``half`` is among them, unless right element ``count - half - 1`` is less.
         mine = items.key(b, items.load(b, source, b.add(low, half)))
         theirs = items.key(b, items.load(b, source, b.add(middle, b.sub(b.sub(count, half), one))))
         taken = b.icmp_unsigned("<=", mine, theirs)

@@ -46,7 +46,7 @@ _LANES = 16
 
 
 def takes_network(rows: Rows, alone: bool) -> bool:
-    """Are rows so short, and so many, that a network is the fastest? Lanes without a row count as work, too."""
+    """Whether rows are so short, and so many, that a network is the fastest. Lanes without a row count as work, too."""
     longest = _LONGEST if alone else _LONGEST_WITH_PLACES
     return rows.length <= _SHORT or rows.length * _LANES <= longest * min(_LANES, rows.outer * rows.stride)
 

@@ -60,7 +60,7 @@ class _RowSearch:
         self.kind = ir.IntType(8 * self.key.dtype.nbytes)
         self.lanes = max(2, kernel.target.vector_bits // self.kind.width) if rows.stride == 1 else 1
         key = self.key
-        #: Are elements compared as what they are? That takes fewer instructions than keys.
+        #: Whether elements are compared by value. That takes fewer instructions than keys.
         self.by_value = key.dtype.name in ("f32", "f64") and key.zeros_equal and key.nans_equal and not key.descending
         n = rows.length
         self.sampled = 1 << round(math.log2(n) * 2 / 3)
@@ -162,7 +162,8 @@ class _RowSearch:
             self._put(self.numbers, constant(I64, number), b.zext(chosen, I64))
 
     def _keep_between(self, rank: ir.Value, count: ir.Value) -> ir.Value:
-        """Keep the keys between the bounds, their ``count``, and the place among them; is it among them?"""
+        """Keep the keys between the bounds, their ``count``, and the place among them. Returns whether these keys hold
+        that place."""
         b, e = self.e.entry.builder, self.e
         phase(self.kernel, e, self.pieces, self._walk, [self.numbers, self.kept, self.counts])
         below = e.slot(I64)

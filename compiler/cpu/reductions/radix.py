@@ -114,7 +114,7 @@ def _count(part: PhaseKernel, items: Items, length: int, pieces: int) -> None:
 def _all_alike(
     b: ir.IRBuilder, items: Items, length: int, pieces: int, bit: ir.Value, counters: ir.Value, source: ir.Value
 ) -> ir.Value:
-    """Has every item the digit of the first one?"""
+    """Whether every item has the digit of the first one."""
     digit = _digit(b, items, items.load(b, source, constant(I64, 0)), bit)
     total: ir.Value = constant(I64, 0)
     for chunk in range(pieces):

@@ -207,7 +207,7 @@ class _RowWalk:
         return vectors * (len(self.plan.loops[number]) + again) + len(fixed)
 
     def _varies(self, i: Instruction) -> bool:
-        """Does a value differ along the row?"""
+        """Whether a value differs along the row."""
         spot = self.plan.spots.get(i)
         return spot is None or not set(spot).isdisjoint(self.plan.frame.reduced)
 
@@ -235,7 +235,7 @@ class _RowWalk:
         return found
 
     def _streams(self, result: int) -> bool:
-        """Is a result so large that its lines had better go past the cache, and made of whole aligned lines?"""
+        """Whether a result is made of whole aligned lines, and so large that they should bypass the cache."""
         shape = self.shapes[result]
         if shape.nbytes < self.streamed or self.plan.outputs[result].loop is None:
             return False
@@ -321,6 +321,6 @@ class _RowWalk:
 
 
 def _grows(s: _RowSum) -> bool:
-    """Do the errors of a long sum grow with its length?"""
+    """Whether the errors of a long sum grow with its length."""
     root = s.reduction.attrs["to_apply"].root
     return root.opcode == "add" and (s.dtype.is_float or s.dtype.is_complex)

@@ -101,7 +101,7 @@ class _List:
         return Val(memory.load(self.b, self.source, self.b.add(base, k), self.kinds[0], 1), self.e.entry)
 
     def _comes_before(self, x: Val, at: ir.Value) -> ir.Value:
-        """Is ``x`` better than the listed element? Equal ones were earlier in the row and stay in front."""
+        """Whether ``x`` is better than the listed element. Equal ones were earlier in the row and stay in front."""
         y = Val(memory.load(self.b, self.values, at, self.kinds[0], 1), self.e.entry)
         nowhere = self.e.constant(0, self.kinds[1])
         return self.e.call(self.before, [x, y, nowhere, nowhere])[0].value

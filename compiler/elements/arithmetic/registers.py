@@ -38,7 +38,7 @@ class ElementOp:
 
 
 def is_small_float(dtype: DType) -> bool:
-    """Is arithmetic of this type done in f32 and rounded?"""
+    """Whether arithmetic of this type is done in f32 and rounded."""
     return dtype.is_float and dtype.bits < 32
 
 

@@ -58,7 +58,7 @@ class GridOutput:
 
 
 def is_computed_by_rules(computation: Computation) -> bool:
-    """Can element rules compute everything in it, with called computations that are arithmetic?"""
+    """Whether element rules can compute everything in the computation, and called computations are arithmetic."""
     inside = [i for i in computation if i.opcode not in ("parameter", "tuple")]
     called = [c for i in inside for _, c in called_computations(i)]
     return all(i.opcode in RULES for i in inside) and all(map(is_scalar_program, called))
@@ -109,7 +109,7 @@ class PlannedMap:
 
     @property
     def plain(self) -> bool:
-        """Is an element arithmetic on elements that are read, without loops of its own?"""
+        """Whether each element is arithmetic on elements that are read, without loops of its own."""
         return not (self.recorder.folds or self.recorder.one_by_one)
 
     def begin(self, threads: int) -> GpuEmitter:

@@ -136,7 +136,7 @@ class TransposedMap:
         return split_number(b, b.add(self.thread, past), self.height * self.width, side)
 
     def _inside(self, b: ir.IRBuilder, at: tuple[ir.Value, ir.Value], sizes: tuple[int, int]) -> ir.Value | None:
-        """Is an element inside of the array? None where all are."""
+        """Whether an element is inside the array. None where all are."""
         found = None
         for x, n, side in zip(at, sizes, (self.height, self.width), strict=True):
             if n % side:

@@ -61,5 +61,5 @@ def emit_concatenation(kernel: GpuKernel) -> None:
 
 
 def _without_sums(computation: Computation) -> bool:
-    """Can threads compute the elements each for itself? Others come again when their sums have been made."""
+    """Whether each thread can compute its elements alone. Other kernels come again when their sums are made."""
     return is_computed_by_rules(computation) and not folds_to_stage(computation)

@@ -39,7 +39,7 @@ def takes_convolution(kernel: GpuKernel) -> bool:
 
 
 def _is_whole(roles: Roles) -> bool:
-    """Is it one product, of all rows?"""
+    """Whether the convolution is one product, of all rows."""
     parts = roles.parts()
     return len(parts) == 1 and parts[0].row_count == roles.row_count
 

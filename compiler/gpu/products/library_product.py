@@ -79,7 +79,7 @@ def _product(instruction: Instruction) -> tuple[Instruction, tuple[int, int], In
 
 
 def _turned(side: DotSide, rows_first: bool) -> bool | None:
-    """Does the side lie with its rows and columns exchanged? None: neither so nor so."""
+    """Whether the side is stored with its rows and columns exchanged. None: neither order fits."""
     long = [d for d in range(len(side.dims)) if side.dims[d] > 1]
     for turned in (False, True):
         rows, columns = (side.free, side.contracted) if rows_first != turned else (side.contracted, side.free)

@@ -113,7 +113,8 @@ def plan_product(problem: ProductProblem, target: GpuTarget, tuning: Tuning, may
 
 
 def _useful(problem: ProductProblem, target: GpuTarget, tile: BlockTile, splits: int) -> bool:
-    """Does a tile's result fit in shared memory, and has a part of the depth enough to do, at a bearable cost?"""
+    """Whether a tile's result fits in shared memory, and each part of the depth has enough work, at an acceptable
+    cost."""
     fits = tile.rows * (tile.columns + 4) * problem.kind.nbytes <= target.chip.shared_bytes
     sums = problem.product.shape.size * problem.kind.nbytes * splits
     return fits and (splits == 1 or (_up(problem.k, tile.depth) >= splits * _FEWEST_STEPS and sums <= _MOST_SUMS))
@@ -154,7 +155,7 @@ def _warp_product(problem: ProductProblem, target: GpuTarget, tuning: Tuning) ->
 
 
 def may_round(product: Instruction, tuning: Tuning) -> bool:
-    """May f32 operands be rounded to tf32?"""
+    """Whether f32 operands may be rounded to tf32."""
     exact = any(p in ("high", "highest") for p in product.attrs.get("operand_precision", ()))
     return tuning.tf32 and not exact
 

@@ -62,8 +62,8 @@ def only(kernel: GpuKernel, opcode: str) -> Instruction | None:
 
 
 def reads_in_place(kernel: GpuKernel, product: Instruction) -> bool:
-    """Do all results take the product's element at their own place, and nothing else of it? Everything else must be
-    what a thread can compute on the way, without sums of its own."""
+    """Whether all results take the product's element at their own place, and nothing else of the product. Everything
+    else must be what a thread can compute on the way, without sums of its own."""
     root = kernel.computation.root
     if not is_computed_by_rules(kernel.computation) or any(
         i.opcode in FOLDS for i in kernel.computation if i is not product

@@ -58,7 +58,7 @@ class FoldPlan:
 
     @property
     def ordered(self) -> bool:
-        """Must neighbours stay neighbours?"""
+        """Whether neighbours must stay neighbours."""
         return any(r.ordered for r in self.reducers)
 
     @property
@@ -73,7 +73,7 @@ class FoldPlan:
 
     @property
     def by_columns(self) -> bool:
-        """Does memory lie along the results rather than along what is folded?"""
+        """Whether memory lies along the results rather than along what is folded."""
         return bool(self.kept) and self._weight(self.best_kept) > max(map(self._weight, self.folded), default=0)
 
     @property

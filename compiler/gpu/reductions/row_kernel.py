@@ -103,7 +103,7 @@ def _held(plan: RowPlan) -> int:
 
 
 def _varies(plan: RowPlan, i: Instruction) -> bool:
-    """Does it take a register for each element of a row?"""
+    """Whether the value takes a register for each element of a row."""
     spot = plan.spots.get(i)
     return i.opcode not in ("iota", "constant") and (spot is None or not set(spot).isdisjoint(plan.frame.reduced))
 

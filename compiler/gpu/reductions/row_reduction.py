@@ -98,7 +98,7 @@ class RowPlace:
     number: ir.Value
 
     def leads(self, b: ir.IRBuilder) -> ir.Value:
-        """Is this the thread that writes what there is one of per row?"""
+        """Whether this thread writes what exists once per row."""
         first = b.icmp_unsigned("==", self.number, constant(I64, 0))
         return first if self.valid is None else b.and_(first, self.valid)
 

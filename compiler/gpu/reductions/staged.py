@@ -55,7 +55,7 @@ def folds_to_stage(computation: Computation) -> list[Instruction]:
 
 
 def _worth(use: FoldUse, elements: int) -> bool:
-    """Is a fold long, a product, or the same for several of the ``elements`` that are computed?"""
+    """Whether a fold is long, a product, or the same for several of the ``elements`` that are computed."""
     length = math.prod(use.fold.sizes)
     moved = {v for x in use.index for v in bases(x) if isinstance(v, LoopVar)}
     repeated = use.key.opcode in _PRODUCTS or 2 * math.prod(v.size for v in moved) <= elements

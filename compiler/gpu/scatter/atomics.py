@@ -19,7 +19,7 @@ _ORDER = "monotonic"
 
 
 def has_atomic(dtype: DType) -> bool:
-    """Has the type one part, of 8 bytes at most?"""
+    """Whether the type has one part, of 8 bytes at most, so that atomic operations can combine it."""
     return not dtype.is_complex and dtype.nbytes <= 8
 
 

@@ -49,7 +49,7 @@ class ScatterPlaces:
 
     @property
     def disjoint(self) -> bool:
-        """Does the program say that no two windows meet? Their starts may differ and windows overlap all the same."""
+        """Whether the program guarantees that no two windows overlap. They can overlap although their starts differ."""
         return bool(self.attrs.get("unique_indices", False)) and self.position_dims == self.batch
 
     def extent(self, d: int) -> int:
@@ -81,7 +81,7 @@ class ScatterPlaces:
         return tuple(target)
 
     def fits(self, e: ElementEmitter, index: Index, frame: Frame) -> Val | None:
-        """Does the window of the update at ``index`` lie inside? None: always."""
+        """Whether the window of the update at ``index`` lies inside the operand. None: always."""
         found: Val | None = None
         for component, d in enumerate(self.scattered):
             raw = e.value(self.indices, self.start(index, component))

@@ -60,7 +60,7 @@ def emit_scatter(kernel: GpuKernel) -> None:
 
 
 def _atomic(kernel: GpuKernel, places: ScatterPlaces) -> bool:
-    """May updates be combined in any order, by one atomic operation each?"""
+    """Whether updates may be combined in any order, by one atomic operation each."""
     reducer, dtype = places.reducer, places.operands[0].shape.dtype
     if len(places.operands) != 1 or not has_atomic(dtype):
         return False
@@ -69,7 +69,7 @@ def _atomic(kernel: GpuKernel, places: ScatterPlaces) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Update(Found):
-    """An update of one element; ``fits``: does its window lie inside? None: always."""
+    """An update of one element. ``fits`` says whether its window lies inside. None: always."""
 
     fits: Val | None
 

@@ -47,7 +47,7 @@ class ItemTypes:
             store(b, parts, place, at, dtype)
 
     def before(self, e: GpuEmitter, x: Item, y: Item) -> ir.Value:
-        """Does the comparator put ``x`` before ``y``?"""
+        """Whether the comparator puts ``x`` before ``y``."""
         b = e.entry.builder
         values = {m: [self._value(e, b, i[n], n) for i in (x, y)] for n, m in enumerate(self.moved)}
         arguments: list[Val] = []
@@ -100,8 +100,8 @@ def merge_path(
 ) -> ir.Value:
     """How many of the first ``diagonal`` items of two merged runs are of the left one; it wins ties.
 
-    ``left`` and ``right`` are the runs' lengths (i32); ``right_first(i, j)``: is item j of the right run to be before
-    item i of the left?
+    ``left`` and ``right`` are the runs' lengths (i32). ``right_first(i, j)`` says whether item j of the right run is to
+    be before item i of the left.
     """
     zero, one = constant(I32, 0), constant(I32, 1)
     least = intrinsic(b, "llvm.smax", I32, [b.sub(diagonal, right), zero])

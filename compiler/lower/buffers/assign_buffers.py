@@ -204,7 +204,8 @@ class _Groups:
         self._merge(a, b)
 
     def _disturbs(self, user: _BufferGroup, holder: _BufferGroup) -> bool:
-        """Is ``user`` in use while a transfer reads ``holder``, other than as what that transfer writes in place?"""
+        """Whether ``user`` is in use while a transfer reads ``holder``, other than as what that transfer writes in
+        place."""
         for held in holder.held.values():
             started = held & -held
             own = any(w.bit << 1 == started and self.of[w.operand] is holder for w in user.as_result)
@@ -213,7 +214,8 @@ class _Groups:
         return False
 
     def _overwrites(self, writer: _BufferGroup, reader: _BufferGroup) -> bool:
-        """Is ``writer`` written while ``reader`` holds a value, but for operands there that nobody reads afterwards?"""
+        """Whether ``writer`` is written while ``reader`` holds a value. Operands there that nobody reads afterwards do
+        not count."""
         bits = writer.written & reader.live
         for w in min(writer.as_result, reader.as_operand, key=len) if bits else ():
             between = self.of[w.result] is writer and self.of[w.operand] is reader

@@ -93,7 +93,7 @@ def _check_step(step: Step, plan: BufferPlan, donated: dict[Buffer, Buffer]) -> 
 
 
 def _needed(b: Buffer, step: Step, bit: int, liveness: Liveness) -> bool:
-    """Is ``b`` read later, or being read by a transfer that ``step`` did not begin?"""
+    """Whether ``b`` is read later, or is being read by a transfer that ``step`` did not begin."""
     held = liveness.held.get(b, {})
     return bool(liveness.live.get(b, 0) & bit) or any(mask & bit for c, mask in held.items() if c is not step)
 

@@ -47,7 +47,7 @@ def in_place_pairs(i: Instruction) -> tuple[tuple[int, int], ...]:
 
 
 def _sorts_a_line(i: Instruction) -> bool:
-    """Is this a sort of one long line, by a key of its elements?"""
+    """Whether the instruction sorts one long line, by a key of its elements."""
     if len(i.operands) > 1 or i.operands[0].shape.rank != 1 or i.shape.size < _LEAST_SORTED:
         return False
     return sort_keys(i.attrs["to_apply"]) is not None

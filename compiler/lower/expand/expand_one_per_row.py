@@ -98,7 +98,7 @@ class _RowIndices:
         return make("broadcast", value.shape.plain.with_dims(self.dims), (flat,), like, dimensions=others)
 
     def holds(self, indices: Instruction, like: Instruction) -> Instruction:
-        """Is a position the one that its row's index names?"""
+        """Whether each position is the one that its row's index names."""
         spread = self.spread(indices, like)
         position = make("iota", spread.shape, (), like, iota_dimension=self.along)
         shape = array_shape("pred", *self.dims)
@@ -126,6 +126,6 @@ def _rows(
 
 
 def _counts(indices: Instruction, size: int) -> bool:
-    """Do the indices' numbers reach so far?"""
+    """Whether the type of the indices, which may not be u64, can count ``size`` positions."""
     dtype = indices.shape.dtype
     return dtype is not DTYPES["u64"] and size <= 1 << (dtype.bits - (1 if dtype.kind == "signed" else 0))

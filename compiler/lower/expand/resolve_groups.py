@@ -89,7 +89,7 @@ class ResolveGroups:
 
 
 def _speaks_of_devices(i: Instruction, devices: int) -> bool:
-    """Does ``i`` have groups or pairs over the axes of a mesh of all devices? Those are devices, and whole."""
+    """Whether ``i`` has groups or pairs over the axes of a mesh of all devices. Those name devices, and are whole."""
     given = i.attrs.get("replica_groups", i.attrs.get("source_target_pairs"))
     return isinstance(given, AxisGroups | AxisPairs) and given.mesh.size == devices and i.opcode in _MEETING
 

@@ -90,7 +90,7 @@ class ClusterOrder:
 
 
 def _effects_stay(region: Sequence[Cluster], behind: set[Cluster]) -> bool:
-    """Would what has effects keep its order if everything ``behind`` moved to the end?"""
+    """Whether clusters with effects would keep their order if everything ``behind`` moved to the end."""
     moved = False
     for c in region:
         if c.has_effect:

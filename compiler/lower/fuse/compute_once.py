@@ -184,7 +184,7 @@ class _Flow:
         return before & ~whole | some & ~whole if step.instruction.opcode in SAME_FOR_ALL else before | some
 
     def _forwards(self, steps: Sequence[Step], decided: _Axes) -> bool:
-        """One round over steps that run or not by something that varies over ``decided``; did anything change?"""
+        """One round over steps. Whether they run may vary over ``decided``. Returns whether anything changed."""
         changed = False
         for step in steps:
             if isinstance(step, WhileStep):
@@ -203,7 +203,7 @@ class _Flow:
         return changed
 
     def _backwards(self, steps: Sequence[Step], wanted: dict[Buffer, _Axes]) -> bool:
-        """One round against the order; did anything change?"""
+        """One round against the order. Returns whether anything changed."""
         changed = False
 
         def want(b: Buffer, axes: _Axes) -> None:

@@ -131,7 +131,7 @@ def _may_lead(i: Instruction) -> bool:
 
 
 def _updates(i: Instruction) -> bool:
-    """Does it write over a part of its operand 0, in place? What it writes may be computed inside."""
+    """Whether the instruction overwrites a part of its operand 0, in place. What it writes may be computed inside."""
     return i.opcode != "fusion" and new_part(i) is not None
 
 
@@ -234,7 +234,7 @@ def _join(
 
 
 def _rest_are_samples(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction]) -> bool:
-    """Do all readers outside the group take so little, even together, that they compute it for themselves?"""
+    """Whether all readers outside the group take so little, even together, that each computes the producer itself."""
     others = [r for r in readers if r not in group.owned]
     if len(others) == len(readers) or not all(map(is_sample, others)) or producer.opcode == "reduce":
         return False
@@ -242,7 +242,8 @@ def _rest_are_samples(group: _FusionGroup, producer: Instruction, readers: Seque
 
 
 def _may_repeat(group: _FusionGroup, producer: Instruction, readers: Sequence[Instruction]) -> bool:
-    """May this group compute ``producer`` although others need it too? Arithmetic only if then nobody stores it."""
+    """Whether this group may compute ``producer`` although others need it too. It may repeat arithmetic only if then
+    nobody stores the result."""
     if not is_duplicable(producer):
         return False
     if is_movement(producer):
@@ -268,14 +269,15 @@ def _pays_repeatedly(group: _FusionGroup, producer: Instruction) -> bool:
 
 
 def _reads_no_more(producer: Instruction, needed: Set[Instruction]) -> bool:
-    """Are the operands of ``producer`` in memory anyway, or is there one only? Else it had better be there itself."""
+    """Whether the operands of ``producer`` are in memory anyway, or there is only one. Otherwise ``producer`` itself
+    should be in memory."""
     same = {o for o in producer.operands if o.shape.size == producer.shape.size}
     arrays = [o for o in same if not is_uniform(o) and not needs_no_memory(o, _MASK_DEPTH)]
     return len(arrays) < 2 or all(_is_stored(o, needed) for o in arrays)
 
 
 def _is_stored(x: Instruction, needed: Set[Instruction]) -> bool:
-    """Is ``x`` in memory, or moved from there?"""
+    """Whether ``x`` is in memory, or is moved from there."""
     return x in needed or not is_fusable(x) or (is_movement(x) and all(_is_stored(o, needed) for o in x.operands))
 
 

@@ -110,7 +110,7 @@ class _Regions:
         self._number = {i: n for n, i in enumerate(computation)}
         self._regions: list[_Region] = []
         self._of: dict[Instruction, _Region] = {}
-        #: One bit per region and level: does it depend on what left that region below that level?
+        #: One bit per region and level: whether the value depends on what left that region below that level.
         self._after: dict[Instruction, int] = {}
         #: Made from positions and scalars alone.
         self._indices: set[Instruction] = set()
@@ -151,7 +151,7 @@ class _Regions:
         return found[0] if found else None
 
     def _goes_on(self, region: _Region, i: Instruction) -> bool:
-        """Is ``i`` part of the region of one of its operands?"""
+        """Whether ``i`` belongs to ``region``, the region of one of its operands."""
         large = [o for o in i.operands if o in region.large]
         if i.opcode in ("dot", "reduce"):
             return bool(large) and region.is_small(i) and (i.opcode == "dot" or i.operands[0] in large)
@@ -225,7 +225,8 @@ class _Regions:
         return o.shape.is_array and not region.is_small(o) and _is_made_inside(o)
 
     def _saves(self, kernel: _AttentionKernel) -> bool:
-        """Is there a product to and one from values, one of them larger than operands and results together?"""
+        """Whether one product makes values and another one reads them, and one of them is larger than operands and
+        results together."""
         region = kernel.region
         large = [i for i in kernel.members if i in region.large]
         if not large or not any(i in region.closing for i in kernel.members):

@@ -100,7 +100,7 @@ def _products_of_one_reader(computation: Computation, eager: bool) -> set[Instru
 
 
 def _takes_all(i: Instruction, product: Instruction) -> bool:
-    """Does ``i`` go through the elements of ``product``, or put them into a larger array in place?"""
+    """Whether ``i`` processes all elements of ``product``, or puts them into a larger array in place."""
     new = new_part(i)
     written = i.shape if new is None else new.shape
     if not product.shape.is_array or not i.shape.is_array or written.size != product.shape.size:

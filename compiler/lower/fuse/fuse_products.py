@@ -143,7 +143,7 @@ class _ProductGroup:
         return all(o in self.members or self.position[o] < before for o in i.operands)
 
     def settle(self, most: int, taken: Set[Instruction]) -> bool:
-        """Decide which members are results and which others compute again; is there something to gain?"""
+        """Decide which members are results and which others compute again. Returns whether something is gained."""
         needed: set[Instruction] = set()
         for m in sorted(self.members, key=self.position.__getitem__, reverse=True):
             outside = [r for r in self.users[m] if r not in self.members]
@@ -176,7 +176,7 @@ class _ProductGroup:
         self.members &= kept
 
     def _is_ours(self, o: Instruction, kept: set[Instruction]) -> bool:
-        """Should the kernel compute this operand, which does not depend on the product?"""
+        """Whether the kernel should compute this operand, which does not depend on the product."""
         if o in self.dot.operands:  # the kernel reads it in any case
             return False
         if _is_source(o):

@@ -68,7 +68,8 @@ def is_elementwise(i: Instruction) -> bool:
 
 
 def is_pointwise(i: Instruction) -> bool:
-    """Is each element a function of elements of the operands, the same bits in whatever kernel it is computed?
+    """Whether each element is a function of elements of the operands, with the same bits in whatever kernel computes
+    it.
 
     Only such values are computed twice: sums come out differently in kernels that cut them up differently.
     """
@@ -76,7 +77,7 @@ def is_pointwise(i: Instruction) -> bool:
 
 
 def is_fusable(i: Instruction) -> bool:
-    """May this be part of a fused kernel?"""
+    """Whether the instruction may be part of a fused kernel."""
     if not i.shape.is_array:
         return False
     if i.opcode == "constant":
@@ -116,14 +117,15 @@ def long_dims(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reads_in_place(i: Instruction, operand: Instruction) -> bool:
-    """Does each element of the result read its own element of an operand, of the same dimensions, ones left out?"""
+    """Whether each element of the result reads its own element of an operand. Both have the same dimensions, those of
+    size 1 left out."""
     if is_elementwise(i):
         return True
     return is_lookup(i) and operand is i.operands[1] and long_dims(operand.shape.dims) == long_dims(i.shape.dims)
 
 
 def is_index_part(part: Instruction, index: Instruction, i: Instruction) -> bool:
-    """Does each element of ``i``, a lookup by the joined ``index``, read its own element of this part of it?"""
+    """Whether each element of ``i``, a lookup by the joined ``index``, reads its own element of this ``part`` of it."""
     last = index.attrs["dimensions"] == (i.attrs["index_vector_dim"],) if is_lookup(i) else False
     return last and index is i.operands[1] and long_dims(part.shape.dims) == long_dims(i.shape.dims)
 
@@ -179,7 +181,7 @@ def is_cheap(i: Instruction) -> bool:
 
 
 def is_duplicable(i: Instruction) -> bool:
-    """May several kernels compute it, each for itself, without reading more than its result?"""
+    """Whether several kernels may each compute the value for itself, without reading more than its result."""
     if i.opcode in _REPEATABLE or i.opcode == "constant":
         return True
     if i.opcode == "convert":

@@ -174,7 +174,7 @@ class _Merging:
         return saved if saved >= least else 0
 
     def _read_outside(self, value: Instruction, *inside: Cluster) -> bool:
-        """Does anybody but these kernels need a value?"""
+        """Whether anything but these kernels needs a value."""
         stack = [value]
         while stack:
             v = stack.pop()
@@ -222,7 +222,7 @@ class _Merging:
         return Computation(self.computation.name, body, new[self.computation.root])
 
     def _needed(self, alias: Instruction) -> bool:
-        """Does anybody outside its cluster read a reshape?"""
+        """Whether anything outside its cluster reads a reshape."""
         return self._read_outside(alias, self.clusters.of[alias])
 
 
@@ -287,7 +287,7 @@ def _in_frame(k: _KernelFacts, frame: RowFrame) -> _KernelFacts:
 
 
 def _runs_well(k: _KernelFacts) -> bool:
-    """Is there a good way to walk the frame?"""
+    """Whether there is a good way to walk the frame."""
     frame = k.frame
     streams = [v for v, spot in (*k.reads.items(), *k.makes.items()) if spot == frame.full]
     if k.across or len(streams) > _MOST_STREAMS:

@@ -61,7 +61,7 @@ def plan_of_reads(sort: Instruction, readers: Sequence[Instruction]) -> PlacePla
 
 
 def _is_whole_beside(reader: Instruction, dim: int) -> bool:
-    """Does a slice read all there is of the other dimensions?"""
+    """Whether a slice reads all of the dimensions other than ``dim``."""
     dims = reader.operands[0].shape.dims
     return all(d == dim or s == (0, n, 1) for d, (s, n) in enumerate(zip(reader.attrs["slice"], dims, strict=True)))
 

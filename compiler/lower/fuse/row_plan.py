@@ -80,7 +80,7 @@ def plan_rows(computation: Computation) -> RowPlan | None:
 
 
 def _is_part(i: Instruction, spots: Mapping[Instruction, Spot | None]) -> bool:
-    """Is this one of the reductions over the rows?"""
+    """Whether the instruction is one of the reductions over the rows."""
     return is_row_reduction(i) and spots.get(i) is not None and spots[i.operands[0]] is not None
 
 
@@ -127,7 +127,7 @@ class _RowPlanner:
                 self.weights[i] = min(total, _WORTH_KEEPING) if self._varies(i) else 0
 
     def _varies(self, i: Instruction) -> bool:
-        """Does a value differ along the row?"""
+        """Whether a value differs along the row."""
         spot = self.spots[i]
         return spot is None or not set(spot).isdisjoint(self.frame.reduced)
 
@@ -171,7 +171,8 @@ class _RowPlanner:
         return places
 
     def _fits(self, i: Instruction, first: int, last: int, output: RowOutput) -> bool:
-        """May ``i`` lie in a result's row meanwhile, without keeping that from taking an operand's memory?"""
+        """Whether ``i`` may use a result's row from loop ``first`` to ``last``. The result must still be able to take
+        an operand's memory."""
         assert output.loop is not None
         if output.loop < last or output.value.shape.dtype is not i.shape.dtype:
             return False

@@ -48,7 +48,7 @@ class RowFrame:
 
     @property
     def walks_rows(self) -> bool:
-        """Do the reductions run over the last dimensions?"""
+        """Whether the reductions run over the last dimensions."""
         return self.reduced != () and self.reduced == self.full[-len(self.reduced) :]
 
 
@@ -59,7 +59,8 @@ def roots_of(computation: Computation) -> tuple[Instruction, ...]:
 
 
 def is_row_reduction(i: Instruction) -> bool:
-    """Can this run beside others in one loop: one operand, and a reducer that may take elements in any order?"""
+    """Whether the reduction can run beside others in one loop. It needs one operand, and a reducer that may take
+    elements in any order."""
     if i.opcode != "reduce" or not i.shape.is_array:
         return False
     return identity_of(i.attrs["to_apply"], i.operands[0].shape.dtype) is not None

@@ -45,7 +45,7 @@ class SimplifyLoops:
 
 
 def _is_of_positions(value: Instruction, known: dict[Instruction, bool]) -> bool:
-    """Is it computed from indices and scalar constants, elementwise?"""
+    """Whether the value is computed from indices and scalar constants, elementwise."""
     found = known.get(value)
     if found is None:
         own = value.opcode in ("iota", "broadcast", "reshape", "transpose", "slice") or is_elementwise(value)
@@ -109,7 +109,7 @@ def _other(loop: Instruction) -> dict[str, object]:
 
 
 def _taken_apart(computation: Computation) -> bool:
-    """Is the tuple parameter only read element by element?"""
+    """Whether the tuple parameter is only read element by element."""
     parameter = computation.parameters[0]
     users = users_of(computation)[parameter]
     return computation.root is not parameter and all(u.opcode == "get-tuple-element" for u in users)

@@ -245,7 +245,7 @@ def _is_arithmetic(i: Instruction) -> bool:
 
 
 def _has_components(m: Instruction, web: _Web) -> bool:
-    """Can components be made of what is smaller, or of nothing?"""
+    """Whether the components of ``m`` can be made of something smaller, or of nothing."""
     if m.opcode == "broadcast":
         x = m.operands[0]
         return web.dim not in m.attrs["dimensions"] or x.shape.size * _SMALLER <= m.shape.size
@@ -255,7 +255,7 @@ def _has_components(m: Instruction, web: _Web) -> bool:
 
 
 def _takes_components(x: Instruction, web: _Web) -> bool:
-    """Is this a reduction to what is smaller, or some of the components?"""
+    """Whether ``x`` is a reduction to something smaller, or takes some of the components."""
     if x.opcode == "slice":
         cuts = zip(x.attrs["slice"], web.dims, strict=True)
         return all(d == web.dim or cut == (0, n, 1) for d, (cut, n) in enumerate(cuts)) and x.shape.size > 0
@@ -268,7 +268,7 @@ def _takes_components(x: Instruction, web: _Web) -> bool:
 
 
 def _pays(web: _Web) -> bool:
-    """Do components meet arrays that have as many elements each, but not the dimension?"""
+    """Whether components meet arrays that have as many elements as each of them, but not the dimension."""
     joined = any(
         m.opcode == "broadcast"
         and web.dim not in m.attrs["dimensions"]

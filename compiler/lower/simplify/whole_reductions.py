@@ -115,7 +115,7 @@ def extreme_of(i: Instruction) -> str | None:
 
 
 def _rises(at: Instruction) -> bool:
-    """Is every element greater than those before it?"""
+    """Whether every element is greater than those before it."""
     while at.opcode == "add":
         moved = [o for o in at.operands if splat_source(o) is None]
         if len(moved) != 1:

@@ -22,13 +22,13 @@ _SHARED = 8
 
 
 def is_ours(device: Any) -> bool:
-    """Is it a device of shardc?"""
+    """Whether the device is one of shardc's."""
     return str(device.device_kind).startswith(PLATFORM)
 
 
 @cache
 def by_default() -> bool:
-    """Does JAX itself run on shardc here, where nobody names devices?"""
+    """Whether JAX itself runs on shardc here, where nobody names devices."""
     return is_ours(jax.local_devices()[0])
 
 

@@ -129,7 +129,8 @@ def release_references(block: BlockRecord, references: i64) -> None:
 
 
 def _waits(at: address) -> bool:
-    """Does a block that has lost its last reference wait for the end of a step?"""
+    """Whether a block that has lost its last reference waits for the end of a step. If so, it is added to those
+    blocks."""
     _lock_reading()
     waits = _READING.is_on.load(RELAXED) != 0
     if waits:
@@ -184,11 +185,11 @@ def _give_back(block: BlockRecord) -> None:
 
 
 def is_reusable(block: BlockRecord, handles: i64) -> bool:
-    """May who has so many references, as handles have them, write results into it behind all steps in the queue?
-    Memory that others lent is never written."""
+    """Whether the holder of that many references, as handles have them, may write results into the block after all
+    queued steps. Memory that others lent is never written."""
     return block.owner == OWN and block.references.load(ACQUIRE) & (READER - 1) == handles
 
 
 def is_read(block: BlockRecord) -> bool:
-    """Does a step in the queue read or write it?"""
+    """Whether a step in the queue reads or writes the block."""
     return block.references.load(ACQUIRE) >= READER

@@ -142,7 +142,7 @@ def await_event(event: EventRecord) -> None:
 
 
 def await_event_until(event: EventRecord, end: i64) -> bool:
-    """Wait for an event, no longer than to ``end``; is it complete?"""
+    """Wait for an event, no longer than to ``end``. Returns whether it is complete."""
     return is_done(event) or wait(event.done, 1, _SPIN, end)
 
 

@@ -200,7 +200,7 @@ def _refuse(program: ProgramRecord, args: LoadedExecutableExecuteArgs) -> addres
 
 
 def _is_small(program: ProgramRecord) -> bool:
-    """May the caller run the step itself, without Python?"""
+    """Whether the caller may run the step itself, without Python."""
     if program.asks + program.calls + program.is_running != 0:
         return False
     small = _SMALL + _SMALL_BY_RESULT * program.step.devices * program.num_outputs
@@ -324,7 +324,7 @@ def _hold_others(task: TaskRecord, args: LoadedExecutableExecuteArgs, runs_here:
 
 
 def _is_kept(args: LoadedExecutableExecuteArgs, number: i64) -> bool:
-    """Does the caller keep an argument that the program would give up?"""
+    """Whether the caller keeps an argument that the program would give up."""
     if args.options != 0:
         options = PjrtExecuteOptions.at(args.options)
         if options.num_non_donatable_input_indices != 0:

@@ -101,7 +101,7 @@ def unlock_queue() -> None:
 
 
 def is_idle() -> bool:
-    """Does nothing wait or run? Under the lock."""
+    """Whether nothing waits or runs. Under the lock."""
     return QUEUE.first == 0 and QUEUE.is_running == 0
 
 
@@ -138,7 +138,7 @@ def open_queue(attend: Callable[[Question], i64]) -> None:
 
 @exported("shardc_pjrt_is_idle")
 def is_queue_idle() -> bool:
-    """Are all steps over?"""
+    """Whether all steps are over."""
     lock_queue()
     idle = is_idle() and QUEUE.standing == 0
     unlock_queue()
@@ -165,7 +165,8 @@ def release_program(program: ProgramRecord) -> bool:
 
 @exported("shardc_pjrt_stand_still")
 def stand_still(program: ProgramRecord) -> bool:
-    """The caller, who runs a step of ``program``, calls a function of Python. Must another worker begin?"""
+    """The caller, who runs a step of ``program``, calls a Python function. Returns whether another worker must
+    begin."""
     program.caller = pthread_self()
     lock_queue()
     QUEUE.is_running = 0
@@ -207,7 +208,7 @@ def _forget_standing(program: ProgramRecord) -> None:
 
 
 def is_in_function() -> bool:
-    """Is the caller a function of Python that a step calls? Under the lock."""
+    """Whether the caller is a function of Python that a step calls. Under the lock."""
     at = QUEUE.stood
     while at != 0:
         if ProgramRecord.at(at).caller == pthread_self():
@@ -319,7 +320,7 @@ def _take_task() -> address:
 
 
 def _may_overtake(task: TaskRecord) -> bool:
-    """May a task run before those that stand still, or wait?"""
+    """Whether a task may run before those that stand still, or wait."""
     program = task.program
     if task.follows != 0 or program.asks != 0 or not is_ready(task):
         return False

@@ -256,7 +256,7 @@ def start_task(task: TaskRecord) -> i64:
 
 
 def is_ready(task: TaskRecord) -> bool:
-    """Are all arguments there?"""
+    """Whether all arguments of the task are available."""
     for k in range(task.num_events):  # noqa: SIM110 - the language has loops only
         if not is_done(EventRecord.at(task.events[k])):
             return False

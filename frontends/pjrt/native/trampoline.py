@@ -103,8 +103,8 @@ def entry_table() -> address:
 
 
 def _has_ended() -> bool:
-    """Must this thread stay out of Python? The interpreter, when it ends, ends the threads that wait for its lock, and
-    whoever waits for those waits forever."""
+    """Whether this thread must stay out of Python. The interpreter, when it ends, ends the threads that wait for its
+    lock, and whoever waits for those waits forever."""
     if _is_initialized() == 0 or _is_finalizing() != 0:
         return True
     return _TABLE.ender != 0 and _TABLE.ender != pthread_self()
@@ -132,7 +132,7 @@ def call_python(number: i64, args: address) -> address:
 
 
 def is_interrupted() -> bool:
-    """Has the user interrupted the process, and Python will say so as soon as the caller, its main thread, returns?"""
+    """Whether the user has interrupted the process. Python says so as soon as the caller, its main thread, returns."""
     if _has_ended():
         return False
     state = _take_gil()

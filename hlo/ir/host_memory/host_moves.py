@@ -12,7 +12,7 @@ _MOVES = frozenset(("copy", "slice", "dynamic-slice", "dynamic-update-slice", "b
 
 
 def is_host_move(i: Instruction) -> bool:
-    """Does ``i`` carry bytes between host and device? One of its arrays is in one memory, one in the other.
+    """Whether ``i`` carries bytes between host and device. One of its arrays is in one memory, one in the other.
 
     A ``broadcast`` that fills host memory is such a move, too.
     """

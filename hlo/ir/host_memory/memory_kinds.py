@@ -42,7 +42,7 @@ _TARGETS: Mapping[str, str] = MappingProxyType(
 
 
 def is_host(shape: Shape) -> bool:
-    """Does an array of this shape lie in host memory?
+    """Whether an array of this shape lies in host memory.
 
     >>> is_host(on_host(array_shape("f32", 8)))
     True
@@ -106,7 +106,7 @@ def annotate(value: Instruction, kind: str) -> Instruction:
 
 
 def has_host_memory(module: Module) -> bool:
-    """Does the program keep anything in host memory?"""
+    """Whether the program keeps anything in host memory."""
     if any(is_host(s) for i in (*module.parameters, module.entry.root) for s in i.shape.leaves()):
         return True
     return any(memory_kind_of(i) == PINNED_HOST or is_host(i.shape) for i in module.instructions())

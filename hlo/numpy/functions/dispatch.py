@@ -123,7 +123,7 @@ def _call(
 
 @functools.cache
 def _takes(handler: Handler, count: int, names: tuple[str, ...]) -> bool:
-    """Can a handler be called with so many arguments, and others by name?"""
+    """Whether a handler can be called with ``count`` arguments by position, and with ``names`` by name."""
     try:
         _signature(handler).bind(None, *range(count), **dict.fromkeys(names))
     except TypeError:

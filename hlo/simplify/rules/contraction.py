@@ -42,7 +42,7 @@ def dot_of_transpose(i: Instruction) -> Instruction | None:
 
 
 def _is_run(shape: Shape, dims: Sequence[int]) -> bool:
-    """Do ``dims`` follow one another in memory, so that a matrix product takes them as one dimension?"""
+    """Whether ``dims`` follow one another in memory, so that a matrix product takes them as one dimension."""
     long = [d for d in range(shape.rank) if shape.dims[d] != 1]
     places = [long.index(d) for d in dims if shape.dims[d] != 1]
     return all(b == a + 1 for a, b in pairwise(places))

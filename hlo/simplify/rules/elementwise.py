@@ -107,7 +107,7 @@ _FLOATS: Mapping[str, tuple[int, int]] = {"bf16": (8, 8), "f16": (11, 5), "f32":
 
 
 def _holds_all(wide: DType, narrow: DType) -> bool:
-    """Does ``wide`` represent every value of ``narrow``, and conversions out of it agree?"""
+    """Whether ``wide`` represents every value of ``narrow``, and conversions out of it agree."""
     if narrow.kind == "pred":
         return wide.is_integer or wide.name in _FLOATS
     if narrow.name in _FLOATS and wide.name in _FLOATS:

@@ -76,7 +76,7 @@ def reduce_of_transpose(i: Instruction) -> Instruction | None:
 
 
 def _free_order(i: Instruction) -> bool:
-    """May the reduction take elements in any order? One operation that commutes says so."""
+    """Whether the reduction may take elements in any order. It may if it is one operation that commutes."""
     return _plain(i) is not None
 
 

@@ -27,7 +27,7 @@ def types_in_bytecode(code: bytes) -> Iterator[bytes]:
     while seen < attributes + types:
         sizes.next()  # the dialect
         for _ in range(sizes.next()):
-            size = sizes.next() >> 1  # the last bit: is it in the dialect's own writing?
+            size = sizes.next() >> 1  # the last bit says whether it is in the dialect's own writing
             if seen >= attributes:
                 yield code[at : at + size]
             at, seen = at + size, seen + 1

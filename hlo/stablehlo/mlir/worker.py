@@ -165,7 +165,7 @@ class _Forks:
 
 
 def _single() -> bool:
-    """Has this process one thread?"""
+    """Whether this process has only one thread."""
     return len([*Path("/proc/self/task").iterdir()]) == 1
 
 

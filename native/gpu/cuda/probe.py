@@ -1,4 +1,5 @@
-"""Is there an NVIDIA GPU that can be used, and why not: asked once, before anything else of CUDA is touched.
+"""Whether there is an NVIDIA GPU that can be used, and why not. Found out once, before anything else of CUDA is
+touched.
 
 Without a driver, cuda-python's calls fail or even hang. So the driver's library is looked for first, by name; only
 when it is there, its functions are called. Nothing here makes a context or takes memory of a GPU.

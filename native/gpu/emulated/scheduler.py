@@ -162,7 +162,7 @@ def _warp_end(b: ir.IRBuilder, launch: ir.Value, warp: ir.Value) -> tuple[ir.Val
 
 
 def _step(module: ir.Module, permute: ir.Function) -> ir.Function:
-    """(launch, warp) -> did the warp run?"""
+    """(launch, warp) -> whether the warp ran."""
     function, b = define(module, "shardc.step", [PTR, I64], I1, internal=True)
     launch, warp = function.args
     begin, lanes = _warp_end(b, launch, warp)
@@ -196,7 +196,8 @@ def _resume(b: ir.IRBuilder, launch: ir.Value, thread: ir.Value) -> None:
 
 
 def _settle(module: ir.Module) -> ir.Function:
-    """(launch) -> is there more to do? All threads of the block wait, or are done: let them pass the barrier."""
+    """(launch) -> whether there is more to do. All threads of the block wait, or are done: let them pass the
+    barrier."""
     function, b = define(module, "shardc.settle", [PTR], I1, internal=True)
     (launch,) = function.args
     threads = b.zext(load_field(b, launch, LAUNCH["threads"]), I64)

@@ -60,7 +60,7 @@ class DecomposeRings:
 
 
 def _circular(pairs: _Pairs) -> bool:
-    """Does a member get back, after some permutes, what it sent to another one?"""
+    """Whether a member gets back, after some permutes, what it sent to another one."""
     following = dict(pairs)
     seen: set[int] = set()
     for first, second in following.items():

@@ -89,7 +89,7 @@ def _source(x: Instruction) -> Instruction:
 
 
 def _is_computed(x: Instruction) -> bool:
-    """Is each element made of one element of each operand?"""
+    """Whether each element is made of one element of each operand."""
     plain = x.shape.is_array and not has_side_effect(x) and not any(called_computations(x))
     return plain and (x.opcode == "broadcast" or OPS[x.opcode].family == "elementwise")
 
@@ -148,7 +148,7 @@ class _Exchange:
                     need(o, part)
 
     def is_everywhere(self, x: Instruction) -> bool:
-        """Has the device that gets it the same value itself?"""
+        """Whether the device that gets ``x`` has the same value itself."""
         axes = {a.name for a in self.pairs.axes}
         return x in self.differ and axes.isdisjoint(*self.differ[x])
 

@@ -42,7 +42,7 @@ class HoistCollectives:
         return change_loops(module, lambda carry, _: _hoist(carry, room), kept=self.kept or frozenset())
 
     def may_be_hidden(self, module: Module, loop: str) -> bool:
-        """Would the iterations of a loop of this name hide what is hoisted out of it, and save time with that?"""
+        """Whether iterations of a loop of this name would hide what is hoisted out of it, and save time with that."""
         worth = Worth.of(module, "auto", self.machine)
         loops = [i for i in module.instructions() if i.opcode == "while" and i.name == loop]
         return worth is not None and any(_hidden(i, worth) for i in loops)
@@ -55,7 +55,7 @@ class _MemoryLeft:
     nbytes: float
 
     def take(self, wanted: int) -> bool:
-        """Is there room for so much? Then it is taken."""
+        """Whether ``wanted`` bytes are left. If so, they are taken."""
         if wanted > self.nbytes:
             return False
         self.nbytes -= wanted

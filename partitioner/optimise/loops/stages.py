@@ -31,13 +31,14 @@ _LITTLE = 1 / 8
 
 
 def cheap(i: Instruction) -> bool:
-    """May ``i`` be computed apart from the rest of its iteration? It only moves data or changes single elements."""
+    """Whether ``i`` may be computed apart from the rest of its iteration. It only moves data or changes single
+    elements."""
     light = OPS[i.opcode].family in _LIGHT or i.opcode in ("partition-id", "replica-id", "tuple", "get-tuple-element")
     return light and not has_side_effect(i) and not any(called_computations(i))
 
 
 def splittable(carry: Carry) -> bool:
-    """May parts of the body run before or after the loop?"""
+    """Whether parts of the body may run before or after the loop."""
     return not any(has_side_effect(i) for i in carry.body)
 
 
@@ -62,8 +63,9 @@ def copy_instructions(
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Is it worth pipelining a loop? Yes if it is ``always`` wanted, else where there is ``memory`` on a machine and it
-    saves time: collectives that overlap with an iteration's computing cost no more than what is longer."""
+    """Whether it is worth pipelining a loop. It is worth it with the choice ``always``, else where there is ``memory``
+    on a machine and it saves time. Collectives and an iteration's computing that overlap cost no more than the longer
+    of both."""
 
     choice: Choice
     machine: Machine | None
@@ -87,7 +89,7 @@ class Worth:
         return Worth(choice, machine, table, most, most - estimate_peak(module))
 
     def pays(self, body: Computation, moved: Sequence[Instruction], nbytes: int) -> bool:
-        """Overlapping the collectives ``moved`` of a body, for ``nbytes`` of buffers more?"""
+        """Whether it is worth overlapping the collectives ``moved`` of a body, for ``nbytes`` more of buffers."""
         if self.choice == "always":
             return True
         if not self._fits(body.root.shape.nbytes, nbytes):
@@ -99,7 +101,7 @@ class Worth:
         return min(moving, computing) > max(_LEAST_SECONDS, _LEAST * (computing + travel))
 
     def hides(self, body: Computation, moved: Sequence[Instruction], trips: int) -> bool:
-        """May every iteration hide the collectives ``moved``, and would that be seen in the time of all ``trips``?"""
+        """Whether every iteration may hide the collectives ``moved``, and the time of all ``trips`` would show that."""
         times = self._times(body, moved)
         if times is None:
             return False
@@ -117,7 +119,7 @@ class Worth:
         return computing, sum(t or 0.0 for t in travel.values()), sum(travel[i] or 0.0 for i in moved)
 
     def _fits(self, state: int, nbytes: int) -> bool:
-        """Is there memory for ``nbytes`` more in a loop with so much ``state``?"""
+        """Whether there is memory for ``nbytes`` more in a loop with ``state`` bytes of state."""
         little = nbytes <= _LITTLE * state and state + nbytes <= self.memory
         return little or nbytes <= self.room
 

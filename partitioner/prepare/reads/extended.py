@@ -50,7 +50,7 @@ class ReadLine:
 
     @property
     def repeats_ends(self) -> bool:
-        """Are there elements beyond the array that are as near to its end inside?"""
+        """Whether a place beyond the array has an element that is as near to the same end inside."""
         found = ((p, p if p < 0 else p - self.n + 1, e) for p, e in self.beyond.items())
         return any(e is not None and abs(e - (p - out)) <= abs(out) for p, out, e in found)
 

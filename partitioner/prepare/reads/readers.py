@@ -102,7 +102,7 @@ class Readers:
         return True
 
     def share(self) -> bool:
-        """Is one exchange more than each reader for itself, and an exchange with neighbours enough?
+        """Whether one exchange for all readers gains over one for each, and an exchange with neighbours is enough.
 
         Where the array is cut evenly, rolls and pads stand side by side alike on all devices: no need for more.
         """
@@ -126,7 +126,7 @@ class Readers:
         return edges or any(line.n != line.count for line, _ in lines) or self._is_wide(split)
 
     def _is_wide(self, split: Mapping[int, int]) -> bool:
-        """Do readers reach into corners, or several of them into the same neighbour's rows?"""
+        """Whether readers reach into corners, or several of them into the same neighbour's rows."""
         if any(sum(place[d] != 0 for d in split) > 1 for place in self.places.values()):
             return True
         return any(self._sent_apart(d, split[d]) > s.low + s.high for d, s in self.shares.items())

@@ -188,7 +188,8 @@ class _ShardLoops:
     def _iteration(
         self, row: Instruction, shard: Instruction, given: dict[Instruction, Instruction]
     ) -> Instruction | None:
-        """Is there an iteration at this row? None where there is one at every row. Its counter is ``given``."""
+        """Whether there is an iteration at this row. None where there is one at every row. ``given`` gets its
+        counter."""
         found, write, rows = self.found, self.write, self.write.rows
 
         def number(n: int) -> Instruction:

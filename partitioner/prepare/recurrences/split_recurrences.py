@@ -67,7 +67,7 @@ def _rows(found: Recurrence) -> SharedRows | None:
 
 
 def _is_split(found: Recurrence, row: RowAccess) -> bool:
-    """Is the array split along its rows?"""
+    """Whether the array is split along its rows."""
     sharding = found.loop.leaf_shardings()[row.element]
     return sharding.dims[row.dim].extent(sharding.mesh) > 1
 

@@ -93,7 +93,7 @@ def _order(gather: Instruction) -> Instruction | None:
 
 
 def _sorts_places(x: Instruction) -> bool:
-    """Are these the places from 0 on, sorted along once or several times?"""
+    """Whether ``x`` holds the places from 0 on, sorted along with other operands once or several times."""
     if x.opcode != "get-tuple-element" or x.operands[0].opcode != "sort":
         return False
     sort, place = x.operands[0], x.attrs["index"]
@@ -102,7 +102,7 @@ def _sorts_places(x: Instruction) -> bool:
 
 
 def _is_read(sort: Instruction, place: int) -> bool:
-    """Does the comparator look at an operand?"""
+    """Whether the comparator reads the operand at ``place``."""
     body = sort.attrs["to_apply"]
     read = {o for i in body for o in i.operands} | {body.root}
     return any(p in read and p.attrs["index"] // 2 == place for p in body.parameters)
@@ -114,7 +114,7 @@ def _only_for(
     gathers: Sequence[Instruction],
     users: Mapping[Instruction, Sequence[Instruction]],
 ) -> bool:
-    """Is all that reads the places of a sort read by these gathers alone?"""
+    """Whether every use of the places of a sort leads to these gathers alone."""
     waiting = [u for u in users.get(sort, ()) if u.opcode != "get-tuple-element" or u.attrs["index"] == place]
     ends, seen = set(gathers), set[Instruction]()
     while waiting:

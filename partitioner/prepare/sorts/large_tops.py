@@ -43,7 +43,8 @@ def large_top(top: Instruction, operands: tuple[Instruction, ...]) -> Instructio
 
 
 def _sends_less(top: Instruction, x: Instruction, lies: Sharding) -> bool:
-    """Than the best of all shards, or the shards? Bytes per other device: a sort, and what is then moved."""
+    """Whether a sort sends less than the best of all shards, or than the shards. Counted are bytes per other device: of
+    a sort, and of what is then moved."""
     (n,), k, g = x.shape.dims, top.attrs["k"], lies.dims[0].extent(lies.mesh)
     shard, value = n // g, x.shape.dtype.nbytes
     both = value + top.shape.elements[1].dtype.nbytes

@@ -117,7 +117,8 @@ def _places(reader: Instruction, sort: Instruction) -> Sequence[int] | None:
 
 
 def _is_worth_it(search: _PlaceSearch) -> bool:
-    """Are the counts, sent there and back, no more bytes than the keys of a shard, and than the end that is read?"""
+    """Whether the counts, sent there and back, are no more bytes than the keys of a shard, and than the end that is
+    read."""
     x, searches = search.sort.operands[0], len(search.leading)
     if not isinstance(x.sharding, Sharding) or not searches or x.sharding.unreduced:
         return False

@@ -111,7 +111,7 @@ class Iteration:
         return None
 
     def _is_beside(self, x: Instruction, split: Sequence[int]) -> bool:
-        """Does ``x`` move elements along dimensions only that are not split?"""
+        """Whether ``x`` moves elements along dimensions only that are not split."""
         if x.opcode == "slice":
             return all(x.attrs["slice"][i] == (0, x.operands[0].shape.dims[i], 1) for i in split)
         return x.opcode in ("concatenate", "reverse") and not set(split).intersection(x.attrs["dimensions"])

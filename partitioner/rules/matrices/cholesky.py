@@ -30,7 +30,7 @@ __all__ = ["BLOCKED_CHOLESKY", "count_failed", "factored_block", "filled_up", "i
 
 
 def is_lower(op: Instruction) -> bool:
-    """Is a factorisation that of the lower triangle?"""
+    """Whether a factorisation is that of the lower triangle."""
     if op.opcode == "cholesky":
         return bool(op.attrs.get("lower", False))
     return attributes_of(op).get("uplo") == ord("L")

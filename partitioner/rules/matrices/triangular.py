@@ -97,7 +97,7 @@ class _Substitution:
 
     @property
     def forward(self) -> bool:
-        """Is the first block the first one that is solved?"""
+        """Whether the first block is the first one that is solved."""
         return self.lower != self.turned
 
     def block(self, em: Emitter, number: Instruction) -> Instruction:

@@ -48,7 +48,7 @@ def _keys(op: Instruction) -> tuple[SortKey, ...] | None:
 
 
 def _can_pad(keys: Iterable[SortKey]) -> bool:
-    """Can elements be told from padding?"""
+    """Whether elements can be distinguished from padding."""
     return all(last_value(k) is not None for k in keys)
 
 

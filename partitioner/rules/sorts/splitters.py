@@ -89,7 +89,7 @@ def totals_before(em: Emitter, x: Instruction) -> Instruction:
 
 
 def _less(em: Emitter, xs: Values, ys: Values) -> Instruction:
-    """Is each of several keys, the first one first, less?"""
+    """Whether ``xs`` are less than ``ys``, element by element. A later key counts where those before it are equal."""
     found: Instruction | None = None
     for x, y in zip(reversed(xs), reversed(ys), strict=True):
         less = _compare(em, x, y, "LT")

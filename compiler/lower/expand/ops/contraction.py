@@ -54,7 +54,7 @@ class _Ragged:
         return p.op("subtract", ends, sizes), ends
 
     def inside(self, dims: tuple[int, ...], ragged: int, group: int, prefix: tuple[int, ...]) -> Instruction:
-        """For an array of ``dims``: is the position along ``ragged`` in the group that ``group`` counts?"""
+        """Whether, in an array of ``dims``, the position along ``ragged`` is in the group that ``group`` counts."""
         p = self.p
         position = p.iota("s64", dims, ragged)
         starts, ends = (p.spread(x, dims, (*prefix, group)) for x in (self.starts, self.ends))

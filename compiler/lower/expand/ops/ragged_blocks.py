@@ -19,7 +19,7 @@ _BLOCK = 64
 
 
 def pays_in_blocks(i: Instruction) -> bool:
-    """Is ``i`` a product of matrices without batches, long enough that blocks compute half as much?"""
+    """Whether ``i`` is a product of matrices without batches, long enough that blocks compute at most half as much."""
     lhs, rhs, sizes = (o.shape for o in i.operands)
     plain = lhs.rank == 2 and sizes.rank == 1 and not i.attrs.get("lhs_batch_dims")
     contracts = i.attrs["lhs_ragged_dims"][0] in i.attrs.get("lhs_contracting_dims", ())
@@ -142,7 +142,7 @@ class _RowBlock:
         return self.b.add("dynamic-slice", x, *starts, dynamic_slice_sizes=sizes)
 
     def _mine(self, shape: Shape, axis: int) -> Instruction:
-        """Is a row of a block of ``shape`` one of the group's?"""
+        """Whether each row of a block of ``shape`` is one of the group's."""
         b, dims = self.b, shape.dims
         row = b.add("iota", shape=array_shape("s32", *dims), iota_dimension=axis)
         first, behind, start = (
