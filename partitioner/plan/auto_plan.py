@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.choose_plan import Finish
-from shardc.partitioner.plan.explain_plan import explain_plan
+from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_better, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import MemoryLimits
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
@@ -120,43 +120,78 @@ def _carry_out(
 ) -> Module | str:
     """The program of the plan, or of another one within the memory, if it is better than the first program; else
     the reason why not."""
-    question, answer, present, modelled = promise.question, promise.answer, promise.present, promise.modelled
+    question, present = promise.question, promise.modelled.peak
     floor = _MEMORY * question.context.resharder.price.memory()
-    room, before = max(modelled.peak, floor), None
-    again = answer.bound > present  # models do not know what becomes of some operations: these are decided again
-    limits, unlimited, tried = MemoryLimits(room), answer, set[tuple[int, ...]]()
-    for _ in range(budget.rounds):
-        if answer.choice is not None and question.memory.peak(answer.choice) > limits.next:
-            answer = question.solve(limits.next, answer.choice, budget.limits_within_memory)
-        beyond = answer.excess is not None and unlimited.choice not in tried
-        answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
-        if answer.choice is None or answer.choice in tried:
-            return "no other plan was found that takes less memory"
-        if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
-            return "by the cost model, the best plan within the memory costs more than the propagated layouts"
-        tried.add(answer.choice)
-        laid_out = question.answer(answer.choice)
-        if _lies_like(laid_out, question.module):
-            return _AS_PROPAGATED
-        made = finish(laid_out, question.context.shared() if again else question.splits(answer.choice))
-        seen = promise.models(made)
-        if not (beyond or seen.cost < modelled.cost):
-            return "by the cost model, the program of the best plan costs no less"
-        filled = seen.peak / room
-        why = "the program of the best plan does more arithmetic, or takes too much memory"
-        if filled <= _DOUBT and seen.flops <= modelled.flops * MORE_FLOPS:
-            before = before or judge(promise.first)
-            found, most = judge(made), max(before.peak, floor)
-            if is_better(found, before, before, most):
-                if tell is not None:
-                    tell(explain_plan(question, answer, limits.next, found, before))
+    room = max(present, floor)
+    trials = _Trials(promise, finish, budget, judge, tell, floor, room)
+    made = trials.within(MemoryLimits(room))
+    if isinstance(made, Module) or question.memory.peak(promise.answer.choice or ()) <= room:
+        return made
+    # The model may find too much memory for the propagated layouts, too: then plans may take as much more.
+    wider = room * question.memory.peak(wanted_choice(question)) / present
+    found = trials.within(MemoryLimits(room, wider)) if wider > room else made
+    return found if isinstance(found, Module) else made
+
+
+@dataclass(slots=True)
+class _Trials:
+    """Carries out plans within memory limits, each plan once. ``before`` is the judgement of the first program, once it
+    is known."""
+
+    promise: _Promise
+    finish: Finish
+    budget: PlanBudget
+    judge: Judge
+    tell: Callable[[PlanReasons | str], None] | None
+    floor: float
+    room: float
+    before: Judgement | None = None
+    tried: set[tuple[int, ...]] = field(default_factory=set)
+
+    def within(self, limits: MemoryLimits) -> Module | str:
+        """The program of a plan that is better than the first program, or why there is none."""
+        promise, budget, tried = self.promise, self.budget, self.tried
+        question, present = promise.question, promise.present
+        again = promise.answer.bound > present  # models do not know what becomes of some operations: decided again
+        answer = unlimited = promise.answer
+        for _ in range(budget.rounds):
+            if answer.choice is not None and question.memory.peak(answer.choice) > limits.next:
+                answer = question.solve(limits.next, answer.choice, budget.limits_within_memory)
+            beyond = answer.excess is not None and unlimited.choice not in tried
+            answer = unlimited if beyond else answer  # the model says that nothing fits: it may take too much
+            if answer.choice is None or answer.choice in tried:
+                return "no other plan was found that takes less memory"
+            if not (beyond or again or budget.is_promising_within_memory(answer.cost, present)):
+                return "by the cost model, the best plan within the memory costs more than the propagated layouts"
+            tried.add(answer.choice)
+            laid_out = question.answer(answer.choice)
+            if _lies_like(laid_out, question.module):
+                return _AS_PROPAGATED
+            made = self.finish(laid_out, question.context.shared() if again else question.splits(answer.choice))
+            seen = promise.models(made)
+            if not (beyond or seen.cost < promise.modelled.cost):
+                return "by the cost model, the program of the best plan costs no less"
+            why, filled = self._compare(made, seen, answer, limits.next)
+            if not why:
                 return made
-            filled = found.peak / most
-            why = _judged_text(found, before, promise.text)
-        if filled <= 1 and not beyond:
-            return why
-        limits.learn(question.memory.peak(answer.choice), filled * room)
-    return f"the plans that were tried take more memory than {bytes_text(room)}, or cost no less"
+            if filled <= 1 and not beyond:
+                return why
+            limits.learn(question.memory.peak(answer.choice), filled * self.room)
+        return f"the plans that were tried take more memory than {bytes_text(self.room)}, or cost no less"
+
+    def _compare(self, made: Module, seen: Judgement, answer: ChosenOptions, limit: float) -> tuple[str, float]:
+        """Why a plan's program, as models have ``seen`` it, is not better, or "", and the share of the memory that it
+        fills. A better one is told."""
+        promise, filled = self.promise, seen.peak / self.room
+        if filled > _DOUBT or seen.flops > promise.modelled.flops * MORE_FLOPS:
+            return "the program of the best plan does more arithmetic, or takes too much memory", filled
+        before = self.before = self.before or self.judge(promise.first)
+        found, most = self.judge(made), max(before.peak, self.floor)
+        if not is_better(found, before, before, most):
+            return _judged_text(found, before, promise.text), found.peak / most
+        if self.tell is not None:
+            self.tell(explain_plan(promise.question, answer, limit, found, before))
+        return "", found.peak / most
 
 
 def _judged_text(found: Judgement, before: Judgement, text: Callable[[float], str]) -> str:

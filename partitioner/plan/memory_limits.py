@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 __all__ = ["MemoryLimits"]
 
@@ -15,16 +15,16 @@ _NARROW = 1.01
 class MemoryLimits:
     """The modelled memory for which plans are made, so that their real memory just fits into ``room``. Each carried-out
     plan shows the error of the model. ``fits`` is the largest modelled memory that fitted, ``over`` the smallest that
-    did not.
+    did not. ``next`` is the limit for the next plan: at first ``room``, unless it is given.
     """
 
     room: float
-    next: float = field(init=False)
+    next: float = 0.0
     fits: float = 0.0
     over: float = math.inf
 
     def __post_init__(self) -> None:
-        self.next = self.room
+        self.next = self.next or self.room
 
     def learn(self, modelled: float, found: float) -> None:
         """Record that a plan of ``modelled`` bytes takes ``found`` bytes."""
