@@ -36,6 +36,7 @@ def test_stages(mlp: Path) -> None:
     assert any("because" in entry for entry in partitioned.explain())
     assert partitioned.memory_analysis()["peak_bytes"] > 0
     assert "by annotation" in "\n".join(program.propagate().explain("x"))
+    assert partitioned.explain("x") == program.propagate().explain("x")
     loss, t = partitioned.compile("cpu")(X, W)
     assert isinstance(t, shardc.Array)
     np.testing.assert_allclose(np.asarray(t), np.tanh(X @ W), rtol=1e-5, atol=1e-6)
