@@ -95,12 +95,16 @@ def of_all_devices(module: Module) -> Module:
 def results(module: Module, seed: int, like: Module | None = None) -> Sequence[np.ndarray[Any, Any]]:
     """What a module at any stage gives for seeded whole arguments: whole results, or those of all devices.
 
-    Results lie as the root of ``like`` says, a module before it was lowered, which drops that.
+    Results lie as the root of ``like`` says, a module before it was lowered, which drops that. Where neither says it
+    they are those of all devices.
     """
     if module.partitioned:
         shapes = [leaf for s in module.attrs["global_parameters"] for leaf in s.leaves()]
-        args = scatter_arguments(module, random_arguments(shapes, seed))
-        return gather_results(like or module, evaluate_spmd(module, args))
+        each = evaluate_spmd(module, scatter_arguments(module, random_arguments(shapes, seed)))
+        said = like or module
+        if said.entry.root.sharding is None:
+            return [x for device in each for x in device]
+        return gather_results(said, each)
     leaves = [leaf for p in module.parameters for leaf in p.shape.leaves() if leaf.is_array]
     if module.replica_count > 1:
         devices = module.replica_count * module.num_partitions
