@@ -106,8 +106,8 @@ class SourceProgram:
         >>> program.tuned(2.0).config.tune
         2.0
         """
-        if not seconds >= 0:
-            raise InputError(f"tune={seconds}", fix="give the seconds that tuning may take, 0 for no tuning")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+            raise InputError(f"tune={seconds!r}", fix="give the seconds that tuning may take, 0 for no tuning")
         return replace(self, config=replace(self.config, tune=float(seconds)))
 
     def scheduled(
@@ -269,6 +269,8 @@ class PropagatedProgram:
         `find_free_results`. Raises `InputError` for unknown machines and words.
         """
         require_bytes(memory, "memory")
+        if memory is not None and plan == "propagated":
+            raise InputError('memory= is the limit of a plan, and plan="propagated" has none', fix="omit one of them")
         from shardc.costs.machines.machine import load_machine
         from shardc.partitioner.free_interface import find_free_results
         from shardc.partitioner.partition import partition

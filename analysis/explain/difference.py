@@ -38,7 +38,7 @@ def _count(partitioned: PartitionedProgram, rows: dict[str, _Row], side: int) ->
             value = row["value"]
             if causes:
                 value = f"%{causes[0].value}" if tracer is None else tracer.name(causes[0])
-            what = f"{row['op']} of {value} over {'+'.join(row['axes']) or 'all'}"
+            what = f"{row['op']} of {value} over {'+'.join(row['axes']) or 'groups'}"
             what += f" at {row['source']}" if row["source"] else ""
             found = rows.setdefault(what, [0.0, 0, 0.0, 0])
             found[2 * side] += row["wire_bytes"]

@@ -268,7 +268,7 @@ class Explanation:
         timed = self.totals.seconds is not None
         rows = [
             (
-                c.op, c.value, "+".join(c.axes) or "all", str(c.count * len(c.names)),
+                c.op, c.value, "+".join(c.axes) or "groups", str(c.count * len(c.names)),
                 seconds_text(c.seconds or 0.0) if timed else bytes_text(c.wire_bytes), file_name(c.line),
                 shortened(c.reason, 120), c.remedies[0].what if c.remedies else "",
             )

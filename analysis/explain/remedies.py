@@ -33,8 +33,12 @@ class SearchLimits:
     shown: int = 3
 
     def __post_init__(self) -> None:
-        if min(self.groups, self.tries) < 0 or not self.seconds >= 0:
-            raise InputError("remedies, tries and seconds cannot be negative", fix="give 0 or more")
+        for name, value in (("remedies", self.groups), ("tries", self.tries), ("seconds", self.seconds)):
+            kind = int | float if name == "seconds" else int
+            if isinstance(value, bool) or not isinstance(value, kind) or not value >= 0:
+                raise InputError(
+                    f"{name} is {value!r}", fix=f"give {'seconds' if kind is not int else 'a number'}, 0 or more"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def _totals(t: ProgramTotals) -> str:
 
 
 def _collective(c: CollectiveReason, number: int, told: Explanation, verbose: bool) -> Iterator[str]:
-    axes = "+".join(c.axes) or "all devices"
+    axes = "+".join(c.axes) or "groups"
     times = f", {c.count} times" if c.count != 1 else ""
     times += " or more" if c.unknown_trip_count else ""
     many = f" x {len(c.names)}" if len(c.names) > 1 else ""

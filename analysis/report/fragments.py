@@ -55,8 +55,8 @@ def partitioned_html(report: Mapping[str, Any]) -> str:
     ranked = sorted(report["collectives"], key=lambda c: -c["wire_bytes"])
     rows = [
         (
-            c["op"], "+".join(c["axes"]) or "all", str(c["group_size"]), f"{c['count']}", bytes_text(c["wire_bytes"]),
-            file_name(c["source"]), shortened(c["reason"], 120),
+            c["op"], "+".join(c["axes"]) or "groups", str(c["group_size"]), str(c["count"]),
+            bytes_text(c["wire_bytes"]), file_name(c["source"]), shortened(c["reason"], 120),
         )
         for c in ranked
     ]  # fmt: skip

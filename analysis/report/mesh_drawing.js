@@ -33,7 +33,7 @@ function axesTint(axes, mesh) {
 }
 
 function axesBadge(axes, mesh) {
-  return el('span', { class: `badge axes ${axesTint(axes, mesh)}` }, axes.join('+') || 'all');
+  return el('span', { class: `badge axes ${axesTint(axes, mesh)}` }, axes.join('+') || 'groups');
 }
 
 // The devices of each group along whole axes of the mesh; null for parts of axes, and for more devices than anybody reads.

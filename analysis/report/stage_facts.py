@@ -104,7 +104,7 @@ _ONE_DEVICE = (
 
 def _explained(c: Mapping[str, Any]) -> str:
     """What a collective of a report moves, for which source line, and why."""
-    axes = "+".join(c["axes"]) or "all"
+    axes = "+".join(c["axes"]) or "groups"
     text = f"{c['op']} %{c['name']} over {axes} ({count_text(c['group_size'], 'device')}"
     text += f", {c['count']} times" if c["count"] != 1 else ""
     text += f"), {c['wire_bytes']} bytes on the wire per device"

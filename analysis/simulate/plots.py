@@ -388,7 +388,7 @@ def _longest(simulation: SimulatedStep) -> Iterator[tuple[str, float, str, str]]
         if first.kind == "collective":
             sent = sum(w.wire_bytes * w.count for w in works)
             hidden = sum(w.hidden_seconds for w in works)
-            facts = f"{bytes_text(sent)} over {'+'.join(first.axes) or 'all'}, {times}×"
+            facts = f"{bytes_text(sent)} over {'+'.join(first.axes) or 'groups'}, {times}×"
             facts += f", {100 * min(hidden / seconds, 1):.0f}% hidden" if seconds else ""
         elif first.kind == "move":
             facts = f"{bytes_text(sum(w.payload_bytes * w.count for w in works))} over {first.algorithm}, {times}×"

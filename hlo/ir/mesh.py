@@ -35,8 +35,9 @@ def _axes(axes: Any, second: Any) -> tuple[tuple[str, int], ...]:
     items = tuple(axes.items()) if isinstance(axes, Mapping) else tuple(axes) if isinstance(axes, Iterable) else (axes,)
     for pair in items:
         named = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
-        if not named or not isinstance(pair[1], int | np.integer):
-            fix = f"Mesh({json.dumps(_likely(axes, second))})"
+        if not named or isinstance(pair[1], bool) or not isinstance(pair[1], int | np.integer):
+            of_jax = hasattr(axes, "axis_names")
+            fix = "pass JAX's mesh itself as mesh=" if of_jax else f"Mesh({json.dumps(_likely(axes, second))})"
             raise AnnotationError(
                 f"{axes!r} does not give a name and a whole number for every axis of the mesh", fix=fix
             )

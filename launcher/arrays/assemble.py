@@ -31,7 +31,7 @@ def assemble(
         raise InputError(
             f"{name} would be on {count_text(layout.num_devices, 'device')}, but "
             f"the job has {count_text(transport.process_count, 'rank')}",
-            fix=f"give a mesh of at least {count_text(transport.process_count, 'device')}; (mesh, P()) replicates it",
+            fix=f"give a mesh of at least {count_text(transport.process_count, 'device')}",
         )
     made: dict[tuple[int, ...], tuple[Block, bool]] = {}
     blocks: dict[int, Block] = {}

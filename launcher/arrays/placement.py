@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,9 @@ def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
         _check_over(as_mesh(own), wanted, where)
         wanted = wanted or as_mesh(own)
     if not is_sharding(given) or not (is_spec(given) or own):
-        raise AnnotationError(f"{given!r} is not a sharding", where=where or None, fix=_FORMS)
+        with_sizes = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], Mapping)
+        fix = f"give the pair a Mesh: (Mesh({given[0]!r}), {given[1]!r})" if with_sizes else _FORMS
+        raise AnnotationError(f"{given!r} is not a sharding", where=where or None, fix=fix)
     if wanted is None:
         raise AnnotationError(f"{given!r} has no mesh", where=where or None, fix=_FORMS)
     return spec_to_sharding(as_spec(given, where), wanted, rank, where)

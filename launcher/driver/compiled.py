@@ -271,8 +271,9 @@ class Compiled:
         >>> compiled.memory_picture("memory.svg")
         """
         from shardc.launcher.drawings.draw_memory import memory_svg
-        from shardc.launcher.run.output_files import write_text
+        from shardc.launcher.run.output_files import check_writable, write_text
 
+        check_writable(Path(path), ".svg")
         write_text(Path(path), memory_svg(self.memory_timeline()))
 
     @property

@@ -114,7 +114,7 @@ function collectivesTable(a, b) {
     { title: 'value', text: (r) => r.value, value: (r) => r.value, show: (r) => el('span', { class: 'clip', title: r.value }, r.value), wide: true },
     ...[0, 1].map((side) => ({ title: `${timed ? 'time' : 'sent'} ${'AB'[side]}`, numeric: true, text: (r) => (r.count[side] ? both(r[measured], text)[side] : ''), value: (r) => r[measured][side] })),
     { title: 'change', numeric: true, hint: 'sorts by the size of the change', text: (r) => text(Math.abs(r[measured][1] - r[measured][0])), value: (r) => Math.abs(r[measured][1] - r[measured][0]), show: (r) => changeView(...r[measured]) },
-    { title: 'axes', choice: true, text: (r) => r.axes.join('+') || 'all', value: (r) => r.axes.join('+') },
+    { title: 'axes', choice: true, text: (r) => r.axes.join('+') || 'groups', value: (r) => r.axes.join('+') },
     { title: 'times', numeric: true, text: (r) => (r.count[0] === r.count[1] ? String(r.count[0]) : `${r.count[0]} → ${r.count[1]}`), value: (r) => r.count[1] - r.count[0] },
     ...(timed ? [{ title: 'sent', numeric: true, text: (r) => both(r.sent, bytesText).join(' → '), value: (r) => Math.max(...r.sent), show: (r) => (r.sent[0] === r.sent[1] ? bytesText(r.sent[0]) : r.count[0] && r.count[1] ? both(r.sent, bytesText).join(' → ') : bytesText(Math.max(...r.sent))) }] : []),
     { title: 'source', text: (r) => r.source || '', value: (r) => r.source || '', show: (r) => sourceText(r.source) },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.callbacks import calls_of
 from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.driver.executables import compilation_of
@@ -50,6 +52,10 @@ def load(path: str | Path, *args: Any, **kwargs: Any) -> Program:
     """
     from shardc.frontends.load import load_program, read_file
 
+    if not isinstance(path, str | os.PathLike) and not callable(path):
+        raise InputError(
+            f"shardc.load takes the path of a file, but was given {kind_text(path)}", fix='shardc.load("step.mlir")'
+        )
     if callable(path):
         fix = "use shardc.jit or shardc.from_jax for a JAX function, shardc.trace for a NumPy function"
         raise InputError("shardc.load takes the path of a file, but was given a function", fix=fix)

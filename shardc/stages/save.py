@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
     >>> shardc.load("step.hlo").num_devices
     4
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"the path to write is {kind_text(path)}", fix='shardc.save(program, "step.mlir", *arguments)')
     path = Path(path)
     check_writable(path)
     data = _contents(_program_of(program, args, kwargs), path.suffix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
 
 GRID = Mesh({"data": 2, "model": 3})
@@ -23,3 +23,8 @@ def test_a_device_that_the_mesh_lacks_is_refused(mesh: Mesh, device: int) -> Non
     with pytest.raises(InputError, match=f"has no device {device}") as caught:
         mesh.coordinates(device)
     assert str(caught.value.fix) == f"its devices are 0 to {mesh.size - 1}"
+
+
+def test_a_truth_value_is_no_size() -> None:
+    with pytest.raises(AnnotationError, match="does not give a name and a whole number"):
+        Mesh({"data": True})

@@ -190,6 +190,7 @@ def test_trees_are_put() -> None:
     [
         (lambda: shardc.array(X, P("x")), AnnotationError, "has no mesh"),
         (lambda: shardc.array(X, "x"), AnnotationError, "is not a sharding"),
+        (lambda: shardc.array(X, ({"x": 4}, P("x"))), AnnotationError, r"give the pair a Mesh: \(Mesh\({'x': 4}\)"),
         (lambda: shardc.array(X, (MESH, P("z"))), AnnotationError, "no axis 'z'"),
         (lambda: shardc.array(X, (MESH, P(None, None, "x"))), AnnotationError, "has 3 entries"),
         (lambda: shardc.array(X, (MESH, P(unreduced=["x"]))), AnnotationError, "partial values"),

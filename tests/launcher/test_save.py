@@ -121,6 +121,8 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         shardc.save(program, tmp_path / "a.mlir", W)
     with pytest.raises(InputError, match="does not exist"):
         shardc.save(program, tmp_path / "absent" / "a.mlir")
+    with pytest.raises(InputError, match="the path to write is a Program"):
+        shardc.save("a.mlir", program)
     shardc.save(program, tmp_path / "a.hlo")
     with pytest.raises(UnsupportedError, match="was read from MLIR or JAX"):
         shardc.save(shardc.load(tmp_path / "a.hlo"), tmp_path / "b.mlir")

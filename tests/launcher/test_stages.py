@@ -106,6 +106,24 @@ ALIKE_MLIR = """func.func public @main(%a: tensor<4x4xf32> loc("XLA_Args"), %b: 
 }"""
 
 
+def test_values_of_other_types_are_told(mlp: Path) -> None:
+    with pytest.raises(InputError, match="takes the path of a file, but was given an int"):
+        shardc.load(3)
+    program = shardc.load(mlp)
+    for tune in ("x", True, -1.0):
+        with pytest.raises(InputError, match="tune="):
+            program.compile(tune=tune)
+    propagated = program.propagate()
+    with pytest.raises(InputError, match="memory= is the limit of a plan"):
+        propagated.partition(plan="propagated", memory=1e9)
+    partitioned = propagated.partition()
+    for options in ({"remedies": "x"}, {"remedies": True}, {"tries": 1.5}, {"seconds": "long"}, {"seconds": -1}):
+        with pytest.raises(InputError, match=f"{next(iter(options))} is"):
+            partitioned.explanation(**options)
+    with pytest.raises(InputError, match="would hold a picture as SVG"):
+        partitioned.memory_picture("memory.png")
+
+
 @pytest.mark.parametrize("text", [ALIKE_HLO, ALIKE_MLIR], ids=["hlo", "mlir"])
 @pytest.mark.parametrize("named", [True, False])
 def test_a_name_that_several_arguments_have_is_none(text: str, named: bool, tmp_path: Path) -> None:

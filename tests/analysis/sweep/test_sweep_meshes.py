@@ -5,12 +5,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.analysis.sweep.meshes import Limit, MeshSearch, Sizes, factorisations, parse_devices, parse_limit
+from shardc.analysis.sweep.meshes import (
+    Limit,
+    MeshSearch,
+    Sizes,
+    device_counts,
+    factorisations,
+    parse_devices,
+    parse_limit,
+)
 from shardc.hlo.errors import InputError
 
 
@@ -24,6 +33,13 @@ def test_numbers_of_devices() -> None:
 def test_numbers_of_devices_that_are_none(text: str) -> None:
     with pytest.raises(InputError):
         parse_devices(text)
+
+
+@pytest.mark.parametrize("devices", [4.0, [4.0], [], None])
+def test_numbers_of_devices_in_python(devices: Any) -> None:
+    assert device_counts(8) == device_counts([8]) == (8,)
+    with pytest.raises(InputError, match="devices="):
+        device_counts(devices)
 
 
 def test_limits() -> None:
