@@ -83,6 +83,21 @@ def test_no_array_with_the_short_dimension_is_made(f: Callable[..., object]) -> 
     assert_close(got, [np.asarray(a) for a in jax.tree.leaves(jax.jit(f)(*args))])
 
 
+def test_of_two_short_dimensions_the_one_that_is_added_up_is_split() -> None:
+    """Components along the other one would be put together again: twice the memory."""
+
+    def nearest(x: jax.Array, centres: jax.Array) -> tuple[jax.Array, jax.Array]:
+        distance = ((x[:, None] - centres[None]) ** 2).sum(-1)
+        return jnp.argmin(distance, 1), distance.min(1)
+
+    shapes = [jax.ShapeDtypeStruct(s, np.float32) for s in ((1 << 10, 8), (16, 8))]
+    module = shardc.from_jax(jax.jit(nearest), *shapes).module
+    steps = [s for s in leaf_steps(lower(module).steps) if isinstance(s, KernelStep)]
+    assert all(i.opcode != "concatenate" for s in steps for i in s.instruction.attrs.get("calls", (s.instruction,)))
+    args = random_arguments(module, 3)
+    assert_close(compiled_results(module, args), evaluate(module, args))
+
+
 @pytest.mark.parametrize("kind", ["f64", "s32", "u8", "bf16", "c64"])
 @pytest.mark.parametrize("op", ["add", "maximum", "multiply"])
 def test_types(kind: str, op: str) -> None:

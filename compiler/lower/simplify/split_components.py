@@ -209,7 +209,10 @@ def _web_of(
     if found is None:
         return None
     members, exits = found
-    for dim, n in enumerate(start.shape.dims):
+    # Along a dimension that is reduced components need not be put together again.
+    folded = {d for x in exits if x.opcode == "reduce" for d in x.attrs["dimensions"]}
+    for dim in sorted(range(start.shape.rank), key=lambda d: d not in folded):
+        n = start.shape.dims[dim]
         if 1 < n <= _MOST and n * (len(members) + len(exits)) <= _MOST_MADE:
             web = _Web(start.shape.dims, dim, members, exits)
             whole = any(not _has_components(m, web) for m in members)
