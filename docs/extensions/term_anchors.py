@@ -1,7 +1,7 @@
 """Links to a term of the glossary go to its row.
 
-Rows have anchors in HTML, ``<span id="mesh"></span>``, which GitHub and browsers know. Sphinx's reader of Markdown knows
-only headings as places within a page. So each page tells it the anchors that it has.
+Rows have anchors in HTML, ``<span id="mesh"></span>``, which GitHub and browsers know. Sphinx's reader of Markdown
+knows only headings as places within a page. So each page tells it the anchors that it has.
 """
 
 from __future__ import annotations
