@@ -13,7 +13,14 @@ project = "shardc"
 author = "the developers of shardc"
 project_copyright = "the developers of shardc"
 release = shardc.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "command_reference", "file_captions"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "command_reference",
+    "file_captions",
+    "term_anchors",
+]
 html_theme = "furo"
 html_title = "shardc"
 html_show_copyright = False

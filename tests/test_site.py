@@ -45,6 +45,17 @@ def test_the_site_builds_strictly(site: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_links_to_terms_lead_to_their_rows(site: Path) -> None:
+    linked = {
+        name
+        for page in site.rglob("*.html")
+        for name in re.findall(r'href="(?:\.\./)*glossary\.html#([\w-]+)"', page.read_text(encoding="utf-8"))
+    }
+    anchors = set(re.findall(r'id="([\w-]+)"', (site / "glossary.html").read_text(encoding="utf-8")))
+    assert {"axis", "sharding", "collective"} <= linked <= anchors
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     """Scripts, styles and pictures are files of the site."""
     loaded = re.compile(

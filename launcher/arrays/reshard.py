@@ -40,13 +40,13 @@ _KEPT = 1 << 25
 
 
 def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
-    """Return arrays in another layout: over other axes, or over another mesh of the same devices.
+    """Return arrays in another layout: over other axes, or over another mesh.
 
     ``tree`` is an `Array`, or a pytree that contains some; other leaves stay as they are. ``sharding`` is one for all,
     or a pytree that is a prefix of ``tree``, in the forms of `array`. A `P` alone is over the array's own mesh. In a
     job *every* process must call it, with the same arrays in the same order. An array that has the layout already
-    shares its memory with the result. Raises `InputError` for a mesh of other devices, and where there is
-    no `Array`.
+    shares its memory with the result. Raises `InputError` where there is no `Array`, and where shards must travel
+    between ranks to a mesh of more or fewer devices.
 
     >>> x = shardc.array(np.ones((8, 4)), (mesh, P("data")))
     >>> shardc.reshard(x, P(None, "model"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,22 +17,62 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.ir.groups import AxisGroups
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef
+from shardc.hlo.ir.types import DTYPES
 
 FOLDER = Path(machines.__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
+
+
+#: Per table: what its own `source` speaks of. Every other number has a source of its own.
+COVERED: Mapping[str, frozenset[str]] = {
+    "device": frozenset({"memory_bytes", "memory_bandwidth"}),
+    "device.flops": frozenset({*DTYPES, "f8", "f4", "f32_high"}),
+    "device.matrix": frozenset({"units", "shape"}),
+    "host": frozenset({"bandwidth"}),
+    "level": frozenset({"size", "bandwidth"}),
+}
+#: Numbers that the source of another one speaks of, too.
+BESIDE: Mapping[str, str] = {"f32_default": "f32", "block": "slices", "wrap": "slices"}
+
+
+def missing_sources(given: Mapping[str, Any]) -> list[str]:
+    """The keys that a description lacks to say where each of its numbers comes from."""
+    device, levels = given["device"], [(f"level {level['name']}", "level", level) for level in given["levels"]]
+    tables = [("device", "device", device), ("device.flops", "device.flops", device["flops"])]
+    tables += [
+        (key, key, table)
+        for key, table in (("device.matrix", device.get("matrix")), ("host", given.get("host")))
+        if table
+    ]
+    missing = []
+    for title, kind, table in [*tables, *levels]:
+        if kind != "device.flops" and not table.get("source"):
+            missing.append(f"{title}: source")
+        for key, value in table.items():
+            is_number = not key.endswith("source") and key not in ("name", "kind") and not isinstance(value, dict)
+            named = table.get(f"{key}_source") or table.get(f"{BESIDE.get(key)}_source")
+            if is_number and key not in COVERED[kind] and not named:
+                missing.append(f"{title}: {key}_source")
+    return missing
 
 
 @pytest.mark.parametrize("name", machine_names())
 def test_every_number_has_its_source(name: str) -> None:
     given = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     assert load_machine(name).name == name == given["name"]
-    for part in (given["device"], *given["levels"]):
-        assert part["source"]
-    assert all(level["latency_source"] for level in given["levels"])
-    for level in given["levels"]:
-        stated = {k for k in level if k in ("efficiency", "start", "oversubscription", "slices")}
-        assert {f"{k}_source" for k in stated} <= set(level)
-    for key in ("transfers", "queued"):
-        assert key not in given["device"] or given["device"][f"{key}_source"]
+    assert not missing_sources(given), f"{name}.toml lacks these keys"
+
+
+def test_missing_sources_are_named() -> None:
+    given = tomllib.loads((FOLDER / "h100-dgx.toml").read_text())
+    del given["device"]["source"], given["device"]["queued_source"], given["levels"][0]["latency_source"]
+    assert missing_sources(given) == ["device: source", "device: queued_source", "level nvlink: latency_source"]
+
+
+def test_the_machine_of_the_page_has_its_sources() -> None:
+    page = (ROOT / "docs/internals/add-a-machine.md").read_text(encoding="utf-8")
+    text = page.partition("<!-- file: cluster.toml -->\n```toml\n")[2].partition("```")[0]
+    assert not missing_sources(tomllib.loads(text))
 
 
 def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
