@@ -22,6 +22,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.prepare.known_places import known_vectors
+from shardc.sharding.axes.sub_axes import overlaps
 
 __all__ = ["MOSTLY", "At", "Embedding", "Lift", "keep_units", "scalar"]
 
@@ -236,8 +237,10 @@ class Lift:
         """As the value lies, but as the array along the region's dimensions."""
         given = value.sharding
         assert isinstance(given, Sharding)
-        axes = {a for _, e in at for s in e.splits for a in s.axes}
-        kept = [d if axes.isdisjoint(d.axes) else DimSharding() for d in given.dims]
+        used = [a for _, e in at for s in e.splits for a in s.axes]
+        kept = [
+            DimSharding() if any(overlaps(a, b, self.mesh) for a in d.axes for b in used) else d for d in given.dims
+        ]
         return replace(given, dims=_replaced(at, kept, lambda e: e.splits))
 
 
