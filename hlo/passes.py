@@ -113,8 +113,15 @@ def run_pipeline(
         if config.dump_to is not None and re.search(config.dump_passes, step.name):
             from shardc.hlo.text.printer import print_module  # as long to import as a tenth of the compiler
 
-            config.dump_to.mkdir(parents=True, exist_ok=True)
-            path = config.dump_to / f"{after.name}.{number:03d}.{step.name}.hlo"
-            path.write_text(print_module(after), encoding="utf-8")
+            _dump(config.dump_to, f"{after.name}.{number:03d}.{step.name}.hlo", print_module(after))
         module = after
     return module
+
+
+def _dump(folder: Path, name: str, text: str) -> None:
+    where = "environment variable SHARDC_DUMP_TO"
+    make_folder(folder, where)
+    try:
+        (folder / name).write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise unwritable(folder / name, e, where) from None

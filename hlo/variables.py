@@ -93,9 +93,10 @@ def _file(text: str) -> Path:
 
 
 def _folder(text: str) -> Path:
-    if Path(text).exists() and not Path(text).is_dir():
-        raise ValueError("there is a file of this name")
-    return Path(text)
+    path = Path(text)
+    if file := next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), None):
+        raise ValueError("there is a file of this name" if file == path else f"{file} is a file")
+    return path
 
 
 def _one_line(text: str) -> str:

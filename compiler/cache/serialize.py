@@ -14,7 +14,7 @@ from pathlib import Path
 from shardc.compiler.executable import Executable
 from shardc.hlo.codec.plain import from_plain, to_plain
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import write_atomically
+from shardc.hlo.files import unwritable, write_atomically
 
 __all__ = ["FORMAT", "is_executable", "load_executable", "read_bytes", "save", "to_bytes"]
 
@@ -27,8 +27,11 @@ _ARCHIVE, _NAME_AT = b"PK\x03\x04", 30
 
 
 def save(executable: Executable, path: str | Path) -> None:
-    """Write ``executable`` to one file; it appears complete or not at all."""
-    write_atomically(Path(path), to_bytes(executable))
+    """Write ``executable`` to one file; it appears complete or not at all. `InputError` where that fails."""
+    try:
+        write_atomically(Path(path), to_bytes(executable))
+    except OSError as e:
+        raise unwritable(Path(path), e) from None
 
 
 def load_executable(path: str | Path) -> Executable:

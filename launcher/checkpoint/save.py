@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import replacing
+from shardc.hlo.files import make_folder, replacing
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.pieces import cut, inside, region_text, volume, whole_region
@@ -248,7 +248,7 @@ def _need_equal(plan: _SavePlan, transport: Transport) -> None:
 
 def _begin(target: Path, overwrite: bool) -> int:
     """Make room for a checkpoint; returns its generation: 0 unless it replaces one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     folders.clear_leftovers(target.parent)
     if target.exists() and not (target / INDEX).is_file():
         raise InputError(f"{target} exists, but is not a checkpoint", fix="move it away, or save another step")
