@@ -22,9 +22,7 @@ STANDARD_OUTPUT = Path("-")
 _PICTURES = ("picture", "svg", "memory_svg")
 
 
-def check_outputs(
-    *sources: Path | None, replaces: Callable[[str], bool] | None = None, **paths: Path | None
-) -> None:
+def check_outputs(*sources: Path | None, replaces: Callable[[str], bool] | None = None, **paths: Path | None) -> None:
     """`check_writable` for the files of several options, of which some are pictures as SVG.
 
     Raises `InputError` where two of them are one file, or one is among the ``sources``, which the command reads.

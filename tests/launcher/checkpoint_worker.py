@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -75,7 +76,7 @@ def different(folder: str) -> None:
             assert e.where == f"leaf {name}", e.where
         else:
             raise AssertionError(name)
-    assert not os.listdir(folder)
+    assert not list(Path(folder).iterdir())
     shardc.save_checkpoint(folder, {**same, "a": np.full(2, np.nan)}, step=1)
 
 
