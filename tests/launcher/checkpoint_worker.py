@@ -1,4 +1,4 @@
-"""One rank of a job that saves or loads checkpoints: ``checkpoint_worker.py save|load|different|fail|die|background FOLDER``."""
+"""One rank of a job with checkpoints: ``checkpoint_worker.py save|load|different|fail|die|background FOLDER``."""
 
 from __future__ import annotations
 
