@@ -57,7 +57,7 @@ def check_writable(path: Path | None, suffix: str = "", replaces: Callable[[str]
         _check_place(path, suffix)
         if path.suffix == ".py" and path.is_file() and not (replaces and replaces(_text_of(path))):
             raise InputError(
-                f"{path} is a Python file that shardc did not write",
+                f"the output would overwrite the Python file {path}",
                 fix="name another file to write, or move this one away",
             )
     except OSError as e:

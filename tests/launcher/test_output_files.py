@@ -159,7 +159,7 @@ def test_inputs_and_python_files_are_not_overwritten(
     for name, message in (
         ("step.hlo", "step.hlo, which the command reads"),
         ("link.hlo", "link.hlo, which the command reads"),
-        ("step.py", "step.py is a Python file that shardc did not write"),
+        ("step.py", "would overwrite the Python file step.py"),
     ):
         assert main([*line, name]) == 2
         assert message in capsys.readouterr().err
@@ -176,7 +176,7 @@ def test_annotations_are_not_overwritten(sources: Path, capsys: pytest.CaptureFi
 def test_python_files_that_are_new_or_allowed(tmp_path: Path) -> None:
     check_writable(tmp_path / "new.py")
     write_text(tmp_path / "new.py", "a = 1\n")
-    with pytest.raises(InputError, match="is a Python file that shardc did not write"):
+    with pytest.raises(InputError, match="would overwrite the Python file"):
         write_text(tmp_path / "new.py", "b = 1\n")
     write_text(tmp_path / "new.py", "b = 1\n", replaces=lambda text: text == "a = 1\n")
     assert (tmp_path / "new.py").read_text() == "b = 1\n"

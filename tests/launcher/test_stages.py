@@ -72,7 +72,7 @@ def test_executables_are_saved_whole(mlp: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         compiled.save(tmp_path / "no" / "x")
     (tmp_path / "step.py").write_text("import jax\n")
-    with pytest.raises(InputError, match="is a Python file that shardc did not write"):
+    with pytest.raises(InputError, match="would overwrite the Python file"):
         compiled.save(tmp_path / "step.py")
     with pytest.raises(InputError, match="there is no file"):
         shardc.load_executable(tmp_path / "none")

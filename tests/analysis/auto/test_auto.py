@@ -60,7 +60,7 @@ def test_what_is_told_is_what_the_annotations_give(found: FoundPlan, tmp_path: P
     path = tmp_path / "plan.toml"
     found.save(path)
     (tmp_path / "step.py").write_text("import jax\n")
-    with pytest.raises(InputError, match="is a Python file that shardc did not write"):
+    with pytest.raises(InputError, match="would overwrite the Python file"):
         found.save(tmp_path / "step.py")
     read = read_annotations(path)
     assert read.mesh == found.written.mesh
@@ -177,7 +177,7 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
     (tmp_path / "own.py").write_text(plan.read_text() + "train()\n")
     capsys.readouterr()
     assert main([*line, "-o", str(tmp_path / "own.py")]) == 2
-    assert "own.py is a Python file that shardc did not write" in capsys.readouterr().err
+    assert "would overwrite the Python file" in capsys.readouterr().err
     assert main([*line, "-v"]) == 0
     assert "decided values have another layout than propagation gave them" in capsys.readouterr().out
     assert main([*line, "--json", "-q"]) == 0
