@@ -159,7 +159,7 @@ def test_inputs_and_python_files_are_not_overwritten(
     for name, message in (
         ("step.hlo", "step.hlo, which the command reads"),
         ("link.hlo", "link.hlo, which the command reads"),
-        ("step.py", "would overwrite the Python file step.py"),
+        ("step.py", "would overwrite the Python file"),
     ):
         assert main([*line, name]) == 2
         assert message in capsys.readouterr().err
