@@ -124,7 +124,11 @@ def main() -> None:
     if "--write" in sys.argv:
         insert(PAGE, page_sections())
         return
-    names = [t.name for t in THREADS if not words or t.name in words]
+    known = [t.name for t in THREADS]
+    unknown = [w for w in words if w not in known]
+    if unknown:
+        raise SystemExit(f"no program is called {', '.join(unknown)}; the programs are {', '.join(known)}")
+    names = [name for name in known if not words or name in words]
     print(table(HEAD, rows(measure(names))))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import write_atomically
+from shardc.hlo.files import unwritable, write_atomically
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.structure import Structure
 
@@ -35,7 +35,10 @@ def write_measured(path: Path, key: str, name: str, seconds: Mapping[str, float]
     programs = dict(_programs(path)) if path.exists() else {}
     programs[key] = {"name": name, "seconds": dict(sorted(seconds.items()))}
     text = json.dumps({"format": _FORMAT, "programs": programs}, indent=1, sort_keys=True)
-    write_atomically(path, text.encode() + b"\n")
+    try:
+        write_atomically(path, text.encode() + b"\n")
+    except OSError as e:
+        raise unwritable(path, e) from None
 
 
 def read_measured(path: Path, key: str) -> Mapping[str, float]:

@@ -59,11 +59,7 @@ def content_kind(data: bytes, file: str = "") -> str:
     if data.startswith(_BYTECODE):
         return "bytecode"
     if data.startswith(_ZIP):
-        raise ParseError(
-            "the file is a zip archive, as torch.save and torch.export.save write, not a program",
-            where=file or None,
-            fix="load an exported program with shardc.from_torch(torch.export.load(path))",
-        )
+        raise _archive(data, file)
     if b"\0" in data[:4096] or _BYTECODE in data:
         if _BYTECODE in data:
             return "exported"
@@ -75,6 +71,18 @@ def content_kind(data: bytes, file: str = "") -> str:
     text = data[:65536].decode("utf-8", "replace")
     text = re.sub(r"\s+|//[^\n]*\n?|/\*.*?(?:\*/|\Z)", " ", text, flags=re.DOTALL).lstrip()
     return "mlir" if _MLIR_START.match(text) else "hlo"
+
+
+def _archive(data: bytes, file: str) -> ParseError:
+    from shardc.compiler.cache.serialize import is_executable
+
+    if is_executable(data):
+        what = "the file is an executable of shardc, as Compiled.save writes, not a program to compile"
+        fix = "load it with shardc.load_executable(path); give commands the program that it was compiled from"
+    else:
+        what = "the file is a zip archive, as torch.save and torch.export.save write, not a program"
+        fix = "load an exported program with shardc.from_torch(torch.export.load(path))"
+    return ParseError(what, where=file or None, fix=fix)
 
 
 def read_program(

@@ -17,7 +17,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
-__all__ = ["near_files", "replacing", "target_of", "write_atomically"]
+from shardc.hlo.errors import InputError
+
+__all__ = ["make_folder", "near_files", "replacing", "target_of", "unwritable", "write_atomically"]
 
 #: Links that are followed from one to the next.
 _LINKS = 40
@@ -81,6 +83,27 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, sync=sync) as file:
         file.write(data)
+
+
+def make_folder(folder: Path, where: str = "") -> None:
+    """Make ``folder`` and those above it where missing. Raises the `InputError` of `unwritable`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise unwritable(folder, e, where) from None
+
+
+def unwritable(path: Path, error: OSError, where: str = "") -> InputError:
+    """The error for a file or folder that cannot be made or written to; ``where`` is the option or variable."""
+    file = next((p for p in (path, *path.parents) if p.is_file()), None)
+    if file is not None and isinstance(error, FileExistsError | NotADirectoryError):
+        return InputError(
+            f"{file} is a file, not a folder", where=where or None, fix="name a folder, or a file in one that is there"
+        )
+    fix = "name a place that you may write to"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        fix = "free space on this disk, or name a place on another one"
+    return InputError(f"{path} cannot be written: {error.strerror or error}", where=where or None, fix=fix)
 
 
 def near_files(path: Path) -> str:

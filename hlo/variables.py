@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import multiprocessing
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["VARIABLES", "VariableKind", "read_variable"]
+__all__ = ["OF_OTHERS", "VARIABLES", "VariableKind", "read_variable", "warn_of_unknown"]
+
+log = logging.getLogger("shardc")
 
 _SWITCH: Mapping[str, bool] = MappingProxyType(
     {"1": True, "on": True, "true": True, "yes": True, "0": False, "off": False, "false": False, "no": False}
@@ -93,9 +99,10 @@ def _file(text: str) -> Path:
 
 
 def _folder(text: str) -> Path:
-    if Path(text).exists() and not Path(text).is_dir():
-        raise ValueError("there is a file of this name")
-    return Path(text)
+    path = Path(text)
+    if file := next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), None):
+        raise ValueError("there is a file of this name" if file == path else f"{file} is a file")
+    return path
 
 
 def _one_line(text: str) -> str:
@@ -158,3 +165,32 @@ VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
         "SHARDC_CRASH_REPORT": _LINE,
     }
 )
+
+#: What the tests, the benchmarks, `make` and the script of examples/slurm read.
+OF_OTHERS = frozenset(
+    {
+        "SHARDC_CONFORMANCE",
+        "SHARDC_TEST_MPI",
+        "SHARDC_TEST_CPU",
+        "SHARDC_OFFLINE",
+        "SHARDC_FULL_RECORD",
+        "SHARDC_BENCH_MPI",
+        "SHARDC_BENCH_RIVALS",
+        "SHARDC_SRUN_MPI",
+    }
+)
+
+
+@cache
+def warn_of_unknown() -> None:
+    """Warn, once in a process, of variables that only look like one of shardc.
+
+    Processes that another one of shardc started leave it to that one.
+    """
+    if os.environ.get("SHARDC_RANKS") or multiprocessing.parent_process() is not None:
+        return
+    for name in sorted(os.environ):
+        if name.startswith("SHARDC_") and name not in VARIABLES and name not in OF_OTHERS:
+            near = get_close_matches(name, VARIABLES, n=1, cutoff=0.8)
+            fix = f"did you mean {near[0]}?" if near else "the page Environment variables lists those that are read"
+            log.warning("the environment variable %s is unknown to shardc, and ignored: %s", name, fix)

@@ -33,3 +33,9 @@ def test_the_page_is_made_by_its_programs(threads: Any) -> None:
         pytest.skip("the page was made with another jaxlib")
     for name, text in threads.page_sections().items():
         assert shown(page, name) == text.strip()
+
+
+def test_unknown_programs_are_refused(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["threads.py", "nope"])
+    with pytest.raises(SystemExit, match=f"no program is called nope; the programs are {threads.THREADS[0].name}, "):
+        threads.main()

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shardc.analysis.auto.written_plan import WrittenPlan
+from shardc.analysis.auto.written_plan import WrittenPlan, is_written_plan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
 from shardc.hlo.transforms.frontend_of import frontend_of
@@ -134,12 +134,14 @@ class FoundPlan:
     def save(self, path: str | Path) -> None:
         """Write `as_code` to a ``.py`` file, or `as_toml` to a ``.toml`` file.
 
-        Raises `InputError` for other suffixes and for files that cannot be written.
+        An earlier plan is replaced. Raises `InputError` for other suffixes, for other Python files that are there,
+        and for files that cannot be written.
 
         >>> plan.save("plan.toml")
         """
         check_plan_file(path)
-        write_text(Path(path), self.as_code() if Path(path).suffix == ".py" else self.as_toml())
+        text = self.as_code() if Path(path).suffix == ".py" else self.as_toml()
+        write_text(Path(path), text, replaces=is_written_plan)
 
     @property
     def summary(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
@@ -11,7 +12,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.sharding.notations.partition_spec import dims_text
 
-__all__ = ["PlanSpec", "WrittenPlan"]
+__all__ = ["PlanSpec", "WrittenPlan", "is_written_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,26 @@ MESH = {$mesh}
 SPECS = {
 $specs}
 """)
+
+
+def _pattern(template: Template) -> str:
+    """A regular expression for what ``template`` gives: anything within a line, and lines of specs."""
+    parts = re.split(r"(\$[a-z]+)", template.template)
+    return "".join({"$specs": r"(?:    .*\n)*"}.get(p, ".*") if p[:1] == "$" else re.escape(p) for p in parts)
+
+
+_CONSTRAINT = r"\n# .*: x is what this makes\n# x = constrained\(x, .*\)\n"
+_WRITTEN = re.compile(
+    f"{_pattern(_ANNOTATIONS)}|{_pattern(_HEAD)}(?:{_pattern(_RESULTS)})?(?:{re.escape(_INSIDE)}(?:{_CONSTRAINT})*)?"
+)
+
+
+def is_written_plan(code: str) -> bool:
+    """Whether ``code`` is a plan as `WrittenPlan` writes it as Python, where nobody has added anything.
+
+    Example: ``is_written_plan(plan.as_jax())`` is true, of ``plan.as_jax() + "train()"`` it is false.
+    """
+    return _WRITTEN.fullmatch(code) is not None
 
 
 @dataclass(frozen=True, slots=True)

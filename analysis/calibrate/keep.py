@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import write_atomically
-from shardc.launcher.run.output_files import STANDARD_OUTPUT, write_text
+from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_writable, write_text
 
 __all__ = ["check_place", "keep"]
 
@@ -19,12 +19,10 @@ def check_place(path: Path) -> None:
     it needs."""
     if path == STANDARD_OUTPUT:
         return
-    if path.is_dir():
-        raise InputError(f"{path} is a folder", fix="name a file to write")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
-            pass
+            check_writable(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"the calibration cannot be written: {reason}", where=str(path), fix=_ELSEWHERE) from None

@@ -14,19 +14,24 @@ from pathlib import Path
 from shardc.compiler.executable import Executable
 from shardc.hlo.codec.plain import from_plain, to_plain
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import write_atomically
+from shardc.hlo.files import unwritable, write_atomically
 
-__all__ = ["FORMAT", "load_executable", "read_bytes", "save", "to_bytes"]
+__all__ = ["FORMAT", "is_executable", "load_executable", "read_bytes", "save", "to_bytes"]
 
 #: Raised with every change of the manifest's meaning.
 FORMAT = 10
 
 _MANIFEST = "manifest.json"
+#: How a zip archive starts, and where the name of its first member is.
+_ARCHIVE, _NAME_AT = b"PK\x03\x04", 30
 
 
 def save(executable: Executable, path: str | Path) -> None:
-    """Write ``executable`` to one file; it appears complete or not at all."""
-    write_atomically(Path(path), to_bytes(executable))
+    """Write ``executable`` to one file; it appears complete or not at all. `InputError` where that fails."""
+    try:
+        write_atomically(Path(path), to_bytes(executable))
+    except OSError as e:
+        raise unwritable(Path(path), e) from None
 
 
 def load_executable(path: str | Path) -> Executable:
@@ -51,6 +56,11 @@ def to_bytes(executable: Executable) -> bytes:
     return out.getvalue()
 
 
+def is_executable(data: bytes) -> bool:
+    """Whether ``data`` is the content of an executable's file, of any format version; its first bytes show it."""
+    return data.startswith(_ARCHIVE) and data[_NAME_AT : _NAME_AT + len(_MANIFEST)] == _MANIFEST.encode()
+
+
 def read_bytes(data: bytes, where: str = "") -> Executable:
     """The inverse of `to_bytes`."""
     fix = "compile the program again with this version of shardc"
@@ -60,6 +70,8 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
             members = {name: z.read(name) for name in z.namelist() if name != _MANIFEST}
         found = manifest["format"]
     except Exception as e:  # whatever a damaged or foreign file makes the parsers raise
+        if not data.startswith(_ARCHIVE):
+            fix = "give a file that Compiled.save wrote; load a program (HLO or MLIR) with shardc.load(path)"
         raise InputError(
             f"the file is not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix
         ) from None

@@ -89,10 +89,11 @@ def write_file(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping
 class TensorFile:
     """A file of safetensors, mapped; pages are read when they are looked at.
 
-    Raises `InputError` when it is missing, cut short or damaged in its header.
+    Raises `InputError`, with ``fix``, when it is missing, cut short or damaged in its header.
     """
 
     path: Path
+    fix: str = "load an older checkpoint"
 
     @cached_property
     def _header(self) -> Mapping[str, Any]:
@@ -103,10 +104,10 @@ class TensorFile:
             with self.path.open("rb") as file:
                 header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         except FileNotFoundError:
-            raise InputError("the file is missing", where=str(self.path), fix="load an older checkpoint") from None
+            raise InputError("the file is missing", where=str(self.path), fix=self.fix) from None
         except (OSError, ValueError, package.SafetensorError) as e:
             raise InputError(
-                f"the file is damaged or cut short: {e}", where=str(self.path), fix="load an older checkpoint"
+                f"the file is no safetensors file, damaged, or cut short: {e}", where=str(self.path), fix=self.fix
             ) from None
         header.pop("__metadata__", None)
         return header
@@ -138,7 +139,7 @@ class TensorFile:
     def read(self, key: str, dtype: DType, shape: tuple[int, ...]) -> NDArray[Any]:
         """A tensor of ``shape``, seen in the file; `InputError` if it is not there, of another type or shape."""
         if key not in self._header:
-            raise InputError("the tensor is missing", where=f"{self.path}, {key}", fix="load an older checkpoint")
+            raise InputError("the tensor is missing", where=f"{self.path}, {key}", fix=self.fix)
         code = _CODES.get(dtype.name)
         kept = shape if code or dtype.nbytes == 1 else (*shape, dtype.nbytes)
         if self._header[key]["dtype"] != (code or "U8") or self.shape(key) != kept:
@@ -146,7 +147,7 @@ class TensorFile:
                 f"the file has {self._header[key]['dtype']}{list(self.shape(key))}, but the index has "
                 f"{dtype}{list(shape)}",
                 where=f"{self.path}, {key}",
-                fix="load an older checkpoint",
+                fix=self.fix,
             )
         first, last = self._header[key]["data_offsets"]
         data = self._bytes[self._start + first : self._start + last]

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.assemble import block_of
 from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.pieces import Whole
@@ -24,6 +25,7 @@ __all__ = ["load_safetensors"]
 
 #: What lists the files of a model that is kept in several.
 _WEIGHT_MAP = "*.safetensors.index.json"
+_FIX = "name a safetensors file, or download the model again"
 
 
 def load_safetensors(
@@ -35,7 +37,8 @@ def load_safetensors(
     order. A tensor that nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of the
     tensors to load. In a job every rank must call it, and reads only its own parts.
 
-    Raises `InputError` for damaged files and names that occur twice, `AnnotationError` for a pattern without a tensor.
+    Raises `InputError` for files that are damaged or no safetensors and for names that occur twice, `AnnotationError`
+    for a pattern without a tensor.
 
     >>> from safetensors.numpy import save_file
     >>> save_file({"0.q_proj.weight": np.ones((4, 4), np.float32)}, "model.safetensors")
@@ -46,7 +49,14 @@ def load_safetensors(
     out: dict[str, Any] = {}
     files: list[Path] = []
     given = dict(shardings or {})
-    Together(transport).do("finding safetensors", lambda: files.extend(_files(Path(path))))
+
+    def find() -> None:
+        if not isinstance(names, str):
+            fix = 'give a text such as names="layers.0.*", or omit it'
+            raise InputError(f"names= is one glob, not {kind_text(names)}", fix=fix)
+        files.extend(_files(Path(path)))
+
+    Together(transport).do("finding safetensors", find)
 
     def read() -> None:
         found = _tensors(files)
@@ -76,7 +86,7 @@ def _some(names: list[str]) -> str:
 def _tensors(files: Sequence[Path]) -> dict[str, TensorFile]:
     """Which file each tensor is in."""
     out: dict[str, TensorFile] = {}
-    for file in map(TensorFile, files):
+    for file in (TensorFile(path, _FIX) for path in files):
         for name in file.keys:
             if name in out:
                 raise InputError(f"two files contain the tensor {name}", where=f"{out[name].path}, {file.path}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
-from shardc.hlo.files import replacing
+from shardc.hlo.files import make_folder, replacing
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.pieces import cut, inside, region_text, volume, whole_region
@@ -25,7 +25,7 @@ from shardc.launcher.checkpoint.files import safetensors, stored, write_file
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
 from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
-from shardc.launcher.checkpoint.tree import Flat, flatten
+from shardc.launcher.checkpoint.tree import Flat, described_leaves, flatten
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.jobs.job import job_transport, threads_per_process
 
@@ -73,7 +73,7 @@ def begin_saving(
     everybody = Together(transport)
     everybody.do("preparing a checkpoint", lambda: made.append(_SavePlan.of(tree, transport)))
     plan = made.pop()
-    _need_equal(transport.exchange_objects(plan.digest))
+    _need_equal(plan, transport)
     everybody = Together(transport, plan.most_bytes)
     generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
     return CheckpointSaving(transport, target, plan, int(step), keep, metadata, generation)
@@ -155,11 +155,20 @@ class _SavePlan:
                 parts.append(_Part(name, name, whole_region(value.shape), 0, mine))
         return _SavePlan(flat, layouts, tuple(parts), transport.process_index)
 
+    @cached_property
+    def leaves(self) -> Mapping[str, str]:
+        """What all ranks must agree on, by leaf: numbers, layouts, and the values of arrays without a sharding."""
+        out = dict(described_leaves(self.flat.tree))
+        for name, p in self.layouts.items():
+            value = self.flat.arrays[name]
+            content = "" if isinstance(value, Array) else checksum(value)
+            out[name] = repr((out.get(name), p.dims, p.dtype.name, str(p.sharding), p.num_devices, content))
+        return out
+
     @property
     def digest(self) -> str:
-        """What all ranks must agree on."""
-        shapes = [(n, p.dims, p.dtype.name, str(p.sharding), p.num_devices) for n, p in self.layouts.items()]
-        return hashlib.sha256(repr((self.flat.tree, shapes)).encode()).hexdigest()
+        """The same, and how the leaves belong together, in short."""
+        return hashlib.sha256(repr((self.flat.tree, self.leaves)).encode()).hexdigest()
 
     @property
     def most_bytes(self) -> int:
@@ -218,18 +227,28 @@ def _checked(step: int, keep: int | None, metadata: Any) -> int:
     return int(step)
 
 
-def _need_equal(digests: Sequence[str]) -> None:
-    different = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
-    if different:
-        raise InputError(
-            f"rank 0 and rank {different[0]} save different trees",
-            fix="give all ranks the same structure, numbers, shapes, types and shardings",
-        )
+def _need_equal(plan: _SavePlan, transport: Transport) -> None:
+    """Raise `InputError` on all ranks where their trees differ. All ranks call it together."""
+    if transport.process_count == 1:
+        return
+    digests = transport.exchange_objects(plan.digest)
+    different = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+    if different is None:
+        return
+    leaves = transport.exchange_objects(plan.leaves)
+    first, other = leaves[0], leaves[different]
+    name = next((n for n in (*first, *other) if first.get(n) != other.get(n)), None)
+    raise InputError(
+        f"rank 0 and rank {different} save different trees",
+        where=f"leaf {name}" if name else None,
+        fix="give all ranks the same structure, numbers, NumPy arrays, shapes, types and shardings; make values of one "
+        "rank alone parts of an array with shardc.array_from_process_local_data",
+    )
 
 
 def _begin(target: Path, overwrite: bool) -> int:
     """Make room for a checkpoint; returns its generation: 0 unless it replaces one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     folders.clear_leftovers(target.parent)
     if target.exists() and not (target / INDEX).is_file():
         raise InputError(f"{target} exists, but is not a checkpoint", fix="move it away, or save another step")

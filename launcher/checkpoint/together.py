@@ -49,7 +49,11 @@ class Together:
 
 def _ours(error: Exception, what: str) -> Exception:
     if isinstance(error, OSError) and not isinstance(error, ShardcError):
-        return InputError(f"{what} failed: {error.strerror or error}", where=str(error.filename or "") or None)
+        return InputError(
+            f"{what} failed: {error.strerror or error}",
+            where=str(error.filename or "") or None,
+            fix="check the permissions of this place and the free space of its disk, or name another one",
+        )
     return error
 
 

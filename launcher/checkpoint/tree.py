@@ -20,7 +20,7 @@ from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array
 from shardc.launcher.arrays.trees import TreeLevel, children
 
-__all__ = ["Flat", "flatten", "rebuild", "rebuild_like", "wrap_key"]
+__all__ = ["Flat", "described_leaves", "flatten", "rebuild", "rebuild_like", "wrap_key"]
 
 #: What stands for a tensor, by name, the leaf of ``like`` or None, and for PRNG keys their implementation.
 Found = Callable[[str, Any, str], Any]
@@ -40,6 +40,20 @@ def flatten(tree: Any) -> Flat:
     names = _Names()
     flat.tree = _out(tree, (), names, flat.arrays)
     return flat
+
+
+def described_leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, str]]:
+    """The leaves of a `Flat.tree` by name, with what it says of each: kind, and value where that is in the tree."""
+    for kind, content in tree.items():
+        if kind in ("list", "tuple"):
+            for number, inner in enumerate(content):
+                yield from described_leaves(inner, (*path, number))
+        elif kind in ("dict", "fields"):
+            for key, inner in content:
+                yield from described_leaves(inner, (*path, key))
+        elif kind not in ("type", "impl"):
+            name = content if kind in ("none", "key", "array", "numpy") else ".".join(map(str, path)) or "value"
+            yield name, f"{kind} {content} {tree.get('impl', '')}"
 
 
 class _Names:

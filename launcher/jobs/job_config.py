@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from shardc.hlo.config import Config
+from shardc.hlo.variables import warn_of_unknown
 from shardc.launcher.jobs.affinity import local_place, processors_here
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 
@@ -15,6 +16,8 @@ __all__ = ["job_config", "spare_cores"]
 def job_config() -> Config:
     """The settings of the environment; in a job only rank 0 dumps, and there may be cores for transfers."""
     config, launcher = Config.from_environment(), detect_launcher()
+    if launcher is None or launcher.rank == 0:
+        warn_of_unknown()
     if launcher is None:
         return config
     _, ranks = local_place(os.environ) or (0, launcher.size)

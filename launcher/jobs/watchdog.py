@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.control_table import COMPUTING, EXCHANGING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
+from shardc.hlo.errors import InputError
+from shardc.hlo.files import make_folder
 from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.failures import abort, describe, prefixed
 from shardc.launcher.jobs.hang_diagnosis import (
@@ -53,6 +56,9 @@ from shardc.launcher.run.output_files import write_text
 from shardc.native.drive.drive_loop import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
+
+log = logging.getLogger("shardc")
+
 
 #: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
 _LOOK, _GRACE, _OWN_GRACE = 0.2, 2.0, 8.0
@@ -282,8 +288,11 @@ class Watchdog:
             "processes": [asdict(s) for s in found],
             "programs": {str(number): plan.to_json() for number, plan in self._plans.items()},
         }
-        self._dump_to.mkdir(parents=True, exist_ok=True)
-        write_text(self._dump_to / f"flight-recorder.rank{self._rank}.json", json.dumps(data, indent=1))
+        try:
+            make_folder(self._dump_to, "environment variable SHARDC_DUMP_TO")
+            write_text(self._dump_to / f"flight-recorder.rank{self._rank}.json", json.dumps(data, indent=1))
+        except InputError as e:  # what ends the job is the error to tell
+            log.warning("SHARDC_DUMP_TO: no flight recorder of rank %d: %s", self._rank, e)
 
 
 @dataclass(frozen=True)

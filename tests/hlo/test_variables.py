@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from shardc.cli.app import main
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
-from shardc.hlo.variables import VARIABLES, read_variable
+from shardc.hlo.variables import OF_OTHERS, VARIABLES, read_variable, warn_of_unknown
+from shardc.launcher.jobs.job_config import job_config
 
 ROOT = Path(__file__).parents[2]
 #: What the C library of `shardc compile` calls its own constants.
@@ -43,7 +45,7 @@ GOOD = {
 }
 SWITCHES = ["SHARDC_CHECK", "SHARDC_SHARED_MEMORY", "SHARDC_TRANSFER_THREAD", "SHARDC_TF32", "SHARDC_DETERMINISTIC"]
 BAD = {
-    "SHARDC_DUMP_TO": [__file__],
+    "SHARDC_DUMP_TO": [__file__, f"{__file__}/sub", f"{__file__}/sub/sub"],
     "SHARDC_REPORT_TO": [__file__],
     "SHARDC_DUMP_PASSES": ["(", "a**"],
     "SHARDC_CACHE_DIR": [],
@@ -87,7 +89,7 @@ def test_all_variables_are_in_the_table_and_in_the_tests() -> None:
         for file in (ROOT / folder).rglob("*.py"):
             if _IN_C not in file.as_posix():
                 used |= set(re.findall(r"\bSHARDC_[A-Z0-9_]+\b", file.read_text()))
-    assert used - {"SHARDC_MPI"} == set(VARIABLES) == GOOD.keys() | set(SWITCHES) == set(BAD)
+    assert used - {"SHARDC_MPI"} - OF_OTHERS == set(VARIABLES) == GOOD.keys() | set(SWITCHES) == set(BAD)
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -157,3 +159,32 @@ def test_ranks_say_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("SHARDC_TIMEOUT='nan' is not a number") == 1, done.stderr
+
+
+def test_misspelt_variables_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in list(os.environ):
+        if name.startswith("SHARDC_"):
+            monkeypatch.delenv(name)
+    for name in ("SHARDC_TIMEOUTS", "SHARDC_NUM_DEVICE", "SHARDC_ZZZ", *OF_OTHERS):
+        monkeypatch.setenv(name, "5")
+    warn_of_unknown.cache_clear()
+    assert main(["opt", "--list-passes"]) == 0
+    job_config()
+    assert [r.getMessage().removeprefix("the environment variable ") for r in caplog.records] == [
+        "SHARDC_NUM_DEVICE is unknown to shardc, and ignored: did you mean SHARDC_NUM_DEVICES?",
+        "SHARDC_TIMEOUTS is unknown to shardc, and ignored: did you mean SHARDC_TIMEOUT?",
+        "SHARDC_ZZZ is unknown to shardc, and ignored: the page Environment variables lists those that are read",
+    ]
+    caplog.clear()
+    monkeypatch.setenv("SHARDC_RANKS", "2")  # the launcher has told it
+    warn_of_unknown.cache_clear()
+    job_config()
+    assert not caplog.records
+    warn_of_unknown.cache_clear()
+
+
+def test_variables_of_others_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/reference/environment.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(SHARDC_[A-Z0-9_]+)`", page)) == VARIABLES.keys() | OF_OTHERS - {"SHARDC_SRUN_MPI"}

@@ -1,9 +1,10 @@
-"""One rank of a job that saves or loads checkpoints: ``checkpoint_worker.py save|load|fail|die|background FOLDER``."""
+"""One rank of a job with checkpoints: ``checkpoint_worker.py save|load|different|fail|die|background FOLDER``."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +12,7 @@ import numpy as np
 
 import shardc
 from shardc import Mesh, P
-from shardc.hlo.errors import RunError, ShardcError
+from shardc.hlo.errors import InputError, RunError, ShardcError
 from shardc.launcher.checkpoint import save
 
 MESH, OTHER = Mesh({"x": 2, "y": 2}), Mesh({"y": 4, "x": 2})
@@ -59,6 +60,26 @@ def in_background(folder: str) -> None:
     save.write_file = whole
 
 
+def different(folder: str) -> None:
+    """Host arrays, PRNG keys and numbers of which each rank has another value: all ranks hear of the leaf."""
+    import jax
+
+    rank = shardc.process_index()
+    same = {"same": np.arange(3), "count": 4}
+    own: dict[str, Any] = {"inner.a": np.ones(2) * rank, "b": np.float32(rank), "key": jax.random.key(rank), "n": rank}
+    for name, value in own.items():
+        outer, _, inner = name.partition(".")
+        try:
+            shardc.save_checkpoint(folder, {**same, outer: {inner: value} if inner else value}, step=1)
+        except InputError as e:
+            assert e.what == "rank 0 and rank 1 save different trees", e.what
+            assert e.where == f"leaf {name}", e.where
+        else:
+            raise AssertionError(name)
+    assert not list(Path(folder).iterdir())
+    shardc.save_checkpoint(folder, {**same, "a": np.full(2, np.nan)}, step=1)
+
+
 def disturbed(folder: str, what: str) -> None:
     """Rank 1 (and 3) fails or dies in the middle of writing a second checkpoint."""
     whole, rank = save.write_file, shardc.process_index()
@@ -100,6 +121,8 @@ def main(what: str, folder: str) -> None:
         found = shardc.load_checkpoint(folder, mesh=OTHER).tree
         assert found["params"]["w"].sharding.mesh == OTHER
         check(found, 1)
+    elif what == "different":
+        different(folder)
     elif what == "background":
         in_background(folder)
     else:

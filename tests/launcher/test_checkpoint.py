@@ -316,3 +316,14 @@ def test_the_package_is_named_when_it_is_missing(tmp_path: Path, monkeypatch: py
     with pytest.raises(EnvironmentProblem, match="need the package safetensors") as e:
         shardc.save_checkpoint(tmp_path, {"w": X}, step=0)
     assert "shardc[checkpoint]" in str(e.value.fix)
+
+
+def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    for place in (tmp_path / "afile", tmp_path / "afile" / "sub"):
+        with pytest.raises(InputError, match="afile is a file, not a folder") as caught:
+            shardc.save_checkpoint(place, {"a": 1}, step=1)
+        assert caught.value.fix
+    with pytest.raises(InputError, match="/proc/ck cannot be written") as refused:
+        shardc.save_checkpoint("/proc/ck", {"a": 1}, step=1)
+    assert refused.value.fix == "name a place that you may write to"

@@ -54,3 +54,9 @@ def test_ranks_go_on_while_files_are_written(tmp_path: Path, repository: Path) -
     assert run(2, "background", tmp_path, repository) == "done\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
     check(shardc.load_checkpoint(tmp_path).tree, 2)
+
+
+def test_ranks_with_different_values(tmp_path: Path, repository: Path) -> None:
+    pytest.importorskip("jax")
+    assert run(2, "different", tmp_path, repository) == "done\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]

@@ -68,3 +68,15 @@ def test_errors(model: Path) -> None:
     (model / "model.safetensors.index.json").unlink()
     with pytest.raises(InputError, match="two files contain the tensor norm"):
         shardc.load_safetensors(model)
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("no tensors at all")
+    with pytest.raises(InputError, match="the file is no safetensors file") as caught:
+        shardc.load_safetensors(tmp_path / "model", {}, mesh=MESH)
+    assert caught.value.fix == "name a safetensors file, or download the model again"
+
+
+def test_names_are_one_glob(model: Path) -> None:
+    with pytest.raises(InputError, match="names= is one glob, not a list"):
+        shardc.load_safetensors(model, names=["*.up.*"])  # type: ignore[arg-type]

@@ -126,3 +126,86 @@ def test_pictures_have_the_suffix_of_what_they_hold(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a.png would hold a picture as SVG") as caught:
         check_writable(tmp_path / "a.png", ".svg")
     assert str(caught.value.fix) == f"name {tmp_path / 'a.svg'}"
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, links to it, and a Python file of the user."""
+    (tmp_path / "step.hlo").write_bytes(STEP.read_bytes())
+    (tmp_path / "link.hlo").symlink_to("step.hlo")
+    (tmp_path / "step.py").write_text("import jax\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+PROGRAM_OUTPUTS = [
+    ["propagate", "step.hlo", "-o"],
+    ["propagate", "step.hlo", "--provenance"],
+    ["partition", "step.hlo", "-o"],
+    ["partition", "step.hlo", "--report"],
+    ["opt", "step.hlo", "--passes=simplify", "-o"],
+    ["auto", "step.hlo", "--machine", "h100-dgx", "-o"],
+    ["run", "step.hlo", "--outputs"],
+    ["bench", "step.hlo", "--profile-out"],
+    ["bench", "step.hlo", "--trace"],
+    ["simulate", "step.hlo", "--machine", "h100-dgx", "--trace"],
+]
+
+
+@pytest.mark.parametrize("line", PROGRAM_OUTPUTS, ids=" ".join)
+def test_inputs_and_python_files_are_not_overwritten(
+    line: list[str], sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, message in (
+        ("step.hlo", "step.hlo, which the command reads"),
+        ("link.hlo", "link.hlo, which the command reads"),
+        ("step.py", "would overwrite the Python file"),
+    ):
+        assert main([*line, name]) == 2
+        assert message in capsys.readouterr().err
+    assert (sources / "step.hlo").read_bytes() == STEP.read_bytes()
+    assert (sources / "step.py").read_text() == "import jax\n"
+
+
+def test_annotations_are_not_overwritten(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sources / "plan.toml").write_text("[annotate]\n")
+    assert main(["partition", "step.hlo", "--annotations", "plan.toml", "-o", "plan.toml"]) == 2
+    assert "--output would overwrite plan.toml, which the command reads" in capsys.readouterr().err
+
+
+def test_python_files_that_are_new_or_allowed(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new.py")
+    write_text(tmp_path / "new.py", "a = 1\n")
+    with pytest.raises(InputError, match="would overwrite the Python file"):
+        write_text(tmp_path / "new.py", "b = 1\n")
+    write_text(tmp_path / "new.py", "b = 1\n", replaces=lambda text: text == "a = 1\n")
+    assert (tmp_path / "new.py").read_text() == "b = 1\n"
+
+
+def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    for path in (tmp_path / "afile" / "x", tmp_path / "afile" / "folder" / "x"):
+        with pytest.raises(InputError, match=r"afile is a file, not a folder") as caught:
+            check_writable(path)
+        assert caught.value.fix == "name a folder, or a file in one that is there"
+    with pytest.raises(InputError, match=r"/proc/x.hlo") as caught:
+        write_text(Path("/proc/x.hlo"), "x")
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["demo", "--write", "/proc/x"],
+        ["bench", str(STEP), "--steps", "1", "--profile-out", "/proc/x"],
+        ["partition", str(STEP), "-o", "/proc/x.hlo"],
+        ["partition", str(STEP), "--report", str(STEP / "x")],
+        ["run", str(STEP), "--outputs", "/proc/x.npz"],
+        ["propagate", str(STEP), "--provenance", "/proc/x.json"],
+    ],
+    ids=" ".join,
+)
+def test_commands_say_where_they_cannot_write(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 2
+    error = capsys.readouterr().err
+    assert error.count("error: ") == 1 and "\n  fix: " in error and "Traceback" not in error, error

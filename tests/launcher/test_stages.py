@@ -11,7 +11,8 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.analysis.verify import verify_program
-from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
+from shardc.cli.app import main
+from shardc.hlo.errors import AnnotationError, InputError, ParseError, UnsupportedError
 from shardc.launcher.arrays.meshes import as_mesh
 from tests.cli.programs import MLP, PLAIN
 
@@ -70,8 +71,28 @@ def test_executables_are_saved_whole(mlp: Path, tmp_path: Path) -> None:
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     with pytest.raises(InputError, match="does not exist"):
         compiled.save(tmp_path / "no" / "x")
+    (tmp_path / "step.py").write_text("import jax\n")
+    with pytest.raises(InputError, match="would overwrite the Python file"):
+        compiled.save(tmp_path / "step.py")
     with pytest.raises(InputError, match="there is no file"):
         shardc.load_executable(tmp_path / "none")
+
+
+def test_executables_and_programs_are_told_apart(mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "mlp.shardc"
+    shardc.load(mlp).compile().save(saved)
+    with pytest.raises(ParseError, match="is an executable of shardc") as caught:
+        shardc.load(saved)
+    assert "shardc.load_executable(path)" in str(caught.value.fix)
+    for command in ("explain", "run", "visualize"):
+        assert main([command, str(saved), *(["--value", "x"] if command == "visualize" else [])]) == 2
+        assert "shardc.load_executable(path)" in capsys.readouterr().err
+    np.savez(tmp_path / "arrays.npz", manifest=np.ones(2))
+    with pytest.raises(ParseError, match="is a zip archive"):
+        shardc.load(tmp_path / "arrays.npz")
+    with pytest.raises(InputError, match="is not an executable of shardc") as wrong:
+        shardc.load_executable(mlp)
+    assert "shardc.load(path)" in str(wrong.value.fix)
 
 
 def test_what_is_not_there_yet_says_so(mlp: Path) -> None:

@@ -75,13 +75,14 @@ def auto(
     """
     from shardc.analysis.auto.auto import auto as find
     from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
+    from shardc.analysis.auto.written_plan import is_written_plan
     from shardc.analysis.explain.plan_text import plan_text
     from shardc.analysis.sweep.meshes import mesh_to_resize
     from shardc.launcher.run.output_files import check_outputs
     from shardc.stages.programs import load
 
     view = View(json, verbose, quiet)
-    check_outputs(output=output, picture=picture)
+    check_outputs(file, annotations, output=output, picture=picture, replaces=is_written_plan)
     if output is not None:
         check_plan_file(output)
     if devices is not None and mesh:

@@ -89,11 +89,10 @@ def bench(
 
     Example: shardc bench step.hlo --ranks 4 --steps 100, or shardc bench step.hlo --profile --trace step.json
     """
-    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.output_files import check_outputs
     from shardc.launcher.run.task import RunTask
 
-    check_writable(memory_svg, ".svg")
-    check_writable(profile_out)
+    check_outputs(memory_svg=memory_svg, profile_out=profile_out, trace=trace)
     profile = profile or trace is not None or profile_out is not None
     task = RunTask(
         absolute(inputs), "", seed, steps, warmup, devices_per_rank, profile, absolute(trace), absolute(profile_out)

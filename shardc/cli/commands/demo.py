@@ -37,14 +37,14 @@ def demo(
     """
     from shardc.demo.guide import write_guide_files
     from shardc.demo.run import run_demo, show_with
-    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.output_files import check_outputs
 
     view = View(json, verbose, quiet)
     if write is not None:
         files = [str(path) for path in write_guide_files(write, overwrite)]
         view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
         return
-    check_writable(svg, ".svg")
+    check_outputs(svg=svg)
     show = (lambda part: None) if json else show_with(view)
     start = time.perf_counter()
     facts = run_demo(show, ranks=ranks, seed=seed, picture=svg, use_jax=jax)

@@ -90,10 +90,10 @@ def explain(
 
     Example: shardc explain step.hlo --machine h100-dgx
     """
-    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.output_files import check_outputs
 
     view = View(json, verbose, quiet)
-    check_writable(picture, ".svg")
+    check_outputs(file, annotations, picture=picture)
     planned = plan_terms(plan, memory)
     shares = _shares(threshold or ())
     if picture is not None and plan in ("", "propagated"):

@@ -51,6 +51,7 @@ def opt(
     Example: shardc opt step.hlo --passes='simplify,eliminate-dead,fuse{limit=8}'
     """
     from shardc.hlo.errors import InputError
+    from shardc.launcher.run.output_files import check_outputs
     from shardc.passes.opt import list_passes as listed
 
     view = View(json, verbose, quiet)
@@ -63,6 +64,7 @@ def opt(
         raise InputError(
             what, where="shardc opt", fix="run shardc opt FILE --passes=a,b, or list them with shardc opt --list-passes"
         )
+    check_outputs(file, annotations, output=output)
     _run(view, file, passes, output, given_annotations(mesh, annotate, annotations))
 
 
@@ -73,12 +75,11 @@ def _run(view: View, file: Path, passes: str, output: Path | None, given: Any) -
     from shardc.hlo.config import Config
     from shardc.hlo.passes import PassTimes
     from shardc.hlo.text.carried import print_state
-    from shardc.launcher.run.output_files import check_writable, write_text
+    from shardc.launcher.run.output_files import write_text
     from shardc.passes.opt import prepare_module, read_passes, run_passes
 
     specs, mesh = given
     asked = read_passes(passes)
-    check_writable(output)
     piped = str(file) == "-"
     program = load_program(sys.stdin.buffer.read() if piped else read_file(file), "<stdin>" if piped else str(file))
     module = prepare_module(program.module, specs, mesh)

@@ -71,7 +71,7 @@ def partition(
 
     view = View(json, verbose, quiet)
     planned = plan_terms(plan, memory)
-    check_outputs(output=output, report=report)
+    check_outputs(file, annotations, output=output, report=report)
     with source(view, server) as here:
         partitioned = here.open(file, mesh, annotate, annotations).partition(
             machine=machine or None,

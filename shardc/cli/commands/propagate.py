@@ -62,7 +62,7 @@ def propagate(
     from shardc.launcher.run.output_files import check_outputs, write_text
 
     view = View(json, verbose, quiet)
-    check_outputs(output=output, provenance=provenance)
+    check_outputs(file, annotations, output=output, provenance=provenance)
     program = open_program(file, mesh, annotate, annotations)
     propagated = program.propagate(conservative=conservative)
     text = propagated.as_stablehlo() if program.original else propagated.as_text()

@@ -71,12 +71,13 @@ def report(
     """
     from shardc.analysis.report.write import put_beside, read_report, report_target
     from shardc.hlo.errors import InputError
-    from shardc.launcher.run.output_files import STANDARD_OUTPUT
+    from shardc.launcher.run.output_files import STANDARD_OUTPUT, check_outputs
 
     if beside is not None and output == STANDARD_OUTPUT:
         raise InputError("a comparison of two reports needs an output file", where="--beside", fix="give -o OUT.html")
     view = View(json, verbose, quiet)
     report_target(output)
+    check_outputs(file, annotations, profile_in, output=output)
     if beside is not None:
         read_report(beside)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)

@@ -4,6 +4,7 @@ shares.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -136,7 +137,8 @@ def execute(
     sources: list[Any] = []
 
     def make() -> Any:
-        _check_request(task, ranks)
+        file, _, _, annotations = program
+        _check_request(task, ranks, (file, annotations))
         partitioned = (scheduling or Scheduling()).partitioned(_on_ranks(open_program(*program), ranks))
         sources.append(partitioned)
         compiled = partitioned.compile(device, profile=task.profile, tune=tune or None)
@@ -171,11 +173,11 @@ def _on_ranks(program: Any, ranks: int) -> Any:
     return replace(program, config=replace(program.config, spare_cores=spare_cores(ranks))) if ranks > 1 else program
 
 
-def _check_request(task: Any, ranks: int) -> None:
-    """What can be told before anything is read."""
+def _check_request(task: Any, ranks: int, sources: Sequence[Path | None]) -> None:
+    """What can be told before anything of ``sources`` and of the task's inputs is read."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.jobs.mpi_environment import check, find_library
-    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.output_files import check_outputs
 
     if ranks < 0 or task.devices_per_rank < 0:
         given = f"--ranks {ranks}" if ranks < 0 else f"--devices-per-rank {task.devices_per_rank}"
@@ -186,8 +188,10 @@ def _check_request(task: Any, ranks: int) -> None:
         raise InputError(
             f"there is no file {task.inputs}", fix="give --inputs an .npz file with the arrays in0, in1, ..."
         )
-    for path in (task.outputs, task.trace, task.profile_out):
-        check_writable(Path(path) if path else None)
+    inputs, outputs, trace, profile_out = (
+        Path(path) if path else None for path in (task.inputs, task.outputs, task.trace, task.profile_out)
+    )
+    check_outputs(*sources, inputs, outputs=outputs, trace=trace, profile_out=profile_out)
 
 
 def show_outcome(view: View, outcome: dict[str, Any]) -> None:

@@ -90,10 +90,10 @@ def simulate(
     """
     from shardc.analysis.simulate.table import COSTLY_COLUMNS, PATH_COLUMNS, costly_rows, facts, path_rows
     from shardc.analysis.simulate.trace import write_trace
-    from shardc.launcher.run.output_files import check_writable
+    from shardc.launcher.run.output_files import check_outputs
 
     view = View(json, verbose, quiet)
-    check_writable(trace)
+    check_outputs(file, annotations, profile_in, trace=trace)
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     given = given_annotations(mesh, annotate, annotations)
     with source(view, server) as here:

@@ -46,10 +46,10 @@ def visualize(
     from shardc.hlo.errors import InputError
     from shardc.launcher.drawings.draw_layout import picture_svg
     from shardc.launcher.drawings.layout_picture import layouts, make_picture
-    from shardc.launcher.run.output_files import check_writable, write_text
+    from shardc.launcher.run.output_files import check_outputs, write_text
 
     view = View(json, verbose, quiet)
-    check_writable(svg, ".svg")
+    check_outputs(file, annotations, svg=svg)
     propagated = open_program(file, mesh, annotate, annotations).propagate()
     pictures = [make_picture(*leaf) for name in value for leaf in layouts(propagated.module, name)]
     if svg is not None:

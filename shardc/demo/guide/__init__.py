@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from shardc.hlo.errors import InputError
+from shardc.hlo.files import make_folder
 from shardc.launcher.run.output_files import atomic_output
 
 __all__ = ["FILES", "write_guide_files"]
@@ -33,8 +34,8 @@ def write_guide_files(folder: Path, overwrite: bool = False) -> list[Path]:
             where="--write",
             fix="write to another folder, or replace your changes with --overwrite",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "--write")
     for path, data in contents.items():
-        with atomic_output(path) as file:
+        with atomic_output(path, replaces=lambda _: True) as file:
             file.write(data)
     return list(contents)

@@ -59,6 +59,9 @@ def test_a_step_is_shorter_with_few_annotations(found: FoundPlan) -> None:
 def test_what_is_told_is_what_the_annotations_give(found: FoundPlan, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     found.save(path)
+    (tmp_path / "step.py").write_text("import jax\n")
+    with pytest.raises(InputError, match="would overwrite the Python file"):
+        found.save(tmp_path / "step.py")
     read = read_annotations(path)
     assert read.mesh == found.written.mesh
     again = program().annotate(read.specs).partition(machine=MACHINE)
@@ -170,6 +173,11 @@ def test_the_command_prints_specs_and_writes_them(tmp_path: Path, capsys: pytest
     assert "values follow from it" in shown.out
     assert str(plan) in shown.err and "as planned" in (tmp_path / "plan.svg").read_text()
     compile(plan.read_text(), str(plan), "exec")
+    assert main([*line, "-q", "-o", str(plan)]) == 0  # an earlier plan is replaced
+    (tmp_path / "own.py").write_text(plan.read_text() + "train()\n")
+    capsys.readouterr()
+    assert main([*line, "-o", str(tmp_path / "own.py")]) == 2
+    assert "would overwrite the Python file" in capsys.readouterr().err
     assert main([*line, "-v"]) == 0
     assert "decided values have another layout than propagation gave them" in capsys.readouterr().out
     assert main([*line, "--json", "-q"]) == 0

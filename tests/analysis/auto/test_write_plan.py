@@ -11,7 +11,7 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.analysis.auto.write_plan import own_plan, write_plan
-from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan
+from shardc.analysis.auto.written_plan import PlanSpec, WrittenPlan, is_written_plan
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.program import SourceProgram
 from shardc.sharding.notations.annotate import read_annotations
@@ -200,3 +200,13 @@ def test_constraints_stand_at_their_lines() -> None:
     for s in inside:
         assert Path(__file__).name in s.place
         assert f"# {s.place} ({s.what}): x is what this makes\n" in code
+
+
+def test_written_plans_are_known_again(plan: WrittenPlan) -> None:
+    inside = replace(plan, specs=[*plan.specs, replace(plan.specs[0], kind="value", place="step.py:3", what="dot")])
+    results = replace(plan, specs=[*plan.specs, replace(plan.specs[0], kind="result", names=("result[0]",))])
+    for code in (made for p in (plan, inside, results) for made in (p.as_jax(), p.as_annotations())):
+        assert is_written_plan(code)
+        assert not is_written_plan(code + "train()\n")
+        assert not is_written_plan("import os\n" + code)
+    assert not is_written_plan("import jax\n")
