@@ -8,16 +8,12 @@ A pass may say in ``looks_at``, of its class, which opcodes it looks at: a progr
 
 from __future__ import annotations
 
-import atexit
 import gc
-import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -27,9 +23,7 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.progress import stage
 from shardc.hlo.verify import verify
 
-__all__ = ["DumpedPasses", "Pass", "PassTimes", "pause_collector", "run_pipeline"]
-
-log = logging.getLogger("shardc")
+__all__ = ["Pass", "PassTimes", "pause_collector", "run_pipeline"]
 
 
 class Pass(Protocol):
@@ -91,42 +85,6 @@ class _IdlePasses:
             self._done.append(step)
 
 
-@dataclass(slots=True)
-class DumpedPasses:
-    """Which passes ran while ``SHARDC_DUMP_PASSES`` asked for some of them, by its pattern.
-
-    Pipelines have different passes, so only the end of the process shows that a pattern matched none.
-    """
-
-    ran: dict[str, list[str]] = field(default_factory=dict)
-    matched: set[str] = field(default_factory=set)
-
-    def wants(self, pattern: str, name: str) -> bool:
-        """Whether the pass ``name`` is to be dumped."""
-        if re.search(pattern, name):
-            self.matched.add(pattern)
-            return True
-        if name not in (names := self.ran.setdefault(pattern, [])):
-            names.append(name)
-        return False
-
-    def tell(self) -> None:
-        """Warn of patterns that matched no pass."""
-        for pattern, names in self.ran.items():
-            if pattern not in self.matched:
-                near = get_close_matches(pattern, names, n=3)
-                fix = f"did you mean {' or '.join(near)}?" if near else f"these ran: {', '.join(names)}"
-                log.warning("SHARDC_DUMP_PASSES=%r matches no pass that ran, so nothing was written; %s", pattern, fix)
-
-
-@cache
-def _dumped_passes() -> DumpedPasses:
-    """Those of this process."""
-    made = DumpedPasses()
-    atexit.register(made.tell)
-    return made
-
-
 def run_pipeline(
     module: Module,
     passes: Sequence[Pass],
@@ -154,7 +112,7 @@ def run_pipeline(
             verify(after)
             if check is not None:
                 check(step, module, after)
-        if config.dump_to is not None and _dumped_passes().wants(config.dump_passes, step.name):
+        if config.dump_to is not None and re.search(config.dump_passes, step.name):
             from shardc.hlo.text.printer import print_module  # as long to import as a tenth of the compiler
 
             _dump(config.dump_to, f"{after.name}.{number:03d}.{step.name}.hlo", print_module(after))
