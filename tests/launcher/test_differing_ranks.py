@@ -26,7 +26,7 @@ HERE = {
     "caught": r"rank (0 is in step 10 of train, but rank 1 is in step 11|"
     r"1 is in step 11 of train, but rank 0 is in step 10)",
     "dtype": rf"rank 0 .*: it waits in all-reduce %y .* of train, step 10,.*\n.*"
-    rf"rank 1 .*: it waits for the other ranks in making train64, (.*\n)*.*{CALLS}",
+    rf"rank 1 .*: it waits for the other ranks in making train64 at .*, (.*\n)*.*{CALLS}",
 }
 THERE = {case: HERE[case] for case in ("constant", "first", "scalar", "batch", "caught")} | {
     "program": r"rank (0 is in all-reduce %y .* of train .*, step 10, "
