@@ -109,6 +109,7 @@ return seen(document.body).filter((e) => {
     for (let up = e; up && up !== document.body; up = up.parentElement) {
         const style = getComputedStyle(up);
         if (/auto|scroll/.test(style.overflowX + style.overflowY)) return false;
+        if (style.clip === 'rect(0px, 0px, 0px, 0px)') return false;  // for screen readers alone
         if (/hidden|clip/.test(style.overflowX) && style.position !== 'absolute' &&
             boxes(e).some((r) => r.right > up.getBoundingClientRect().right + 1)) return true;
     }
