@@ -41,6 +41,9 @@ def load_executable(path: str | Path) -> Executable:
         data = path.read_bytes()
     except OSError as e:
         raise InputError(f"cannot read the executable: {e.strerror}", where=str(path)) from None
+    if not data.startswith(_ARCHIVE) and not zipfile.is_zipfile(io.BytesIO(data)):
+        fix = "give a file that Compiled.save wrote; load a program (HLO or MLIR) with shardc.load(path)"
+        raise InputError("the file is not an executable of shardc", where=str(path), fix=fix)
     return read_bytes(data, str(path))
 
 
@@ -70,8 +73,6 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
             members = {name: z.read(name) for name in z.namelist() if name != _MANIFEST}
         found = manifest["format"]
     except Exception as e:  # whatever a damaged or foreign file makes the parsers raise
-        if not data.startswith(_ARCHIVE):
-            fix = "give a file that Compiled.save wrote; load a program (HLO or MLIR) with shardc.load(path)"
         raise InputError(
             f"the file is not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix
         ) from None
