@@ -88,7 +88,8 @@ class Device:
     matrix: MatrixUnit = field(default_factory=MatrixUnit)
 
     def peak(self, dtype: str) -> float:
-        """Operations per second of products of ``dtype``: types without a rate of their own take the next wider one."""
+        """Operations per second of products of ``dtype``. A type without a rate has that of the next wider one, or of
+        float32; if there is none, the slowest rate."""
         for name in (dtype, *_WIDER.get(dtype, ()), "f32"):
             if name in self.flops:
                 return self.flops[name]
