@@ -156,7 +156,7 @@ function drawBlockLabel(context, lines, left, right, top, bottom) {
   lines.forEach((line, n) => context.fillText(line, 0, (n - (lines.length - 1) / 2) * 15));
 }
 
-// Drag, wheel (with Ctrl, or when the chart has the focus), and keys; dragging with Shift hands `onRange` two times.
+// Drag, wheel (with Ctrl, or when the chart has the focus), and keys; dragging with Shift passes two times to `onRange`.
 function steer(chart, axis, onPoint, onClick, onRange = null) {
   const { canvas } = chart;
   let drag = null;

@@ -121,9 +121,8 @@ def _carry_out(
     """The program of the plan, or of another one within the memory, if it is better than the first program; else
     the reason why not."""
     question, present = promise.question, promise.modelled.peak
-    floor = _MEMORY * question.context.resharder.price.memory()
-    room = max(present, floor)
-    trials = _Trials(promise, finish, budget, judge, tell, floor, room)
+    trials = _Trials(promise, finish, budget, judge, tell)
+    room = trials.memory_limit
     made = trials.within(MemoryLimits(room))
     if isinstance(made, Module) or question.memory.peak(promise.answer.choice or ()) <= room:
         return made
@@ -143,10 +142,18 @@ class _Trials:
     budget: PlanBudget
     judge: Judge
     tell: Callable[[PlanReasons | str], None] | None
-    floor: float
-    room: float
     before: Judgement | None = None
     tried: set[tuple[int, ...]] = field(default_factory=set)
+
+    @property
+    def floor(self) -> float:
+        """The bytes that any plan may fill."""
+        return _MEMORY * self.promise.question.context.resharder.price.memory()
+
+    @property
+    def memory_limit(self) -> float:
+        """The bytes that a plan may fill by the models."""
+        return max(self.promise.modelled.peak, self.floor)
 
     def within(self, limits: MemoryLimits) -> Module | str:
         """The program of a plan that is better than the first program, or why there is none."""
@@ -176,13 +183,13 @@ class _Trials:
                 return made
             if filled <= 1 and not beyond:
                 return why
-            limits.learn(question.memory.peak(answer.choice), filled * self.room)
-        return f"the plans that were tried take more memory than {bytes_text(self.room)}, or cost no less"
+            limits.learn(question.memory.peak(answer.choice), filled * self.memory_limit)
+        return f"the plans that were tried take more memory than {bytes_text(self.memory_limit)}, or cost no less"
 
     def _compare(self, made: Module, seen: Judgement, answer: ChosenOptions, limit: float) -> tuple[str, float]:
         """Why a plan's program, as models have ``seen`` it, is not better, or "", and the share of the memory that it
         fills. A better one is told."""
-        promise, filled = self.promise, seen.peak / self.room
+        promise, filled = self.promise, seen.peak / self.memory_limit
         if filled > _DOUBT or seen.flops > promise.modelled.flops * MORE_FLOPS:
             return "the program of the best plan does more arithmetic, or takes too much memory", filled
         before = self.before = self.before or self.judge(promise.first)

@@ -72,7 +72,7 @@ def _slope(x: Any, d: int, h: Any, edge_order: int) -> Any:
     return convert(NP.where(NP.equal(place, 0), low, NP.where(NP.equal(place, n - 1), high, inner)), x.dtype)
 
 
-def _spacings(recorder: Trace, given: tuple[Any, ...], x: Tracer, axes: tuple[int, ...]) -> list[Any]:
+def _spacings(given: tuple[Any, ...], x: Tracer, axes: tuple[int, ...]) -> list[Any]:
     """For each axis the spacing, or where coordinates are given those between neighbours."""
     if not given or (len(given) == 1 and NP.ndim(given[0]) == 0):
         return [*(given or (1.0,))] * len(axes)
@@ -106,7 +106,7 @@ def _gradient(recorder: Trace, f: Any, *varargs: Any, axis: Any = None, edge_ord
             "Shape of array too small to calculate a numerical gradient, "
             "at least (edge_order + 1) elements are required."
         )
-    steps = _spacings(recorder, varargs, x, axes)
+    steps = _spacings(varargs, x, axes)
     made = [_slope(x, d, h, edge_order) for d, h in zip(axes, steps, strict=True)]
     return made[0] if len(made) == 1 else tuple(made)
 

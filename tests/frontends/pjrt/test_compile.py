@@ -1,4 +1,4 @@
-"""Compiling what jaxlib hands over: shardings at the border, partial values, what is refused."""
+"""Compiling what jaxlib passes: shardings at the border, partial values, what is refused."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def public(stage: type) -> set[str]:
 
 
 def options(stage: type, name: str) -> list[tuple[str, object]] | None:
-    """What a method takes, with defaults; None for what is none, or hands on whatever it is given."""
+    """What a method takes, with defaults; None for what is none, or passes on whatever it is given."""
     method = getattr(stage, name, None)
     taken = inspect.signature(method).parameters.values() if inspect.isfunction(method) else ()
     passed = any(p.kind is p.VAR_KEYWORD for p in taken)
