@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Sequence
+from textwrap import shorten
 
 from shardc.hlo.errors import InputError
 
-__all__ = ["bytes_text", "count_text", "flops_text", "kind_text", "parse_bytes", "require_bytes", "seconds_text"]
+__all__ = [
+    "arguments_text",
+    "bytes_text",
+    "count_text",
+    "flops_text",
+    "kind_text",
+    "parse_bytes",
+    "require_bytes",
+    "seconds_text",
+]
 
 _PREFIXES = " kmgt"
+#: Characters of a list of names in a message.
+_LISTED = 160
 
 
 def bytes_text(n: float) -> str:
@@ -40,6 +53,30 @@ def flops_text(n: float) -> str:
 def count_text(n: float, what: str, several: str = "") -> str:
     """``1200`` and ``device`` as ``1,200 devices``; ``several`` is a plural that is not made with an s."""
     return f"{n:,} {what if n == 1 else several or what + 's'}"
+
+
+def arguments_text(
+    program: str, takes: tuple[Sequence[str], Collection[str]], given: int, by_name: Collection[str]
+) -> str:
+    """What is wrong with a call of ``program`` with so many arguments by position, and others ``by_name``.
+
+    ``takes`` are the names of those that it takes by position, and of those by name.
+
+    >>> arguments_text("step", (["x", "y"], []), 1, [])
+    '1 argument given, step takes 2: x, y'
+    """
+    positional, named = takes
+    count, names = count_text(given, "argument"), shorten(", ".join(positional), _LISTED, placeholder=" ...")
+    wanted = f": {names}" * bool(names) + f", and {_keywords(named)} by name" * bool(named)
+    if any(name not in named for name in by_name):
+        count, wanted = f"{count} given by position and {_keywords(by_name)} by name", f" by position{wanted}"
+    else:
+        count += " given"
+    return f"{count}, {program} takes {len(positional)}{wanted}"
+
+
+def _keywords(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}=" for name in names)
 
 
 def kind_text(value: object) -> str:

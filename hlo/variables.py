@@ -183,7 +183,7 @@ OF_OTHERS = frozenset(
 
 @cache
 def warn_of_unknown() -> None:
-    """Warn, once in a process, of variables that only look like one of shardc.
+    """Warn, once in a process, of variables that only look like one of shardc, and of one that needs another.
 
     Processes that another one of shardc started leave it to that one.
     """
@@ -194,3 +194,5 @@ def warn_of_unknown() -> None:
             near = get_close_matches(name, VARIABLES, n=1, cutoff=0.8)
             fix = f"did you mean {near[0]}?" if near else "the page Environment variables lists those that are read"
             log.warning("the environment variable %s is unknown to shardc, and ignored: %s", name, fix)
+    if os.environ.get("SHARDC_DUMP_PASSES") and not os.environ.get("SHARDC_DUMP_TO"):
+        log.warning("SHARDC_DUMP_PASSES writes nothing without SHARDC_DUMP_TO: set that to a folder")

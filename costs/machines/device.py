@@ -153,6 +153,9 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
     require_table(rates, "flops", where)
     require_known(rates, [*DTYPES, *_RATES], "the table flops", where, _is_source)
     flops = {k: require_positive(rates, k, where) for k in rates if not _is_source(k)}
+    if not flops:
+        fix = "add a table [device.flops] with operations per second by element type, such as f32 = 67e12"
+        raise InputError("the device has no rate of products", where=where, fix=fix)
     return Device(
         memory_bytes=int(require_positive(given, "memory_bytes", where)),
         memory_bandwidth=require_positive(given, "memory_bandwidth", where),

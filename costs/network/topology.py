@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.costs.machines.machine import Level, Machine
+from shardc.costs.machines.level import Level
+from shardc.costs.machines.machine import Machine
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import count_text
 

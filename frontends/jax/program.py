@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.units import count_text, kind_text
+from shardc.hlo.units import arguments_text, count_text, kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.gather import gather
 
@@ -166,14 +166,12 @@ class JaxProgram(JaxSignature):
 def _difference(traced: Any, given: Any, names: Sequence[str]) -> str:
     """How the arguments of a call differ from those that were traced, both a PyTreeDef of ``(args, kwargs)``: by
     their number, or by the first that has another structure."""
-    (wanted, _), (passed, _) = traced.children(), given.children()
+    (wanted, ours), (passed, theirs) = traced.children(), given.children()
     if len(wanted.children()) != len(passed.children()):
-        takes = shorten(", ".join(names), _WIDTH, placeholder=" ...")
-        return f"{count_text(len(passed.children()), 'argument')} given, the program takes {len(names)}: {takes}"
+        takes = names, ours.node_data()[1]
+        return arguments_text("the program", takes, len(passed.children()), theirs.node_data()[1])
     pairs = zip(names, wanted.children(), passed.children(), strict=True)
-    name, a, b = next(
-        (p for p in pairs if p[1] != p[2]), ("the arguments by name", *(t.children()[1] for t in (traced, given)))
-    )
+    name, a, b = next((p for p in pairs if p[1] != p[2]), ("the arguments by name", ours, theirs))
     return f"{name} has the structure {_structure(b)}, and was traced with {_structure(a)}"
 
 

@@ -21,6 +21,8 @@ __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 MOST_DEVICES = 1 << 31
 #: Devices that are ever listed one by one: more than any machine has.
 MOST_LISTED = 1 << 20
+#: What the notations of meshes and shardings have between names of axes.
+_NOT_IN_NAMES = '=,:+"{}[]()'
 
 
 def check_listable(count: int, what: str) -> None:
@@ -62,7 +64,8 @@ class Mesh:
     mesh without axes has one position; with one device id it is Shardy's *maximal* mesh, which puts whole tensors on
     that device. Meshes of JAX are accepted wherever a `Mesh` is.
 
-    Raises `AnnotationError` for axes of one name, sizes below 1, and device ids that are not a permutation.
+    Raises `AnnotationError` for axes of one name, names with brackets or separators, sizes below 1, and device ids that
+    are not a permutation.
 
     >>> Mesh({"data": 2, "model": 4}).size
     8
@@ -83,6 +86,9 @@ class Mesh:
         for n, s in items:
             if names.count(n) > 1:
                 raise AnnotationError(f"mesh axis {n!r} is given twice", fix="name every axis once")
+            if not n or n != n.strip() or any(c in _NOT_IN_NAMES for c in n):
+                fix = f"use a word such as data, without spaces around it and without {' '.join(_NOT_IN_NAMES)}"
+                raise AnnotationError(f"a mesh axis cannot be called {n!r}", fix=fix)
             if s < 1:
                 raise AnnotationError(f"mesh axis {n!r} has size {s}", fix="sizes are at least 1")
         count = math.prod(s for _, s in items)

@@ -24,7 +24,7 @@ from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import Tree, flatten, streams_of, unflatten
 from shardc.hlo.numpy.values import emit, hlo_dtype, lift
 from shardc.hlo.transforms.roll_loops import RollLoops
-from shardc.hlo.units import count_text, kind_text
+from shardc.hlo.units import arguments_text, kind_text
 
 __all__ = ["RequestedSharding", "ShapeDtype", "TracedFunction", "constrain", "make_parameter", "trace_function"]
 
@@ -99,9 +99,9 @@ class TracedFunction:
             labels[s] if c.count and s < len(labels) else f"argument {k}"
             for k, (s, c) in enumerate(zip(starts, positional.children, strict=True))
         ]
-        takes = f"{self.module.name} takes {len(names)}: {shorten(', '.join(names), _WIDTH, placeholder=' ...')}"
         if len(positional.children) != len(theirs.children):
-            what = f"{count_text(len(theirs.children), 'argument')} given, {takes}"
+            (_, ours), (_, named) = self.in_tree.children, given.children
+            what = arguments_text(self.module.name, (names, ours.keys), len(theirs.children), named.keys)
         else:
             pairs = zip(names, positional.children, theirs.children, strict=True)
             found = next((text for name, a, b in pairs if (text := a.difference(b, name))), "")

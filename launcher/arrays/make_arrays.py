@@ -107,7 +107,8 @@ def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, 
     """Make an `Array` from ``{device: data}``, the shards of this process's devices.
 
     Parts have no padding: the last shard of an uneven dimension is shorter. One of several devices with equal shards is
-    enough. Nothing is sent. Raises `InputError` for a missing shard and for one that does not fit.
+    enough. Nothing is sent. Raises `InputError` for a missing shard, for one that does not fit, and for copies that
+    differ.
 
     >>> parts = {0: np.zeros(4), 2: np.ones(4)}
     >>> np.asarray(shardc.array_from_shards((8,), (mesh, P("data")), parts))
@@ -118,7 +119,22 @@ def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, 
     arrays = {d: _plain(a, f"the shard of device {d}") for d, a in sorted(shards.items())}
     held = as_dtype(next(iter(arrays.values())).dtype)
     layout = layout_of(shape, held, as_sharding(sharding, len(tuple(shape)), mesh))
-    return array_of(layout, _Shards(tuple(_given_piece(layout, d, a) for d, a in arrays.items())))
+    pieces = {d: _given_piece(layout, d, a) for d, a in arrays.items()}
+    _need_equal_copies(pieces)
+    return array_of(layout, _Shards(tuple(pieces.values())))
+
+
+def _need_equal_copies(pieces: Mapping[int, Piece]) -> None:
+    """Raise `InputError` where devices that hold the same region were given different data."""
+    firsts: dict[str, int] = {}
+    for device, piece in pieces.items():
+        first = firsts.setdefault(region_text(piece.region), device)
+        if pieces[first].data.tobytes() != piece.data.tobytes():
+            raise InputError(
+                f"devices {first} and {device} hold the same shard {region_text(piece.region)}, but their data differ",
+                where=f"the shard of device {device}",
+                fix="give equal data, or one of them alone; to keep different values, split the array over that axis",
+            )
 
 
 def _given_piece(layout: ArrayLayout, device: int, data: NDArray[Any]) -> Piece:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from shardc.hlo.errors import InputError
 from shardc.launcher.checkpoint.save import CheckpointSaving, begin_saving
 
 __all__ = ["AsyncCheckpointer"]
@@ -33,6 +34,7 @@ class AsyncCheckpointer:
         self.keep = keep
         self.overwrite = overwrite
         self._writer = ThreadPoolExecutor(1, "shardc-checkpoint")
+        self._closed = False
         self._pending: tuple[CheckpointSaving, Future[Any]] | None = None
 
     def save(self, tree: Any, *, step: int, metadata: Any = None) -> Path:
@@ -41,12 +43,15 @@ class AsyncCheckpointer:
         The arrays may be donated or written to afterwards. The call first waits for the previous save. The checkpoint
         appears when all of it is on disk; in a job, with the next `save` or `wait`.
 
-        Raises the errors of `save_checkpoint`, and the error of a previous save that failed.
+        Raises the errors of `save_checkpoint`, the error of a previous save that failed, and `InputError` after the end
+        of the ``with``.
 
         >>> with shardc.AsyncCheckpointer("background", overwrite=True) as checkpointer:
         ...     str(checkpointer.save({"w": np.ones(4)}, step=2))
         'background/step-00000002'
         """
+        if self._closed:
+            raise InputError("the checkpointer is closed", fix="save inside its with statement, or make a new one")
         self.wait()
         saving = begin_saving(
             self.folder, tree, step=step, keep=self.keep, overwrite=self.overwrite, metadata=metadata
@@ -81,4 +86,5 @@ class AsyncCheckpointer:
         """Wait. After an error only this rank's thread is waited for: the other ranks may be elsewhere."""
         if kind is None:
             self.wait()
+        self._closed = True
         self._writer.shutdown()

@@ -86,12 +86,12 @@ def remove(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def prune(folder: Path, keep: int, but: int) -> None:
-    """Remove checkpoints of the lowest steps until ``keep`` are left; the one of step ``but`` stays."""
+def prune(folder: Path, keep: int, saved: int) -> None:
+    """Remove checkpoints of the lowest steps until ``keep`` are left; those of step ``saved`` and above stay."""
     found = checkpoints(folder)
-    others = [step for step in found if step != but]
-    for step in others[: max(0, len(found) - keep)]:
-        remove(found[step])
+    for step in list(found)[: max(0, len(found) - keep)]:
+        if step < saved:
+            remove(found[step])
 
 
 def unneeded(folder: Path, needed: Iterable[str]) -> list[Path]:

@@ -37,8 +37,8 @@ def load_safetensors(
     order. A tensor that nothing names is replicated over ``mesh``, or NumPy without one. ``names`` is a glob of the
     tensors to load. In a job every rank must call it, and reads only its own parts.
 
-    Raises `InputError` for files that are damaged or no safetensors and for names that occur twice, `AnnotationError`
-    for a pattern without a tensor.
+    Raises `InputError` for files that are damaged or no safetensors, for names that occur twice, and for ``names`` that
+    match nothing. Raises `AnnotationError` for a sharding's pattern without a tensor.
 
     >>> from safetensors.numpy import save_file
     >>> save_file({"0.q_proj.weight": np.ones((4, 4), np.float32)}, "model.safetensors")
@@ -66,6 +66,10 @@ def load_safetensors(
                 f"no tensor is called {unused[0]!r}", where=str(path), fix=f"the tensors are {_some(sorted(found))}"
             )
         wanted = {n: f for n, f in sorted(found.items()) if fnmatchcase(n, names)}
+        if found and not wanted:
+            raise InputError(
+                f"no tensor matches names={names!r}", where=str(path), fix=f"the tensors are {_some(sorted(found))}"
+            )
         out.update((n, _tensor(f, n, _sharding_of(n, given), mesh, transport)) for n, f in wanted.items())
 
     nbytes = sum(f.stat().st_size for f in files if f.is_file())

@@ -49,9 +49,9 @@ def save_checkpoint(
     ``tree`` is an array, or a pytree (dicts, lists, tuples, named tuples, dataclasses, JAX's types). Leaves are
     `Array`, NumPy and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each
     distinct shard is written once, by the rank of the first device that holds it. The checkpoint appears when all of it
-    is on disk, and a crash leaves earlier ones intact. ``keep`` is the number of checkpoints to keep: older ones are
-    removed afterwards. ``overwrite`` replaces one of the same step, also atomically. ``metadata`` is plain JSON data.
-    All ranks must see the folder.
+    is on disk, and a crash leaves earlier ones intact. ``keep`` is the number of checkpoints to keep: those of the
+    lowest steps are removed afterwards, but none of a higher step than this one. ``overwrite`` replaces one of the same
+    step, also atomically. ``metadata`` is plain JSON data. All ranks must see the folder.
 
     Raises `InputError` and `RunError`; when one rank fails, all raise.
 
@@ -224,7 +224,19 @@ def _checked(step: int, keep: int | None, metadata: Any) -> int:
         json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError) as e:
         raise InputError(f"metadata= cannot be written as JSON: {e}", fix="put arrays into the tree") from None
+    key = next(_other_keys(metadata), None)
+    if key is not None:
+        raise InputError(f"metadata= has the key {key!r}; keys in JSON are text", fix=f"use {str(key)!r}")
     return int(step)
+
+
+def _other_keys(value: Any) -> Iterator[Any]:
+    """Keys of dicts in ``value`` that are no text."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not isinstance(key, str))
+    if isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _other_keys(inner)
 
 
 def _need_equal(plan: _SavePlan, transport: Transport) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardc.hlo.ir.groups import AxisPairs
 from shardc.hlo.ir.ir import Instruction
 from shardc.partitioner.emit.emitter import Emitter
@@ -311,11 +314,11 @@ def permutation(table: AxisTable, before: AxisLayout, after: AxisLayout) -> Axis
     axes = sorted({*old, *new})
     old += [a for a in axes if a not in old]
     new += [a for a in axes if a not in new]
-    pairs = []
-    for shard in range(table.extent(axes)):
-        source, target = (_position(table, axes, atoms, shard) for atoms in (old, new))
-        pairs.append((source, target))
-    return AxisPairs(table.mesh, table.axes(axes), tuple(sorted(pairs)))
+    sources, targets = (_positions(table, axes, atoms) for atoms in (old, new))
+    order = np.argsort(sources)
+    return AxisPairs(
+        table.mesh, table.axes(axes), tuple(zip(sources[order].tolist(), targets[order].tolist(), strict=True))
+    )
 
 
 def _change(before: AxisLayout, after: AxisLayout) -> tuple[list[int], list[int]]:
@@ -341,12 +344,7 @@ def _common(a: Atoms, b: Atoms) -> tuple[int, int]:
     return head, tail
 
 
-def _position(table: AxisTable, axes: list[int], digits: list[int], number: int) -> int:
-    """The position over ``axes`` of the device whose digits over the atoms ``digits`` spell ``number``."""
-    value: dict[int, int] = {}
-    for a in reversed(digits):
-        number, value[a] = divmod(number, table.extents[a])
-    position = 0
-    for a in axes:
-        position = position * table.extents[a] + value[a]
-    return position
+def _positions(table: AxisTable, axes: list[int], digits: list[int]) -> NDArray[np.int64]:
+    """The position over ``axes`` of each device, in the order of the numbers that its digits over ``digits`` spell."""
+    grid = np.arange(table.extent(axes)).reshape([table.extents[a] for a in axes])
+    return grid.transpose([axes.index(a) for a in digits]).reshape(-1)

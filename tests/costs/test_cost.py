@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,6 +108,34 @@ def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
         path.write_text(good.replace(old, new))
         with pytest.raises(InputError, match=text):
             load_machine(path)
+
+
+def test_a_device_without_rates_is_told(tmp_path: Path) -> None:
+    given = (FOLDER / "host.toml").read_text()
+    path = tmp_path / "slow.toml"
+    path.write_text("\n".join(line for line in given.splitlines() if not re.match(r"(f32|f64|bf16|f16|s8) =", line)))
+    with pytest.raises(InputError, match="the device has no rate of products") as told:
+        load_machine(path)
+    assert "[device.flops]" in str(told.value.fix)
+
+
+def test_numbers_in_other_units_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in machine_names():
+        load_machine(name)
+    assert not caplog.records
+    path = tmp_path / "units.toml"
+    path.write_text(
+        "[device]\nmemory_bytes = 80\nmemory_bandwidth = 3e12\nflops = { f32 = 67, bf16 = 1e14 }\n"
+        '[[levels]]\nname = "links"\nbandwidth = 450\nlatency = 3.0\n'
+    )
+    load_machine(path)
+    load_machine(path)
+    assert [r.getMessage().removeprefix(f"{path}: ").partition(":")[0] for r in caplog.records] == [
+        "device, memory_bytes is 80 bytes",
+        "device, flops of f32 is 67 operations per second",
+        "level links, bandwidth is 450 bytes per second",
+        "level links, latency is 3 seconds",
+    ]
 
 
 def cost(machine: str, mesh: dict[str, int], opcode: str, nbytes: float, *axes: str) -> Estimate:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_oracle import Network, axes_gather, doubling_gather, groups_at, rail_rings, ring_gather
 
-from shardc.costs.machines.machine import Level, Machine, load_machine
+from shardc.costs.machines.level import Level
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.costs.network.collective_cost import Estimate, collective_cost
 from shardc.costs.network.mapping import candidates, place, search
 from shardc.costs.network.placement import Placement

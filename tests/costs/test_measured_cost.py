@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardc.costs.machines.device import Device
-from shardc.costs.machines.machine import Level, Machine
+from shardc.costs.machines.level import Level
+from shardc.costs.machines.machine import Machine
 from shardc.costs.machines.measured import RANKS, VIRTUAL, CollectiveCurve, Measured, Rates
 from shardc.costs.network.collective_cost import collective_cost
 from shardc.costs.network.mapping import place

@@ -167,7 +167,7 @@ def test_misspelt_variables_are_told_once(
     for name in list(os.environ):
         if name.startswith("SHARDC_"):
             monkeypatch.delenv(name)
-    for name in ("SHARDC_TIMEOUTS", "SHARDC_NUM_DEVICE", "SHARDC_ZZZ", *OF_OTHERS):
+    for name in ("SHARDC_TIMEOUTS", "SHARDC_NUM_DEVICE", "SHARDC_ZZZ", "SHARDC_DUMP_PASSES", *OF_OTHERS):
         monkeypatch.setenv(name, "5")
     warn_of_unknown.cache_clear()
     assert main(["opt", "--list-passes"]) == 0
@@ -176,6 +176,7 @@ def test_misspelt_variables_are_told_once(
         "SHARDC_NUM_DEVICE is unknown to shardc, and ignored: did you mean SHARDC_NUM_DEVICES?",
         "SHARDC_TIMEOUTS is unknown to shardc, and ignored: did you mean SHARDC_TIMEOUT?",
         "SHARDC_ZZZ is unknown to shardc, and ignored: the page Environment variables lists those that are read",
+        "SHARDC_DUMP_PASSES writes nothing without SHARDC_DUMP_TO: set that to a folder",
     ]
     caplog.clear()
     monkeypatch.setenv("SHARDC_RANKS", "2")  # the launcher has told it

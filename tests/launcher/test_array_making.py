@@ -137,6 +137,10 @@ def test_of_shards() -> None:
         shardc.array_from_shards(X.shape, (MESH, P("y", "x")), {s.device: s.data for s in shards[1:]})
     with pytest.raises(InputError, match="no such device"):
         shardc.array_from_shards(X.shape, (MESH, P()), {4: X})
+    same = {0: X, 3: X.copy()}
+    check(shardc.array_from_shards(X.shape, (MESH, P()), same), X)
+    with pytest.raises(InputError, match="devices 0 and 3 hold the same shard"):
+        shardc.array_from_shards(X.shape, (MESH, P()), {**same, 3: X + 1})
 
 
 def test_local_data_of_one_process_is_the_value() -> None:

@@ -98,3 +98,11 @@ def test_an_error_in_the_block_is_the_one_that_is_raised(tmp_path: Path) -> None
         path = checkpointer.save({"x": np.ones(3)}, step=1)
         raise ZeroDivisionError
     assert path.exists()
+
+
+def test_it_cannot_be_used_after_the_block(tmp_path: Path) -> None:
+    with shardc.AsyncCheckpointer(tmp_path) as checkpointer:
+        checkpointer.save({"x": np.ones(3)}, step=1)
+    checkpointer.wait()
+    with pytest.raises(shardc.ShardcError, match="the checkpointer is closed"):
+        checkpointer.save({"x": np.ones(3)}, step=2)

@@ -271,6 +271,8 @@ def test_damage_is_named(damage: Any, kind: type[ShardcError], words: list[str],
         ({"a": 1}, {"step": -1}, "step=-1"),
         ({"a": 1}, {"keep": 0}, "keep=0"),
         ({"a": 1}, {"metadata": {"x": X}}, "metadata="),
+        ({"a": 1}, {"metadata": {"x": [{3: 1}]}}, "metadata= has the key 3; keys in JSON are text"),
+        ({"a": 1}, {"metadata": {1: 1, "x": 1}}, "metadata= has the key 1; keys in JSON are text"),
     ],
 )
 def test_what_cannot_be_saved(tree: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -297,6 +299,13 @@ def test_keep_and_overwrite(tmp_path: Path) -> None:
         assert len(list(path.iterdir())) == 2
     assert shardc.latest_checkpoint(tmp_path) == tmp_path / "step-200000000"
     assert shardc.latest_checkpoint(tmp_path / "none") is None
+
+
+def test_what_is_kept_behind_an_older_step(tmp_path: Path) -> None:
+    for step in (3, 5):
+        shardc.save_checkpoint(tmp_path, {}, step=step)
+    shardc.save_checkpoint(tmp_path, {}, step=4, keep=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004", "step-00000005"]
 
 
 def test_neither_jax_nor_mpi_is_loaded(tmp_path: Path) -> None:

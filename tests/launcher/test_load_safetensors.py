@@ -78,5 +78,7 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
 
 
 def test_names_are_one_glob(model: Path) -> None:
+    with pytest.raises(InputError, match=r"no tensor matches names='layers\.7\.\*'"):
+        shardc.load_safetensors(model, names="layers.7.*")
     with pytest.raises(InputError, match="names= is one glob, not a list"):
         shardc.load_safetensors(model, names=["*.up.*"])  # type: ignore[arg-type]
