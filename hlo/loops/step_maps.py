@@ -52,6 +52,11 @@ class StepMap:
         size = range(len(self.carries))
         return self.below is None and all(self.matrix[i][j] == int(i == j) for i in size for j in size)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the map changes nothing."""
+        return self.adds and all(isinstance(c, int) and c == 0 for c in self.rest)
+
 
 def find_step_maps(found: Recurrence) -> tuple[StepMap, ...] | None:
     """The maps, each after the maps that it depends on; None if a carried value has another kind of map."""
@@ -231,10 +236,13 @@ def _made(opcode: str, operands: Sequence[Instruction], like: Instruction, **att
 
 
 def materialise(c: Coefficient, like: Instruction) -> Instruction:
-    """The coefficient as a value with the shape and type of ``like``."""
+    """The coefficient as a value with the shape and type of ``like``. Zero is negative: that changes no sum, while
+    adding a positive zero makes a negative zero positive."""
     if isinstance(c, Instruction):
         return c
-    literal = Literal.full(array_shape(like.shape.dtype), c)
+    dtype = like.shape.dtype
+    zero = 0 if dtype.is_integer else complex(-0.0, -0.0) if dtype.is_complex else -0.0
+    literal = Literal.full(array_shape(dtype), c or zero)
     one = make("constant", literal.shape, (), like, literal=literal)
     if isinstance(like.sharding, Sharding):
         one.sharding = replace(like.sharding, dims=())

@@ -183,6 +183,36 @@ def test_infinities_and_overflow_are_those_of_a_loop_along_all_rows() -> None:
     assert split
 
 
+def test_what_only_moves_keeps_every_bit() -> None:
+    def first_row_everywhere(x: Any) -> Any:
+        def step(i: Any, y: Any) -> Any:
+            y[i] = y[i - 1]
+            return y
+
+        return shardc.fori_loop(1, len(x), step, x.copy())
+
+    def rows_before(x: Any) -> Any:
+        return shardc.scan(lambda c, row: (row, c), x[0], x)[1]
+
+    def exchanged(x: Any) -> Any:
+        return shardc.scan(lambda c, row: ((c[1], c[0]), c[0] + row), (x[0], x[1]), x)[1]
+
+    def sometimes(x: Any) -> Any:
+        return shardc.scan(lambda c, row: (np.where(row[0] > 2, c + row, c), c), x[0], x)[1]
+
+    x = np.array([[-0.0, 0.0, np.inf, -np.inf, np.nan, 1.5]] * 60)
+    x[1:] = np.arange(354.0).reshape(59, 6)[::-1]
+    x[1:6, 1] = -0.0
+    x[5, 2:4] = np.inf, 3
+    for function in (first_row_everywhere, rows_before, exchanged, sometimes):
+        for mesh in MESHES:
+            (got,), _, split = over(function, [x], mesh)
+            want = function(x.copy())
+            assert split, (function, mesh)
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(want) & ~np.isnan(want))
+
+
 def test_what_does_not_compose_stays_a_loop_along_all_rows() -> None:
     def logistic(x: Any) -> Any:
         return shardc.scan(lambda c, x: (x * c * (1 - c),) * 2, np.float64(0.5), x)[1]

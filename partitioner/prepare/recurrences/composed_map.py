@@ -63,8 +63,8 @@ class ComposedMap:
         total: Coefficient = 0
         for c, x in zip(row, column, strict=True):
             scaled = product(c, x, x)
-            if isinstance(c, Instruction) and isinstance(scaled, Instruction):
-                scaled = self._without_forgotten(c, scaled)
+            if self.map.resets and isinstance(c, Instruction) and isinstance(scaled, Instruction):
+                scaled = self._unless_zero(c, scaled, materialise(0, scaled))
             total = plus(total, scaled, 1, x)
         return total
 
@@ -75,16 +75,22 @@ class ComposedMap:
             largest = self.write.arithmetic("maximum", largest, x)
         return [self.write.arithmetic("divide", x, largest) for x in matrix]
 
-    def begins(self, totals: Sequence[Instruction], first: Sequence[Instruction]) -> list[Instruction]:
-        """What each shard begins with, by shard, of ``totals`` by shard and what is carried into the first."""
-        write, rows, count = self.write, self.write.rows, len(first)
-        whole = [write.constrained(t, rows.split(t.axis_sharding)) for t in totals]
+    def copies(self, first: Sequence[Instruction]) -> tuple[list[Instruction], list[Instruction]]:
+        """``first`` as all shards have it, and one copy for each shard."""
+        write, rows = self.write, self.write.rows
         values = [write.constrained(x, rows.split(x.axis_sharding)) for x in first]
         stacks = []
         for x in values:
             shape = x.shape.plain.with_dims((rows.shards, *x.shape.dims))
             kept = tuple(range(1, shape.rank))
             stacks.append(write.put("broadcast", shape, (x,), stacked(x.axis_sharding), dimensions=kept))
+        return values, stacks
+
+    def begins(self, totals: Sequence[Instruction], first: Sequence[Instruction]) -> list[Instruction]:
+        """What each shard begins with, by shard, of ``totals`` by shard and what is carried into the first."""
+        write, rows, count = self.write, self.write.rows, len(first)
+        whole = [write.constrained(t, rows.split(t.axis_sharding)) for t in totals]
+        values, stacks = self.copies(first)
 
         def body(
             shard: Instruction, state: Sequence[Instruction], captured: Sequence[Instruction]
@@ -111,29 +117,30 @@ class ComposedMap:
         made = []
         for i, total in enumerate(rest):
             for j, x in enumerate(values):
-                total = self.write.arithmetic("add", self._scaled(totals[i * self.size + j], x), total)
+                scale = totals[i * self.size + j]
+                total = self._unless_zero(scale, self.write.arithmetic("add", self._scaled(scale, x), total), total)
             made.append(total)
         return made
 
-    def _without_forgotten(self, scale: Instruction, scaled: Instruction) -> Instruction:
-        """A scale of zero forgets also what is no number, where steps forget."""
-        if not self.map.resets or scaled.shape.dtype.is_integer:
-            return scaled
-        zero = self.write.splat(0, scaled)
-        return self.write.arithmetic("select", self.write.compared(scale, zero, "EQ"), zero, scaled)
+    def _unless_zero(self, scale: Instruction, x: Instruction, otherwise: Instruction) -> Instruction:
+        """``x`` where ``scale`` is not zero: what is forgotten may be no number."""
+        forgotten = self.write.compared(scale, self.write.splat(0, scale), "EQ")
+        return self.write.arithmetic("select", forgotten, otherwise, x)
 
     def _scaled(self, a: Instruction, x: Instruction) -> Instruction:
         """``a x``, where zero stays zero although the scale of many steps may have overflowed."""
-        made = self._without_forgotten(a, self.write.arithmetic("multiply", a, x))
+        op = self.write.arithmetic
+        made = op("multiply", a, x)
         if x.shape.dtype.is_integer:
             return made
-        zero = self.write.splat(0, x)
-        return self.write.arithmetic("select", self.write.compared(x, zero, "EQ"), zero, made)
+        nothing = self.write.compared(x, self.write.splat(0, x), "EQ")
+        return op("select", nothing, x if x.shape.dtype.is_complex else op("multiply", op("sign", a), x), made)
 
     def _quotient(self, totals: Sequence[Instruction], x: Instruction) -> Instruction:
-        """``(p x + q) / (r x + s)``, which of infinity is ``p / r``."""
+        """``(p x + q) / (r x + s)``, which of infinity is ``p / r`` if ``r`` is not zero."""
         op = self.write.arithmetic
         p, q, r, s = totals
-        above, below = (op("add", op("multiply", a, x), b) for a, b in ((p, q), (r, s)))
+        above, below = (self._unless_zero(a, op("add", op("multiply", a, x), b), b) for a, b in ((p, q), (r, s)))
+        made = op("divide", above, below)
         endless = self.write.compared(op("abs", x), self.write.splat(np.inf, x), "EQ")
-        return op("select", endless, op("divide", p, r), op("divide", above, below))
+        return op("select", endless, self._unless_zero(r, op("divide", p, r), made), made)

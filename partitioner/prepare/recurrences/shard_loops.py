@@ -50,6 +50,10 @@ class _ShardLoops:
         """What each shard begins with of the values of a map."""
         carries = self.found.carries
         composed = ComposedMap(self.write, m, self.found.step, carries[m.carries[0]].after)
+        first = [self._first(carries[k]) for k in m.carries]
+        if m.keeps:
+            self.begins.update(zip(m.carries, composed.copies(first)[1], strict=True))
+            return
         values = m.coefficients
 
         def step(
@@ -61,7 +65,6 @@ class _ShardLoops:
 
         _, made = self._along_rows(self._carries_of(values), values, composed.begin(), step)
         totals = [self.write.leave_stacked(x) for x in made]
-        first = [self._first(carries[k]) for k in m.carries]
         self.begins.update(zip(m.carries, composed.begins(totals, first), strict=True))
 
     def _carries_of(self, values: Sequence[Instruction]) -> list[int]:
