@@ -57,6 +57,12 @@ class StepMap:
         """Whether the map changes nothing."""
         return self.adds and all(isinstance(c, int) and c == 0 for c in self.rest)
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers per element tell the map from others of its kind."""
+        count = len(self.carries)
+        return 0 if self.keeps else count if self.adds else 4 if self.below else count * (count + 1)
+
 
 def find_step_maps(found: Recurrence) -> tuple[StepMap, ...] | None:
     """The maps, each after the maps that it depends on; None if a carried value has another kind of map."""

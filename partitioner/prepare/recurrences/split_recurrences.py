@@ -82,7 +82,6 @@ def _sent_after(found: Recurrence, maps: tuple[StepMap, ...], rows: SharedRows) 
     """What shards do, and the results that are wanted whole."""
     sent = 0.0
     for m in maps:
-        size, count = found.carries[m.carries[0]].after.shape.nbytes, len(m.carries)
-        sent += size * (0 if m.keeps else count if m.adds else 4 if m.below else count * (count + 1)) * (rows.shards - 1)
+        sent += found.carries[m.carries[0]].after.shape.nbytes * m.numbers * (rows.shards - 1)
     whole = [found.start[w.element].shape.nbytes for w in found.writes if not _is_split(found, w)]
     return sent + sum(whole) * (1 - 1 / rows.shards)
