@@ -9,7 +9,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.launcher.drawings.layout_picture import Cut, DimensionPart, Panel, Picture, ShardCell, make_picture
 
-__all__ = ["COLOURS", "picture_svg", "picture_table", "sharding_svg", "svg_text"]
+__all__ = ["COLOURS", "picture_svg", "picture_table", "shard_colour", "sharding_svg", "svg_text"]
 
 COLOURS = (
     "#4e79a7",
@@ -23,10 +23,19 @@ COLOURS = (
     "#9c755f",
     "#79706e",
 )
+#: How dark the colours of each further ten parts are.
+_SHADES = (1.0, 0.76, 0.58, 0.44)
 _MARGIN, _GUTTER, _HEADER, _GAP = 24, 104, 34, 26
 _CELLS_WIDTH, _CELLS_HEIGHT, _VECTOR_HEIGHT = 400, 240, 60
 _PANELS_PER_ROW = 2
 _DARK, _GREY = "#222", "#777"
+
+
+def shard_colour(shard: int) -> str:
+    """The colour of a part: those of forty parts in a row differ."""
+    shade = _SHADES[shard // len(COLOURS) % len(_SHADES)]
+    colour = COLOURS[shard % len(COLOURS)]
+    return "#" + "".join(f"{round(int(colour[k : k + 2], 16) * shade):02x}" for k in (1, 3, 5))
 
 
 def sharding_svg(name: str, shape: Shape, sharding: Sharding) -> str:
@@ -126,7 +135,7 @@ Box = tuple[float, float, float, float]
 
 def _cell(cell: ShardCell, box: Box, parts: tuple[DimensionPart | None, DimensionPart | None]) -> Iterator[str]:
     x, y, width, height = box
-    colour = COLOURS[cell.shard % len(COLOURS)]
+    colour = shard_colour(cell.shard)
     hint = html.escape(f"part {cell.shard} on devices {', '.join(map(str, cell.devices))}")
     yield (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{colour}" stroke="white" '

@@ -7,7 +7,7 @@ from html import escape
 
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.launcher.drawings.draw_layout import COLOURS
+from shardc.launcher.drawings.draw_layout import shard_colour
 from shardc.launcher.drawings.layout_picture import DimensionPart, Panel, Picture, make_picture
 
 __all__ = [
@@ -75,7 +75,7 @@ def _panel(picture: Picture, panel: Panel | None, local: frozenset[int]) -> str:
     for part, cells in zip(rows, panel.cells, strict=True):
         drawn = ""
         for cell in cells:
-            colour = "none" if cell is None else COLOURS[cell.shard % len(COLOURS)]
+            colour = "none" if cell is None else shard_colour(cell.shard)
             here = cell is not None and not local.isdisjoint(cell.devices)
             frame = "outline:2px solid currentColor;outline-offset:-2px;" if here else "opacity:0.65;"
             text = "⋯" if cell is None else f'<span style="color:#fff">{escape(cell.text)}</span>'

@@ -117,6 +117,10 @@ _OUT = re.compile(
 )
 
 
+#: What the library of commands says of a text that is no number.
+_NUMBER = re.compile(r"Invalid value for '([^']+)': Input should be a valid (integer|number)\b.*")
+
+
 @contextmanager
 def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
     """Where a file goes to standard output (``-o -``), what else is told goes to stderr."""
@@ -160,10 +164,14 @@ def _fail_together(error: ShardcError) -> int:
     return error.exit_code
 
 
+def _plain_number(found: re.Match[str]) -> str:
+    return f"{found[1]} takes a {'whole number' if found[2] == 'integer' else 'number'}"
+
+
 def _fail_usage(error: Any, command: str) -> int:
     if rank() <= 0:
         context = getattr(error, "ctx", None)
-        message = error.format_message()
+        message = _NUMBER.sub(_plain_number, error.format_message())
         if "\n" in message or not message:  # no arguments: click's answer is the help text, or it has shown it
             print(message, file=sys.stderr)
         else:

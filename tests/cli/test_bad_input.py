@@ -220,6 +220,8 @@ USAGE = [
     (["run", "mlp.hlo", "--overlap", "sometimes"], "unknown value 'sometimes'\n  where: option overlap"),
     (["run", "mlp.hlo", "--prefix"], "--prefix belongs to a job, but no --ranks is given"),
     (["run", "mlp.hlo", "--ranks", "-1"], "--ranks -1 is negative\n  fix: give at least 1"),
+    (["run", "mlp.hlo", "--ranks", "two"], "error: --ranks takes a whole number\n  fix: see shardc run --help"),
+    (["explain", "mlp.hlo", "--seconds", "x"], "error: --seconds takes a number\n"),
     (["partition", "mlp.hlo", "-o", "out.hlo", "--report", "out.hlo"], "--output and --report are both out.hlo"),
     (["simulate", "mlp.hlo", "--machine", "mine.toml"], "no machine 'mine.toml': there is no such file"),
     (["mpiexec", "-n", "2", "python", "trian.py"], "there is no file trian.py\n  fix: did you mean train.py?"),

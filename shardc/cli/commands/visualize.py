@@ -88,7 +88,7 @@ def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> N
     from rich.table import Table
     from rich.text import Text
 
-    from shardc.launcher.drawings.draw_layout import COLOURS
+    from shardc.launcher.drawings.draw_layout import shard_colour
 
     table = Table(title=Text(label) if label else None, title_justify="left", show_lines=True)
     for title in titles:
@@ -96,7 +96,7 @@ def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> N
     for row in rows:
         cells = []
         for text, shard in row:
-            colour = COLOURS[shard % len(COLOURS)] if shard >= 0 else None
+            colour = shard_colour(shard) if shard >= 0 else None
             cells.append(Text(f" {text} ", Style(color="white", bgcolor=colour, bold=True) if colour else Style()))
         table.add_row(*cells)
     Console().print(table)

@@ -15,7 +15,7 @@ from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import array_shape
-from shardc.launcher.drawings.draw_layout import picture_svg, picture_table, sharding_svg
+from shardc.launcher.drawings.draw_layout import picture_svg, picture_table, shard_colour, sharding_svg
 from shardc.launcher.drawings.layout_picture import Picture, PictureLimits, make_picture
 from shardc.partitioner.equivalence import shard_places
 
@@ -94,6 +94,10 @@ def test_uneven_parts_show_their_padding() -> None:
     assert "url(#padding)" in picture_svg(p)
     few = picture(Sharding.of(MESH, ("data", "model")), 5)
     assert "(5 full, 3 empty)" in few.facts[0]
+
+
+def test_forty_parts_have_forty_colours() -> None:
+    assert len({shard_colour(k) for k in range(40)}) == 40
 
 
 def test_more_than_two_split_dimensions_become_panels() -> None:
