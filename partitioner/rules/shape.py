@@ -173,7 +173,7 @@ def _concatenate(body: Body, op: Instruction) -> Tree:
     alone = len(sources) == 1
     several = {x for x, n in Counter(sources).items() if n > 1 or (alone and x not in op.operands)}
     if not several:
-        return body.partition_locally(op, _CONCATENATE)
+        return body.partition_locally(_with_unfinished(body, op), _CONCATENATE)
     parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
     operands = tuple(dict.fromkeys(x for x, _ in parts))
     number = {x: n for n, x in enumerate(operands)}
@@ -181,11 +181,23 @@ def _concatenate(body: Body, op: Instruction) -> Tree:
     places = tuple((number[x], start, n) for (x, start), n in zip(parts, lengths, strict=True))
     joined = op.replace(operands=operands, attrs={**op.attrs, _PARTS: places})
     body.uses[joined] = body.uses.get(op, 1)
-    return body.partition_locally(joined, _VIEWS)
+    return body.partition_locally(_with_unfinished(body, joined), _VIEWS)
+
+
+def _with_unfinished(body: Body, op: Instruction) -> Instruction:
+    """The concatenation, which then knows which of its splats are of a scalar that is still to be added up."""
+    found = frozenset(n for n, o in enumerate(op.operands) if _is_splat(o) and body.value(o).remake is None)
+    if not found:
+        return op
+    known = op.replace(attrs={**op.attrs, _UNFINISHED: found})
+    body.uses[known] = body.uses.get(op, 1)
+    return known
 
 
 #: Attribute of a concatenation of parts of its operands: (operand, first element, number of elements) per part.
 _PARTS = "parts"
+#: Attribute of a concatenation: operands that are splats of partial sums. No device can make one where it is needed.
+_UNFINISHED = "unfinished"
 
 
 def _view(op: Instruction, dim: int) -> tuple[Instruction, int]:
@@ -219,7 +231,7 @@ def _join(site: LocalSite) -> list[Instruction]:
     (dim,) = site.op.attrs["dimensions"]
     (line, k) = next(((line, k) for _, line, k in moved_dims(site)), (SplitLine(dim, (), ""), 1))
     if k == 1 and _PARTS not in site.op.attrs:
-        return site.emit()
+        return [site.em.add("concatenate", site.local_shape(), *site.operands, dimensions=(dim,))]
     operands, joined = list(site.operands), _joined(site.op, dim)
     scalars = [site.operands[i].operands[0] if i in joined.made else None for i, _, _ in joined.pieces]
     ends, fill = _ends(scalars)
@@ -238,7 +250,7 @@ def _join(site: LocalSite) -> list[Instruction]:
 def _joined(op: Instruction, dim: int) -> Joined:
     """The parts of a concatenation."""
     sizes = tuple(x.shape.dims[dim] for x in op.operands)
-    made = frozenset(i for i, x in enumerate(op.operands) if _is_splat(x))
+    made = frozenset(i for i, x in enumerate(op.operands) if _is_splat(x)) - op.attrs.get(_UNFINISHED, frozenset())
     if _PARTS in op.attrs:
         return Joined(sizes, op.attrs[_PARTS], made)
     return Joined(sizes, tuple((i, 0, n) for i, n in enumerate(sizes)), made)
