@@ -82,7 +82,7 @@ def _keywords(names: Iterable[str]) -> str:
 def kind_text(value: object) -> str:
     """The type of ``value`` with its article: ``3`` as ``an int``."""
     name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+    return f"{'an' if name[:1].lower() in 'aeio' or name.startswith('nd') else 'a'} {name}"
 
 
 def require_bytes(value: object, name: str) -> None:

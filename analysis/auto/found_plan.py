@@ -18,9 +18,14 @@ from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
-__all__ = ["MESH_COLUMNS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh", "check_plan_file"]
+__all__ = ["MESH_COLUMNS", "NO_ANNOTATIONS", "SPEC_COLUMNS", "FoundPlan", "TriedMesh", "check_plan_file"]
 
 SPEC_COLUMNS = ("what", "spec", "why")
+#: What a plan without annotations says in their place.
+NO_ANNOTATIONS = (
+    "No annotations make the step more than 1 % faster, or as fast with a fifth less memory.",
+    "Arguments and results were split evenly only.",
+)
 MESH_COLUMNS = ("mesh", "modelled", "bound", "step", "peak memory", "annotations")
 
 
@@ -160,6 +165,8 @@ class FoundPlan:
         >>> "h100-dgx" in plan.as_text()
         True
         """
+        if not self.written.specs:
+            return "\n".join([self.summary, "", *NO_ANNOTATIONS, ""])
         rows = [SPEC_COLUMNS, *self.written.as_table()]
         widths = [max(len(r[k]) for r in rows) for k in range(len(SPEC_COLUMNS))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]

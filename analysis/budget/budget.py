@@ -138,6 +138,8 @@ def _figures(table: Any, where: str) -> dict[str, float]:
 
 def _figure(value: Any, where: str) -> float:
     """A number of 0 or more, or text such as ``5 MiB``."""
+    if isinstance(value, str) and where.endswith("seconds"):
+        raise InputError(f"{value!r} is not a number of seconds", where=where, fix="write seconds = 20e-6")
     if isinstance(value, str):
         return parse_bytes(value, where, f'{where.rpartition(": ")[2]} = "40 GiB", "80 GB"') or 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):

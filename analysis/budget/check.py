@@ -6,6 +6,7 @@ A total that exceeds the baseline names the collective that grew most.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -41,6 +42,9 @@ def check(
     machine = budget.machine or None
     told = _as_mapped(explain(partitioned, machine), partitioned, budget)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
+    if known is not None and dict(known.mesh) != dict(told.mesh):
+        text = "warning: the baseline %s is of another mesh: %s, not %s"
+        logging.getLogger("shardc").warning(text, budget.baseline, _sizes(known.mesh), _sizes(told.mesh))
     links = _links_of(partitioned, budget)
     blamed = list(_blamed(told, budget, known, links))
     numbers = [n for n, _ in blamed if n is not None][:remedies]
@@ -48,6 +52,10 @@ def check(
         limits = SearchLimits(max(numbers) + 1, tries, seconds)
         told = _as_mapped(explain(partitioned, machine, limits), partitioned, budget)
     return Checked(told.program, baseline_of(told).totals, tuple(_with_cause(v, told, n) for n, v in blamed))
+
+
+def _sizes(mesh: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in mesh.items()) or "none"
 
 
 def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:

@@ -63,7 +63,10 @@ def reshard(tree: Any, sharding: Any, *, mesh: Any = None) -> Any:
     found: list[Array] = []
     made = map_with_prefix(move, tree, sharding, is_sharding)
     if not found:
-        raise InputError("there is no shardc.Array to reshard", fix="make one first: shardc.array(x, (mesh, P(...)))")
+        raise InputError(
+            "there is no shardc.Array to reshard",
+            fix="make one first: shardc.array(x, (mesh, P(...))); in a traced function use shardc.shard(x, P(...))",
+        )
     return made
 
 

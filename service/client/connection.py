@@ -194,7 +194,8 @@ def _problem(answer: BaseHTTPResponse, data: bytes, where: str) -> ShardcError:
         return kind(f"the answer is {status} {answer.reason}: is this a compile service?", where=where)
     found = from_problem(told)
     if status == 401:
-        return EnvironmentProblem(found.what, where=found.where, fix="set SHARDC_TOKEN, or SHARDC_TOKEN_FILE")
+        fix = f"set SHARDC_TOKEN or SHARDC_TOKEN_FILE to a valid token{f': {found.fix}' if found.fix else ''}"
+        return EnvironmentProblem(found.what, where=found.where, fix=fix)
     if status == 404:
         unknown = Unknown(found.what, where=found.where, fix=found.fix)
         unknown.missing = tuple(str(m) for m in told.get("missing") or ())

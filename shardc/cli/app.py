@@ -92,7 +92,7 @@ _COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for 
 _MISSING = {
     "--machine": "--machine h100-dgx, or another machine of the package such as a100-dgx, or a file",
     "--value": "--value NAME: the name of an argument or of an instruction, as shardc propagate prints it",
-    "--output": "-o NAME: what to write, a page (report.html) or a folder (compile)",
+    "--output": "-o NAME, the file or folder to write",
     "--budget": '--budget FILE: a TOML file with limits such as [limits] wire_bytes = "6 MB"',
 }
 
@@ -117,8 +117,11 @@ _OUT = re.compile(
 )
 
 
-#: What the library of commands says of a text that is no number.
-_NUMBER = re.compile(r"Invalid value for '([^']+)': Input should be a valid (integer|number)\b.*")
+#: What the library of commands says of a text that is no number, and of one outside of its bounds.
+_NUMBER = re.compile(
+    r"Invalid value for (.+?): Input should be "
+    r"(?:a valid (integer|number)\b.*|(greater|less) than or equal to (\S+))"
+)
 
 
 @contextmanager
@@ -165,7 +168,10 @@ def _fail_together(error: ShardcError) -> int:
 
 
 def _plain_number(found: re.Match[str]) -> str:
-    return f"{found[1]} takes a {'whole number' if found[2] == 'integer' else 'number'}"
+    option, kind, bound, limit = found.groups()
+    wanted = "a whole number" if kind == "integer" else "a number"
+    limits = f" of at {'least' if bound == 'greater' else 'most'} {limit}" if bound else ""
+    return f"{option.replace(chr(39), '')} takes {wanted}{limits}"
 
 
 def _fail_usage(error: Any, command: str) -> int:

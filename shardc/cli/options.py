@@ -77,7 +77,8 @@ def parse_mesh(text: str) -> Mesh | None:
 
 def parse_annotation(text: str) -> tuple[str, str]:
     """``NAME=SPEC`` at its last equals sign: names such as ``state['a=b']`` may hold others."""
-    name, equals, spec = text.rpartition("=")
+    tiles = text.find("={")
+    name, equals, spec = (text[:tiles], "=", text[tiles + 1 :]) if tiles > 0 else text.rpartition("=")
     if not equals or not name.strip() or not spec.strip():
         raise InputError(
             f"{text!r} is not NAME=SPEC", where="--annotate", fix="write --annotate w1=None,model (None: not sharded)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -274,4 +275,8 @@ def trace(
     start = time.perf_counter()
     wanted = as_mesh(mesh) if mesh is not None else None
     traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
+    found = traced.module.mesh
+    if wanted is None and found is not None and found.axes and (in_shardings is not None or out_shardings is not None):
+        text = "warning: %s has shardings but no mesh: axes have size 1 until one is given by mesh= or annotate(mesh=...)"
+        logging.getLogger("shardc").warning(text, traced.module.name)
     return Program(traced.module, traced, seconds=seconds_since("read", start))

@@ -157,11 +157,21 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
             where=where or None,
             fix=f"write an entry per dimension, separated by commas: {_as_spec(text)}",
         )
+    if _TILES.match(text):
+        raise AnnotationError(
+            f"{text!r} is a tile assignment", where=where or None, fix="write an entry per dimension: data,None"
+        )
     if unmatched := next((a for a, b in ("[]", "{}", "()") if text.count(a) != text.count(b)), ""):
         raise AnnotationError(
             f"{text!r} has an unmatched {unmatched!r}",
             where=where or None,
             fix="write an entry per dimension: data,None",
+        )
+    if "'" in text or '"' in text or _GROUPED.search(text):
+        raise AnnotationError(
+            f"{text!r} has quotation marks or parentheses around names of axes",
+            where=where or None,
+            fix=f"on the command line write {_without_quotes(text)}",
         )
     if odd := _SEPARATED.search(text):
         raise AnnotationError(
@@ -187,13 +197,23 @@ _PYTHON = re.compile(r"\s*(?:jax\.sharding\.|shardc\.)?(?:P|PartitionSpec)\((.*)
 
 #: ``[{data}, {}]``, and what people put in place of a comma.
 _PRINTED = re.compile(r"\s*\[(\s*\{[^{}]*\}\s*,?)*\s*\]\s*")
+#: ``{devices=[2,1]<=[2]}``, and ``(data, model)``, but not ``data:(2)2``.
+_TILES = re.compile(r"\s*\{\s*(devices|maximal|replicated|manual|unknown)\b")
+_GROUPED = re.compile(r"\(([^()]*,[^()]*)\)")
 _SEPARATED = re.compile(r"\w\s*([;|\s])\s*\w")
 _SEPARATORS = re.compile(r"[,;|\s]+")
 
 
 def _as_spec(printed: str) -> str:
-    """``[{data, model}, {}, {?}]`` as ``data+model,None,?``."""
+    """``[{"data", model}, {}, {?}]`` as ``data+model,None,?``."""
+    printed = printed.replace('"', "").replace("'", "")
     return ",".join(re.sub(r"\s*,\s*", "+", dim.strip()) or "None" for dim in re.findall(r"\{([^{}]*)\}", printed))
+
+
+def _without_quotes(text: str) -> str:
+    """``('data', 'model'), None`` as ``data+model,None``."""
+    plain = re.sub(r"['\"\s]", "", text)
+    return _GROUPED.sub(lambda group: group[1].strip(",").replace(",", "+"), plain)
 
 
 def _plain(entries: str) -> str:

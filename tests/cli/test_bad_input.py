@@ -222,8 +222,13 @@ USAGE = [
     (["run", "mlp.hlo", "--ranks", "-1"], "--ranks -1 is negative\n  fix: give at least 1"),
     (["run", "mlp.hlo", "--ranks", "two"], "error: --ranks takes a whole number\n  fix: see shardc run --help"),
     (["explain", "mlp.hlo", "--seconds", "x"], "error: --seconds takes a number\n"),
+    (["explain", "mlp.hlo", "--remedies", "-1"], "error: --remedies takes a number of at least 0\n"),
+    (["mpiexec", "-n", "four", "true"], "error: -n / -np / --ranks takes a whole number\n"),
     (["partition", "mlp.hlo", "-o", "out.hlo", "--report", "out.hlo"], "--output and --report are both out.hlo"),
     (["simulate", "mlp.hlo", "--machine", "mine.toml"], "no machine 'mine.toml': there is no such file"),
+    (["mpiexec", "-n", "2", "--prefx", "python", "train.py"], "no option --prefx\n  fix: did you mean --prefix?"),
+    (["mpiexec", "--devices-per-rank", "2", "python", "train.py"], "fix: its options are --ranks, --hosts"),
+    (["explain", "mlp.hlo", "--annotate", "x={devices=[2,1]<=[2]}"], "'{devices=[2,1]<=[2]}' is a tile assignment"),
     (["mpiexec", "-n", "2", "python", "trian.py"], "there is no file trian.py\n  fix: did you mean train.py?"),
 ]
 
@@ -244,7 +249,7 @@ def test_a_new_axis_that_nothing_uses_is_warned_of(
     assert main(["demo", "--write", "."]) == 0
     assert main(["partition", "step.mlir", "--mesh", "dta=4", "-o", "out.hlo"]) == 0
     assert [r.getMessage() for r in caplog.records] == [
-        "warning: the mesh axis dta is new to the program, and nothing is split over it: did you mean data?"
+        "warning: the mesh axis dta is new to the program, and no annotation uses it: did you mean data?"
     ]
     caplog.clear()
     used = ["partition", "step.mlir", "--mesh", "data=2,model=2,pipe=2", "--annotate", "x=data+pipe"]

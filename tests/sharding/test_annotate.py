@@ -166,6 +166,11 @@ def test_calls_that_nobody_reads_leave_nothing_behind() -> None:
     [
         ("st[w][0]", "data", ["did you mean st['w'][0]? In a shell, put the whole option in double quotes"]),
         ("sum", '[{"data"}, {?}', ["has an unmatched '['", "write an entry per dimension"]),
+        ("sum", '[{"data"}, {?}]', ["is how shardings are printed", "separated by commas: data,?"]),
+        ("sum", '"data":(1)2,None', ["has quotation marks or parentheses", "write data:(1)2,None"]),
+        ("sum", "('data', 'model'),None", ["has quotation marks or parentheses", "write data+model,None"]),
+        ("sum", "(data,model),None", ["has quotation marks or parentheses", "write data+model,None"]),
+        ("sum", "{devices=[2,1]<=[2]}", ["is a tile assignment", "write an entry per dimension"]),
         ("sum", "data+,None", ["an axis is missing in 'data+'"]),
         ("st['v'][0]", "data", ["no argument, result or value is named \"st['v'][0]\"", "did you mean st['w'][0]"]),
         ("jit(f)/twice", "data", ["2 values have it", "%act"]),

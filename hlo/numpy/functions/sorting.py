@@ -273,7 +273,7 @@ def _nan_quantile(function: Any) -> Callable[..., Any]:
         refuse(
             recorder,
             f"np.{function} (the number of elements depends on values)",
-            "replace NaN with np.nan_to_num first",
+            "call it outside of the traced function, or remove the NaN before",
         )
 
     return handler

@@ -152,7 +152,11 @@ class _TileFields:
             raise scanner.error("a tile dimension is 0", fix="write 1 for a dimension that is not split")
         if self.reshape:
             if math.prod(self.reshape) != count:
-                raise scanner.error(f"{count} tiles, but the iota has {math.prod(self.reshape)} devices")
+                listed = f"<=[{','.join(map(str, self.reshape))}]"
+                raise scanner.error(
+                    f"the sharding has {count} tiles, but {listed} lists {math.prod(self.reshape)} devices",
+                    fix="list as many devices as there are tiles, copies by last_tile_dim_replicate included",
+                )
             if self.transpose and sorted(self.transpose) != list(range(len(self.reshape))):
                 raise scanner.error(f"T{self.transpose} is not a permutation of the iota's dimensions")
             return

@@ -74,7 +74,7 @@ def auto(
     Example: shardc auto step.mlir --machine h100-dgx --devices 64 -o plan.py
     """
     from shardc.analysis.auto.auto import auto as find
-    from shardc.analysis.auto.found_plan import MESH_COLUMNS, SPEC_COLUMNS, check_plan_file
+    from shardc.analysis.auto.found_plan import MESH_COLUMNS, NO_ANNOTATIONS, SPEC_COLUMNS, check_plan_file
     from shardc.analysis.auto.written_plan import is_written_plan
     from shardc.analysis.explain.plan_text import plan_text
     from shardc.analysis.sweep.meshes import mesh_to_resize
@@ -99,8 +99,7 @@ def auto(
         if found.written.specs:
             view.table("", SPEC_COLUMNS, found.written.as_table())
         else:
-            view.text("No annotations shorten the step by more than 1 %, or need a fifth less memory as fast.")
-            view.text("Only layouts that divide evenly were tried.")
+            view.text("\n".join(NO_ANNOTATIONS))
         if verbose:
             view.text("")
             view.text("\n".join(plan_text(found.plan, verbose=True)))

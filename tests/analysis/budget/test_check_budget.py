@@ -91,7 +91,9 @@ def test_seconds_are_simulated(mlp: Partitioned) -> None:
     assert not check(mlp, budget_of({"machine": "h100-dgx", "limits": {"seconds": seconds * 0.999}}), remedies=0).within
 
 
-def test_a_baseline_allows_its_tolerance_and_names_what_grew(mlp: Partitioned, tmp_path: Path) -> None:
+def test_a_baseline_allows_its_tolerance_and_names_what_grew(
+    mlp: Partitioned, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     budget = budget_of({"baseline": "mlp.json", "tolerance": {"flops": 0.5}}, tmp_path / "budget.toml")
     record(mlp, budget)
     assert check(mlp, budget).within
@@ -102,6 +104,10 @@ def test_a_baseline_allows_its_tolerance_and_names_what_grew(mlp: Partitioned, t
     (tmp_path / "mlp.json").write_text(json.dumps(recorded))
     (violation,) = check(mlp, budget, remedies=0).violations
     assert (violation.rule, violation.line) == ("baseline.wire_bytes", "m.py:8")
+    assert not caplog.records
+    (tmp_path / "mlp.json").write_text(json.dumps({**recorded, "mesh": {"other": 3}}))
+    check(mlp, budget, remedies=0)
+    assert "mlp.json is of another mesh: other=3, not " in caplog.text
     assert "+100.0%" in violation.what
 
 

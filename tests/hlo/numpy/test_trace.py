@@ -94,11 +94,14 @@ def test_specs_stand_for_arrays() -> None:
     assert ShapeDtype((8, 16), "float32").dtype == np.float32
 
 
-def test_without_a_mesh_axes_wait_for_their_sizes() -> None:
+def test_without_a_mesh_axes_wait_for_their_sizes(caplog: pytest.LogCaptureFixture) -> None:
     program = shardc.trace(step, *arguments())
     assert program.mesh == Mesh({"data": 1, "model": 1})
     assert program.annotate(mesh=MESH).mesh == MESH
     assert shardc.trace(lambda x: x + 1, np.zeros(3)).mesh is None
+    assert not caplog.records
+    assert shardc.trace(lambda x: x + 1, np.zeros(3), in_shardings=P("data")).mesh == Mesh({"data": 1})
+    assert "has shardings but no mesh: axes have size 1" in caplog.text
 
 
 def test_shardings_of_specs_arguments_and_results() -> None:
