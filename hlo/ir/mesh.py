@@ -22,7 +22,7 @@ MOST_DEVICES = 1 << 31
 #: Devices that are ever listed one by one: more than any machine has.
 MOST_LISTED = 1 << 20
 #: What the notations of meshes and shardings have between names of axes.
-_NOT_IN_NAMES = '=,:+"{}[]()'
+_NOT_IN_NAMES = '=,+"{}'
 
 
 def check_listable(count: int, what: str) -> None:
@@ -64,7 +64,7 @@ class Mesh:
     mesh without axes has one position; with one device id it is Shardy's *maximal* mesh, which puts whole tensors on
     that device. Meshes of JAX are accepted wherever a `Mesh` is.
 
-    Raises `AnnotationError` for axes of one name, names with brackets or separators, sizes below 1, and device ids that
+    Raises `AnnotationError` for axes of one name, names with separators or braces, sizes below 1, and device ids that
     are not a permutation.
 
     >>> Mesh({"data": 2, "model": 4}).size
