@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import shorten
 
 from shardc.hlo.errors import InputError
@@ -17,6 +17,7 @@ __all__ = [
     "parse_bytes",
     "require_bytes",
     "seconds_text",
+    "sizes_text",
 ]
 
 _PREFIXES = " kmgt"
@@ -77,6 +78,11 @@ def arguments_text(
 
 def _keywords(names: Iterable[str]) -> str:
     return ", ".join(f"{name}=" for name in names)
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """The axes of a mesh as ``--mesh`` takes them: ``data=2,model=4``."""
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def kind_text(value: object) -> str:

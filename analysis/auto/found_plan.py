@@ -12,7 +12,7 @@ from shardc.analysis.auto.written_plan import WrittenPlan, is_written_plan
 from shardc.analysis.simulate.simulation import Simulation
 from shardc.hlo.errors import InputError
 from shardc.hlo.transforms.frontend_of import frontend_of
-from shardc.hlo.units import bytes_text, count_text, seconds_text
+from shardc.hlo.units import bytes_text, count_text, seconds_text, sizes_text
 from shardc.launcher.drawings.draw_plan import write_plan_svg
 from shardc.launcher.run.output_files import write_text
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -56,7 +56,7 @@ class TriedMesh:
     reason: str = ""
 
     def row(self) -> tuple[str, ...]:
-        text = ",".join(f"{a}={n}" for a, n in self.mesh.items())
+        text = sizes_text(self.mesh)
         if self.reason:
             return (text, "", "", "", "", self.reason)
         step = "" if self.step_seconds is None else seconds_text(self.step_seconds)
@@ -152,7 +152,7 @@ class FoundPlan:
     def summary(self) -> str:
         """A step with the plan, beside the program as it was given."""
         found, given = self.simulation, self.given
-        mesh = ",".join(f"{a}={n}" for a, n in self.mesh.items())
+        mesh = sizes_text(self.mesh)
         return (
             f"{found.program} on {count_text(found.devices, 'device')} of {found.machine} ({mesh}): "
             f"step {seconds_text(found.step_seconds)}, {bytes_text(found.peak_bytes)} of {bytes_text(self.memory)} "

@@ -125,7 +125,7 @@ def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
     lines = [lines] if isinstance(lines, str) else lines
     if not isinstance(lines, list | tuple):
         raise InputError("except is not a list of lines", where=where, fix='write except = ["model.py:17"]')
-    above = _figure(facts["above"], f"{where}: above") if "above" in facts else -1.0
+    above = _figure(facts["above"], where, "above") if "above" in facts else -1.0
     return Forbidden(op or "*", axis, link, above, tuple(_text(line, f"{where}: except") for line in lines))
 
 
@@ -133,15 +133,16 @@ def _figures(table: Any, where: str) -> dict[str, float]:
     if not isinstance(table, Mapping):
         raise InputError("the entry is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
     require_known(table, TOTALS, "this table of totals", where)
-    return {name: _figure(value, f"{where}: {name}") for name, value in table.items()}
+    return {name: _figure(value, where, name) for name, value in table.items()}
 
 
-def _figure(value: Any, where: str) -> float:
-    """A number of 0 or more, or text such as ``5 MiB``."""
-    if isinstance(value, str) and where.endswith("seconds"):
+def _figure(value: Any, table: str, name: str) -> float:
+    """A number of 0 or more, or text such as ``5 MiB`` where ``name`` is no number of seconds."""
+    where = f"{table}: {name}"
+    if isinstance(value, str) and name == "seconds":
         raise InputError(f"{value!r} is not a number of seconds", where=where, fix="write seconds = 20e-6")
     if isinstance(value, str):
-        return parse_bytes(value, where, f'{where.rpartition(": ")[2]} = "40 GiB", "80 GB"') or 0.0
+        return parse_bytes(value, where, f'{name} = "40 GiB", "80 GB"') or 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise InputError(f"{value!r} is not a number of 0 or more", where=where, fix="write 4096, 1e-3 or '4 KiB'")
     return float(value)

@@ -22,7 +22,7 @@ from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
 from shardc.costs.network.mapping import place
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, flops_text, seconds_text
+from shardc.hlo.units import bytes_text, flops_text, seconds_text, sizes_text
 from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["check", "record"]
@@ -44,7 +44,9 @@ def check(
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
     if known is not None and dict(known.mesh) != dict(told.mesh):
         text = "warning: the baseline %s is of another mesh: %s, not %s"
-        logging.getLogger("shardc").warning(text, budget.baseline, _sizes(known.mesh), _sizes(told.mesh))
+        logging.getLogger("shardc").warning(
+            text, budget.baseline, sizes_text(known.mesh) or "none", sizes_text(told.mesh) or "none"
+        )
     links = _links_of(partitioned, budget)
     blamed = list(_blamed(told, budget, known, links))
     numbers = [n for n, _ in blamed if n is not None][:remedies]
@@ -52,10 +54,6 @@ def check(
         limits = SearchLimits(max(numbers) + 1, tries, seconds)
         told = _as_mapped(explain(partitioned, machine, limits), partitioned, budget)
     return Checked(told.program, baseline_of(told).totals, tuple(_with_cause(v, told, n) for n, v in blamed))
-
-
-def _sizes(mesh: Mapping[str, int]) -> str:
-    return ",".join(f"{name}={size}" for name, size in mesh.items()) or "none"
 
 
 def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork, Skipped
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, sizes_text
 from shardc.launcher.run.output_files import write_text
 
 __all__ = ["lanes", "trace_events", "write_trace"]
@@ -37,7 +37,7 @@ def write_trace(simulation: SimulatedStep, path: str | Path) -> None:
 def trace_events(simulation: SimulatedStep) -> dict[str, Any]:
     """The content of `write_trace`; times in microseconds, exact to the nanosecond."""
     tracks = _tracks(simulation)
-    mesh = ",".join(f"{axis}={size}" for axis, size in simulation.mesh.items())
+    mesh = sizes_text(simulation.mesh)
     title = f"{simulation.program}: one of {count_text(simulation.devices, 'device')}"
     out = [_named("process_name", 0, f"{title} of {simulation.machine} ({mesh})")]
     out += [

@@ -14,7 +14,7 @@ from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import bytes_text, sizes_text
 from shardc.partitioner.program import SourceProgram
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def mesh_text(self) -> str:
-        return ",".join(f"{axis}={size}" for axis, size in self.mesh.items())
+        return sizes_text(self.mesh)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a candidate that cannot run has no times."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, sizes_text
 
 __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 
@@ -179,5 +179,5 @@ class Mesh:
         return jax.sharding.AbstractMesh(sizes, self.axis_names, **types)
 
     def __str__(self) -> str:
-        text = ",".join(f"{n}={s}" for n, s in self.axes)
+        text = sizes_text(self.shape)
         return text if self.device_ids is None else f"{text} device_ids={list(self.device_ids)}"

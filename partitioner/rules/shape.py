@@ -172,26 +172,20 @@ def _concatenate(body: Body, op: Instruction) -> Tree:
     sources = [x for x, o in zip((x for x, _ in views), op.operands, strict=True) if not _is_splat(o)]
     alone = len(sources) == 1
     several = {x for x, n in Counter(sources).items() if n > 1 or (alone and x not in op.operands)}
-    if not several:
-        return body.partition_locally(_with_unfinished(body, op), _CONCATENATE)
-    parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
-    operands = tuple(dict.fromkeys(x for x, _ in parts))
-    number = {x: n for n, x in enumerate(operands)}
-    lengths = [o.shape.dims[dim] for o in op.operands]
-    places = tuple((number[x], start, n) for (x, start), n in zip(parts, lengths, strict=True))
-    joined = op.replace(operands=operands, attrs={**op.attrs, _PARTS: places})
+    operands, known = op.operands, dict[str, object]()
+    if several:
+        parts = [v if v[0] in several else (o, 0) for v, o in zip(views, op.operands, strict=True)]
+        operands = tuple(dict.fromkeys(x for x, _ in parts))
+        number = {x: n for n, x in enumerate(operands)}
+        lengths = [o.shape.dims[dim] for o in op.operands]
+        known[_PARTS] = tuple((number[x], start, n) for (x, start), n in zip(parts, lengths, strict=True))
+    if unfinished := frozenset(n for n, o in enumerate(operands) if _is_splat(o) and body.value(o).remake is None):
+        known[_UNFINISHED] = unfinished
+    if not known:
+        return body.partition_locally(op, _CONCATENATE)
+    joined = op.replace(operands=operands, attrs={**op.attrs, **known})
     body.uses[joined] = body.uses.get(op, 1)
-    return body.partition_locally(_with_unfinished(body, joined), _VIEWS)
-
-
-def _with_unfinished(body: Body, op: Instruction) -> Instruction:
-    """The concatenation, which then knows which of its splats are of a scalar that is still to be added up."""
-    found = frozenset(n for n, o in enumerate(op.operands) if _is_splat(o) and body.value(o).remake is None)
-    if not found:
-        return op
-    known = op.replace(attrs={**op.attrs, _UNFINISHED: found})
-    body.uses[known] = body.uses.get(op, 1)
-    return known
+    return body.partition_locally(joined, _VIEWS if several else _CONCATENATE)
 
 
 #: Attribute of a concatenation of parts of its operands: (operand, first element, number of elements) per part.

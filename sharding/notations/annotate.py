@@ -206,14 +206,16 @@ _SEPARATORS = re.compile(r"[,;|\s]+")
 
 def _as_spec(printed: str) -> str:
     """``[{"data", model}, {}, {?}]`` as ``data+model,None,?``."""
-    printed = printed.replace('"', "").replace("'", "")
-    return ",".join(re.sub(r"\s*,\s*", "+", dim.strip()) or "None" for dim in re.findall(r"\{([^{}]*)\}", printed))
+    return ",".join(dim.replace(",", "+") or "None" for dim in re.findall(r"\{([^{}]*)\}", _bare(printed)))
 
 
 def _without_quotes(text: str) -> str:
     """``('data', 'model'), None`` as ``data+model,None``."""
-    plain = re.sub(r"['\"\s]", "", text)
-    return _GROUPED.sub(lambda group: group[1].strip(",").replace(",", "+"), plain)
+    return _GROUPED.sub(lambda group: group[1].strip(",").replace(",", "+"), _bare(text))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"['\"\s]", "", text)
 
 
 def _plain(entries: str) -> str:
@@ -221,7 +223,7 @@ def _plain(entries: str) -> str:
     try:
         given = ast.literal_eval(f"({entries},)") if entries.strip() else (None,)
     except (SyntaxError, ValueError):
-        return re.sub(r"[\s'\"]", "", entries)
+        return _bare(entries)
     return ",".join("+".join(map(str, e)) if isinstance(e, tuple | list) else str(e) for e in given)
 
 

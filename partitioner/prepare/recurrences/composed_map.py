@@ -123,7 +123,9 @@ class ComposedMap:
         return made
 
     def _unless_zero(self, scale: Instruction, x: Instruction, otherwise: Instruction) -> Instruction:
-        """``x`` where ``scale`` is not zero: what is forgotten may be no number."""
+        """``x`` where ``scale`` is not zero: what is forgotten may be no number, unless it is an integer."""
+        if x.shape.dtype.is_integer:
+            return x
         forgotten = self.write.compared(scale, self.write.splat(0, scale), "EQ")
         return self.write.arithmetic("select", forgotten, otherwise, x)
 
