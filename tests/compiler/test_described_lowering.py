@@ -125,7 +125,7 @@ def test_times_of_steps_and_what_was_measured() -> None:
     assert sum(t.seconds for t in step_times(lowered, H100, {name: 0.25}).values()) == 0.25
 
 
-GOOD = {"memory_bytes": 1, "memory_bandwidth": 1.0}
+GOOD = {"memory_bytes": 1, "memory_bandwidth": 1.0, "flops": {"f32": 1.0}}
 
 
 @pytest.mark.parametrize(
