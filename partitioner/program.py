@@ -315,19 +315,23 @@ class PropagatedProgram:
             raise InputError("the program was read already partitioned, so there is no propagation to show")
         return provenance_dict(history)
 
-    def explain(self, value: str) -> list[str]:
+    def explain(self, value: str | None = None) -> list[str]:
         """Where the sharding of the value called ``value`` came from, as lines of text.
 
-        Raises `AnnotationError` for a name that the program lacks.
+        Without a ``value``, these are the lines of all arguments and results. Raises `AnnotationError` for a name that
+        the program lacks.
 
         >>> propagated.explain("x")[0]
         'x: [{data}, {}]'
         """
         if self.provenance is None:
-            return [f"{value}: the program was given partitioned, so nothing was propagated"]
+            return [f"{value or self.module.name}: the program was given partitioned, so nothing was propagated"]
         from shardc.sharding.provenance.explain_value import explain_value
 
-        return explain_value(self.provenance, value)
+        root = self.module.entry.root
+        ends = (*self.module.parameters, *(root.operands if root.opcode == "tuple" else (root,)))
+        names = dict.fromkeys(i.name for i in ends) if value is None else (value,)
+        return [line for name in names for line in explain_value(self.provenance, name)]
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
         """`explain` of several values, by name.

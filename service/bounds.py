@@ -114,7 +114,9 @@ class Closed(_Grouped):
 
 
 #: The SHA-256 of something, in hexadecimal.
-Digest = Annotated[str, Text("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+Digest = Annotated[
+    str, Text("[0-9a-f]{64}", "a SHA-256 of 64 hexadecimal digits, as the service gives it for an upload")
+]
 
 #: Characters of a line of text.
 LONGEST_LINE = 1000

@@ -64,7 +64,8 @@ class Forbidden:
 class ProgramBudget:
     """What a program may cost. ``limits`` and ``tolerance`` are by the names of `TOTALS`.
 
-    ``baseline`` is the file of recorded totals, or None. `budget_of` makes one from the keys of a budget file.
+    ``baseline`` is the file of recorded totals, or None. `budget_of` makes one from the keys of a budget file, which
+    is ``place`` in errors.
     """
 
     machine: str = ""
@@ -73,6 +74,7 @@ class ProgramBudget:
     limits: Mapping[str, float] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(default_factory=dict)
     forbid: tuple[Forbidden, ...] = ()
+    place: str = "budget"
 
     def allowed_over(self, total: str) -> float:
         """The share by which a total may exceed the baseline."""
@@ -107,6 +109,7 @@ def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudg
         limits=_figures(facts.get("limits", {}), f"{where}: limits"),
         tolerance=_figures(facts.get("tolerance", {}), f"{where}: tolerance"),
         forbid=tuple(_rule(r, f"{where}: forbid {n}") for n, r in enumerate(rules, 1)),
+        place=where,
     )
     needs = [r.link for r in budget.forbid if r.link]
     needs += ["seconds"] * ("seconds" in budget.limits) + ["mapping"] * bool(budget.mapping)

@@ -43,7 +43,7 @@ def check(
     told = _as_mapped(explain(partitioned, machine), partitioned, budget)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
     if known is not None and dict(known.mesh) != dict(told.mesh):
-        text = "warning: the baseline %s is of another mesh: %s, not %s"
+        text = "the baseline %s is of another mesh: %s, not %s"
         logging.getLogger("shardc").warning(
             text, budget.baseline, sizes_text(known.mesh) or "none", sizes_text(told.mesh) or "none"
         )
@@ -112,15 +112,19 @@ def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[st
     for number, rule in enumerate(budget.forbid, 1):
         if rule.axis and rule.axis not in axes:
             fix = f"use one of {', '.join(axes)}" if axes else "give the program a mesh, or leave axis out"
-            raise InputError(f"the mesh has no axis {rule.axis!r}", where=f"forbid {number}: axis", fix=fix)
+            raise InputError(
+                f"the mesh has no axis {rule.axis!r}", where=f"{budget.place}: forbid {number}: axis", fix=fix
+            )
     if not budget.machine:
         return {}
     machine = load_machine(budget.machine)
     kinds = [level.name for level in machine.levels]
-    for rule in budget.forbid:
+    for number, rule in enumerate(budget.forbid, 1):
         if rule.link and rule.link not in kinds:
             fix = f"use one of {', '.join(kinds)}"
-            raise InputError(f"{machine.name} has no links {rule.link!r}", where="forbid", fix=fix)
+            raise InputError(
+                f"{machine.name} has no links {rule.link!r}", where=f"{budget.place}: forbid {number}: link", fix=fix
+            )
     if mesh is None:
         return {}
     placement = place(machine, mesh, budget.mapping or None)

@@ -31,6 +31,9 @@ Sizes = tuple[int, ...]
 #: Devices that a mesh may have at most: more than any machine.
 _MOST_DEVICES = 1 << 24
 
+#: Where a text of `parse_devices` was given, on the command line, in Python or in an order, in an error's words.
+_DEVICES = "the numbers of devices"
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -87,15 +90,13 @@ def parse_devices(text: str) -> tuple[int, ...]:
             found.add(int(first))
             continue
         if int(first) > int(last):
-            raise InputError(f"the range {part} is empty", where="--devices", fix=f"give --devices {last}..{first}")
+            raise InputError(f"the range {part} is empty", where=_DEVICES, fix=f"write {last}..{first}")
         between = {1 << k for k in range(_MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
         if not between:
-            raise InputError(
-                f"{part} contains no power of two", where="--devices", fix="give --devices 8..4096 or --devices 12,24"
-            )
+            raise InputError(f"{part} contains no power of two", where=_DEVICES, fix="write 8..4096 or 12,24")
         found |= between
     if max(found) > _MOST_DEVICES:
-        raise InputError(f"{max(found)} devices are too many", where="--devices", fix=f"give at most {_MOST_DEVICES}")
+        raise InputError(f"{max(found)} devices are too many", where=_DEVICES, fix=f"give at most {_MOST_DEVICES}")
     return tuple(sorted(found))
 
 
@@ -105,7 +106,7 @@ def _whole(text: str) -> bool:
 
 def _bad_devices(part: str) -> InputError:
     what = f"{part!r} is not a number of devices"
-    return InputError(what, where="--devices", fix="give --devices 8..4096 (powers of two) or --devices 8,16,24")
+    return InputError(what, where=_DEVICES, fix="write 8..4096 (powers of two) or 8,16,24")
 
 
 def axes_to_try(specs: Iterable[str]) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def _no_machine(name: str) -> InputError:
 @cache
 def _warn(text: str) -> None:
     """Once per process."""
-    logging.getLogger("shardc").warning("warning: %s", text)
+    logging.getLogger("shardc").warning("%s", text)
 
 
 def _path(name: str) -> Path | None:

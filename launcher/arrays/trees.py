@@ -114,9 +114,9 @@ def map_with_prefix(
         or (node.kind == "dict" and set(given.keys) != set(node.keys))
     ):
         raise AnnotationError(
-            f"{_structure(given, prefix)} does not fit {_structure(node, tree)}",
+            f"the shardings are {_structure(given, prefix)}, but the tree is {_structure(node, tree)}",
             where=where or None,
-            fix="give one sharding for all of it, or one per entry",
+            fix="give one sharding for the whole tree, or one per entry",
         )
     by_key = dict(zip(given.keys, given.values, strict=True)) if node.kind == "dict" else None
     pairs = zip(node.keys, node.values, given.values, strict=True)

@@ -81,7 +81,7 @@ def load_checkpoint(
     made: list[Any] = []
     everybody.do("reading an index", lambda: made.append(Index.read(place)))
     index = made.pop()
-    if len(set(transport.exchange_objects(index.digest))) > 1:
+    if len(set(transport.exchange_objects(index.digest, doing="load_checkpoint (indices are compared)"))) > 1:
         raise InputError(
             "the ranks see different checkpoints", where=str(place), fix="use a folder that all nodes share"
         )

@@ -243,11 +243,11 @@ def _need_equal(plan: _SavePlan, transport: Transport) -> None:
     """Raise `InputError` on all ranks where their trees differ. All ranks call it together."""
     if transport.process_count == 1:
         return
-    digests = transport.exchange_objects(plan.digest)
+    digests = transport.exchange_objects(plan.digest, doing="save_checkpoint (trees are compared)")
     different = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
     if different is None:
         return
-    leaves = transport.exchange_objects(plan.leaves)
+    leaves = transport.exchange_objects(plan.leaves, doing="save_checkpoint (trees are compared)")
     first, other = leaves[0], leaves[different]
     name = next((n for n in (*first, *other) if first.get(n) != other.get(n)), None)
     raise InputError(

@@ -34,7 +34,9 @@ class Together:
             result = action()
         except Exception as e:  # whatever it is, the others must hear of it
             failure = _ours(e, what)
-        answers = self._transport.exchange_objects((_text(failure), result), timeout_factor=self._timeout_factor)
+        answers = self._transport.exchange_objects(
+            (_text(failure), result), doing=what, timeout_factor=self._timeout_factor
+        )
         if failure is not None:
             raise failure
         failed = next((rank for rank, (text, _) in enumerate(answers) if text is not None), None)

@@ -20,6 +20,7 @@ from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import count_text
+from shardc.launcher.arrays.copies import need_equal_copies
 from shardc.launcher.arrays.gather import gather
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import ShardedArray
@@ -118,6 +119,7 @@ class StepCheck:
         spec = self.executable.arguments[number]
         title = partial("argument {} ({})".format, number, spec.name)
         if isinstance(value, ShardedArray):
+            need_equal_copies(value, title())
             return np.asarray(gather(value))
         array = as_global(value, spec.global_shape.dtype, title)
         check_global(array.shape, array.dtype, ArrayLayout.of(spec, self.executable.num_devices), title)
@@ -132,7 +134,9 @@ class StepCheck:
                 need_agreement(self.executable.name, self.program.compare(arguments, values))
             except ShardcError as e:
                 found = e
-        errors = self.transport.exchange_objects(found, timeout_factor=COMPILE_WAIT)
+        errors = self.transport.exchange_objects(
+            found, doing=f"a step of {self.executable.name} (results are compared)", timeout_factor=COMPILE_WAIT
+        )
         first = next((e for e in errors if e is not None), None)
         if first is not None:
             raise first

@@ -143,7 +143,7 @@ class Compiled:
                 log.warning("SHARDC_CHECK: %s has effects (%s): steps are not compared", executable.name, effect.title)
             return None
         program = Unpartitioned.of(self._source().propagated) if first and self._source is not None else None
-        if transport.exchange_objects(program is not None, timeout_factor=COMPILE_WAIT)[0]:
+        if transport.exchange_objects(program is not None, doing="loading a program", timeout_factor=COMPILE_WAIT)[0]:
             return StepCheck(program, executable, transport)
         if first:
             log.warning(

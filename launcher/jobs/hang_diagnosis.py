@@ -161,8 +161,9 @@ def _collectives_reached(s: RankStatus) -> dict[int, tuple[int, int]]:
 
 def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunError:
     """The error that names the missing ranks, their state, and the collective in which the others wait. ``why`` is the
-    reason for the check, for example ``after 60 s``.
+    reason for the check, for example ``after 60 s``; empty where the states say it all.
     """
+    because = f" ({why})" if why else ""
     guilty = culprits(found, plans)
     astray = guilty == diverged_ranks(found) != []
     minority = not astray and guilty == _in_minority(found) != []
@@ -170,19 +171,19 @@ def diagnose_hang(found: Sequence[RankStatus], plans: Plans, why: str) -> RunErr
     met = max(waiting, key=lambda s: (bool(_needs(s, guilty, plans)), s.waited), default=None)
     collective = None if met is None else _collective(met, plans)
     if not guilty:
-        what = f"the ranks of this node wait for others {why}"
+        what = f"the ranks of this node wait for others{because}"
     elif astray:
-        what = f"{_names(guilty)} took another branch of the program than the others ({why})"
+        what = f"{_names(guilty)} took another branch of the program than the others{because}"
     elif minority:
-        what = f"{_names(guilty)} reached another collective than the others ({why})"
+        what = f"{_names(guilty)} reached another collective than the others{because}"
         if len(guilty) == sum(_waits(s) for s in found):
-            what = f"{_names(guilty)} wait for each other at different places ({why})"
+            what = f"{_names(guilty)} wait for each other at different places{because}"
     elif met is not None and collective is not None:
-        what = f"{_names(guilty)} did not reach {collective}, {collective.devices[met.rank]} ({why})"
+        what = f"{_names(guilty)} did not reach {collective}, {collective.devices[met.rank]}{because}"
     elif met is not None and met.state == EXCHANGING:
-        what = f"{_names(guilty)} did not reach {met.note} ({why})"
+        what = f"{_names(guilty)} did not take part in {met.note}{because}"
     else:
-        what = f"{_names(guilty)} failed ({why})"
+        what = f"{_names(guilty)} failed{because}"
     lines = [f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * (not minority)}" for s in guilty]
     lines += [
         f"{s.peer}: {_doing(s, plans)}{_history(s, plans) * astray}"

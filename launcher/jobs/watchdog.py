@@ -153,7 +153,7 @@ class Watchdog:
         if self._timeout and late > 0 and (culprits(self._look(), self._plans) or late > _OTHER_NODES):
             raise self.failed(None, f"after {self._timeout:g} s")
 
-    def failed(self, error: BaseException | None, why: str = "at once") -> BaseException:
+    def failed(self, error: BaseException | None, why: str = "") -> BaseException:
         """The error to raise for the whole job: ``error``, or the diagnosis of who is missing.
 
         Only the first process of the node gets so far; for others this does not return.
@@ -195,23 +195,24 @@ class Watchdog:
             elif self._dead():
                 if not self._over.wait(2 * _DEATH) and not self._said():
                     self._end_for_all("seen by the watchdog")
-            elif why := self._exchange_without_hope():
+            elif (why := self._exchange_without_hope()) is not None:
                 self._end_for_all(why)
 
-    def _exchange_without_hope(self) -> str:
-        """Why the exchange that this process waits in, outside of a step, cannot complete; empty while it still can."""
+    def _exchange_without_hope(self) -> str | None:
+        """Why the exchange that this process waits in, outside of a step, cannot complete: how long it was waited for,
+        empty where the states of the ranks say it; None while it still can."""
         before, self._seen = self._seen, ()
         if self._table is None or int(self._table.mine["state"][0]) != EXCHANGING:
-            return ""
+            return None
         found = self._seen = self._look()
         mine = next(s for s in found if s.rank == self._rank)
         if (mine.state, mine.exchanges) not in [(s.state, s.exchanges) for s in before if s.rank == self._rank]:
-            return ""
+            return None
         if waits_for_the_ended(found, self._rank, self._plans):
-            return "at once"
+            return ""
         limit = self._timeout * float(self._table.mine["timeouts"][0])
         late = bool(limit) and mine.waited / 1e9 > limit
-        return f"after {limit:g} s" if late and culprits(found, self._plans) else ""
+        return f"after {limit:g} s" if late and culprits(found, self._plans) else None
 
     def _leave(self, grace: float) -> None:
         """The job has failed, and its launcher ends everybody; if not, this process ends itself, and the stopped."""

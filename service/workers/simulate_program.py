@@ -33,6 +33,7 @@ def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]
 def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgram, Simulation]:
     from shardc.analysis.simulate.simulate_program import simulate_partitioned, simulate_scheduled
     from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.partitioner.program import PropagatedProgram
 
     machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read_program()
     if not is_scheduled(program.module):
@@ -48,7 +49,7 @@ def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgra
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
         found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
-    return bench.partition(program), found
+    return bench.partition_propagated(PropagatedProgram(program, program.module, None, program.seconds)), found
 
 
 def _simulation_files(found: Simulation) -> dict[str, bytes]:

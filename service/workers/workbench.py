@@ -144,9 +144,12 @@ class Workbench:
 
     def partition(self, program: SourceProgram | None = None) -> PartitionedProgram:
         """The order's program (or another form of it) partitioned as the order says."""
-        order, program = self.order, self.open_program() if program is None else program
+        return self.partition_propagated(self.propagate(self.open_program() if program is None else program))
+
+    def partition_propagated(self, propagated: PropagatedProgram) -> PartitionedProgram:
+        """The same after propagation, or of a program that was read already partitioned."""
+        order = self.order
         machine = (self.machine() or None) if order.partitioned_for == "machine" else None
-        propagated = self.propagate(program)
         with self.stage("partition"):
             return propagated.partition(
                 machine=machine,
@@ -155,7 +158,7 @@ class Workbench:
                 decomposed_rings=order.decomposed_rings,
                 plan=order.plan,
                 memory=order.memory or None,
-                judge=judge_of(machine, program.config),
+                judge=judge_of(machine, propagated.program.config),
             )
 
     def partition_files(self, partitioned: PartitionedProgram) -> dict[str, bytes]:

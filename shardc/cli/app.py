@@ -33,6 +33,7 @@ from shardc.cli.commands import (
     visualize,
 )
 from shardc.cli.progress import shown_progress
+from shardc.cli.shown_warnings import shown_warnings
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.variables import warn_of_unknown
@@ -100,10 +101,11 @@ _MISSING = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
-    if rank() <= 0:
-        warn_of_unknown()
     try:
-        with prompt_interrupts(), shown_progress(given), _results_aside(given):
+        if rank() <= 0:
+            with shown_warnings():
+                warn_of_unknown()
+        with prompt_interrupts(), shown_warnings(), shown_progress(given), _results_aside(given):
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

@@ -7,6 +7,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 
 from shardc.cli.commands.run import show_outcome
+from shardc.cli.shown_warnings import shown_warnings
 from shardc.cli.view import View
 from shardc.compiler.cache.serialize import load_executable
 from shardc.hlo.config import Config
@@ -20,7 +21,8 @@ def main(arguments: list[str]) -> None:
     view = View("--json" in flags, "-v" in flags, "-q" in flags)
     # Whoever started the ranks has the program, and checks what they give.
     config = replace(Config.from_environment(), check=False)
-    outcome = run_task(load_executable(program), RunTask.parse(task), config)
+    with shown_warnings():
+        outcome = run_task(load_executable(program), RunTask.parse(task), config)
     if "--silent" not in flags:
         with redirect_stdout(sys.stderr) if RunTask.parse(task).outputs == "-" else nullcontext():
             show_outcome(view, outcome)

@@ -277,6 +277,6 @@ def trace(
     traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
     found = traced.module.mesh
     if wanted is None and found is not None and found.axes and (in_shardings is not None or out_shardings is not None):
-        text = "warning: %s has shardings but no mesh: axes have size 1 until mesh= or annotate(mesh=...) gives one"
+        text = "%s has shardings but no mesh: axes have size 1 until mesh= or annotate(mesh=...) gives one"
         logging.getLogger("shardc").warning(text, traced.module.name)
     return Program(traced.module, traced, seconds=seconds_since("read", start))

@@ -21,7 +21,7 @@ def warn_of_new_axes(before: Mesh | None, module: Module) -> None:
         near = difflib.get_close_matches(name, before.axis_names, n=1)
         hint = f": did you mean {near[0]}?" if near else f"; its own axes are {', '.join(before.axis_names)}"
         logging.getLogger("shardc").warning(
-            "warning: the mesh axis %s is new to the program, and no annotation uses it%s", name, hint
+            "the mesh axis %s is new to the program, and no annotation uses it%s", name, hint
         )
 
 

@@ -248,9 +248,9 @@ def test_a_new_axis_that_nothing_uses_is_warned_of(
 ) -> None:
     assert main(["demo", "--write", "."]) == 0
     assert main(["partition", "step.mlir", "--mesh", "dta=4", "-o", "out.hlo"]) == 0
-    assert [r.getMessage() for r in caplog.records] == [
-        "warning: the mesh axis dta is new to the program, and no annotation uses it: did you mean data?"
-    ]
+    said = "the mesh axis dta is new to the program, and no annotation uses it: did you mean data?"
+    assert [r.getMessage() for r in caplog.records] == [said]
+    assert f"warning: {said}\n" in capsys.readouterr().err
     caplog.clear()
     used = ["partition", "step.mlir", "--mesh", "data=2,model=2,pipe=2", "--annotate", "x=data+pipe"]
     assert main([*used, "-o", "out.hlo"]) == 0

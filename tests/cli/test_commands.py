@@ -317,3 +317,7 @@ def test_explain_compares_annotations(mlp: str, tmp_path: Path, capsys: pytest.C
     assert main(["explain", mlp, "--diff", "-", str(other)]) == 0
     assert "shardings that differ" in capsys.readouterr().out
     assert main(["explain", mlp, "--diff", "-", str(tmp_path / "none.toml")]) == 2
+    capsys.readouterr()
+    other.write_text('[annotate]\nnobody = "x"\n')
+    assert main(["explain", mlp, "--diff", "-", str(other)]) == 2
+    assert f"where: {other}" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def test_numbers_in_other_units_are_warned_of(tmp_path: Path, caplog: pytest.Log
     )
     load_machine(path)
     load_machine(path)
-    assert [r.getMessage().removeprefix(f"warning: {path}: ").partition(":")[0] for r in caplog.records] == [
+    assert [r.getMessage().removeprefix(f"{path}: ").partition(":")[0] for r in caplog.records] == [
         "device, memory_bytes is 80 bytes",
         "device, flops of f32 is 67 operations per second",
         "level links, bandwidth is 450 bytes per second",

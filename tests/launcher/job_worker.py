@@ -41,6 +41,10 @@ def main(devices: int, trouble: str) -> None:
         time.sleep(600)
     if trouble == "other-values":
         driver([X + rank, W])
+    if trouble == "other-copies":
+        mesh = shardc.Mesh({"rows": 2, "copies": 2})
+        x = shardc.array(np.full((4, 2), rank // 3, np.float32), (mesh, shardc.P("rows")))
+        shardc.jit(lambda x: x * 2, mesh=mesh, in_shardings=shardc.P("rows"))(x)
     if trouble == "part":
         np.asarray(y)
     if trouble == "all-fail":

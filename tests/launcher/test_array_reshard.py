@@ -85,7 +85,7 @@ def test_trees_and_prefixes() -> None:
     assert out["rest"][0].sharding.num_shards() == (2,)
     assert out["rest"][1:] == (3, None)
     check(out["w"], X)
-    with pytest.raises(AnnotationError, match="does not fit a dict"):
+    with pytest.raises(AnnotationError, match="but the tree is a dict"):
         shardc.reshard(tree, {"w": P()})
     with pytest.raises(AnnotationError, match="for a single array"):
         shardc.reshard(tree, {"w": [P(), P()], "rest": P()})

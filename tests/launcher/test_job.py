@@ -58,6 +58,13 @@ def test_ranks_with_different_arguments_are_found_out(repository: Path) -> None:
         assert "where: argument 0 (x)" in done.stderr
 
 
+def test_the_check_finds_ranks_with_different_copies_of_an_array(repository: Path) -> None:
+    done = mpiexec(4, sys.executable, *WORKER, "4", "other-copies", cwd=repository, SHARDC_CHECK="1")
+    assert done.returncode == 2, done.stderr
+    assert "ranks 2 and 3 hold different copies of [2:4, 0:2]" in done.stderr
+    assert "where: argument 0 (x)" in done.stderr
+
+
 def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, tmp_path: Path) -> None:
     environment = {"SHARDC_TIMEOUT": "2", "SHARDC_DUMP_TO": str(tmp_path)}
     done = mpiexec(4, sys.executable, *WORKER, "4", "stop", cwd=repository, **environment)

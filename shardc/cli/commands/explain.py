@@ -20,7 +20,7 @@ from shardc.cli.options import (
 from shardc.cli.schedule_options import PlanMemoryOption, PlanOption, plan_terms
 from shardc.cli.source import ProgramOpener, ServerOption, source
 from shardc.cli.view import View
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import AnnotationError, InputError
 
 __all__ = ["explain"]
 
@@ -150,6 +150,11 @@ def _compare(
     made = []
     for side in sides:
         chosen = annotations if side == _AS_IT_IS else Path(side)
-        made.append(here.open(file, mesh, annotate, chosen).partition(machine=machine or None, **planned))
+        try:
+            made.append(here.open(file, mesh, annotate, chosen).partition(machine=machine or None, **planned))
+        except AnnotationError as e:
+            if chosen is not None and str(chosen) not in str(e.where):
+                e.where = f"{chosen}, {e.where}" if e.where else str(chosen)
+            raise
     found = made[0].difference(made[1], machine or None)
     view.result(found.to_dict(), lambda: view.text(found.as_text()))

@@ -55,7 +55,7 @@ def test_a_collective_is_forbidden_where_all_of_a_rule_holds(
 
 def test_an_axis_that_the_mesh_lacks_is_an_error(mlp: Partitioned) -> None:
     """Otherwise a misspelt rule would forbid nothing."""
-    with pytest.raises(InputError, match="the mesh has no axis 'other'"):
+    with pytest.raises(InputError, match="the mesh has no axis 'other'\n  where: budget: forbid 1: axis"):
         check(mlp, budget_of({"forbid": [{"axis": "other"}]}), remedies=0)
 
 
