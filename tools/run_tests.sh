@@ -2,11 +2,12 @@
 # Runs pytest of the Python given first with the other arguments. Where up to three tests fail, these are run once more,
 # alone and in order: tests of jobs and services wait for processes, and beside others they can come too late. A test
 # that fails alone too is a failure; one that passes alone is printed, since it may have a fault of its own.
+# The slowest tests are listed at the end.
 set -u
 python=$1
 shift
 
-"$python" -m pytest --cache-clear "$@"
+"$python" -m pytest --cache-clear --durations 40 --durations-min 20 "$@"
 code=$?
 [ "$code" -eq 1 ] || exit "$code"
 

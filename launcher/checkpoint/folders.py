@@ -19,6 +19,7 @@ __all__ = [
     "checkpoint_path",
     "checkpoints",
     "latest_checkpoint",
+    "local_folder",
     "prune",
     "remove",
     "resolve",
@@ -29,6 +30,17 @@ __all__ = [
 _NAME = re.compile(r"step-(\d{8,})")
 
 
+def local_folder(folder: str | Path) -> Path:
+    """``folder`` as a path. Raises `InputError` for a URL, which would make a folder named ``s3:``."""
+    text = str(folder)
+    if isinstance(folder, str) and "://" in text:
+        raise InputError(
+            f"checkpoints are in folders, and {text} is a URL",
+            fix="give a folder on a disk that all ranks see, and copy it to the storage with a tool of that storage",
+        )
+    return Path(folder)
+
+
 def checkpoint_path(folder: Path, step: int) -> Path:
     """Where the checkpoint of ``step`` is."""
     return folder / f"step-{step:08d}"
@@ -37,7 +49,7 @@ def checkpoint_path(folder: Path, step: int) -> Path:
 def checkpoints(folder: str | Path) -> dict[int, Path]:
     """The complete checkpoints in ``folder`` by step, ascending; none where there is no folder."""
     try:
-        found = [(_NAME.fullmatch(p.name), p) for p in Path(folder).iterdir()]
+        found = [(_NAME.fullmatch(p.name), p) for p in local_folder(folder).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return {}
     return dict(sorted((int(m[1]), p) for m, p in found if m and (p / INDEX).is_file()))

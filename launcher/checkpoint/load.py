@@ -75,9 +75,9 @@ def load_checkpoint(
     (7, 4)
     """
     transport = job_transport(job_config())
-    everybody = Together(transport)
-    found = everybody.on_first("finding a checkpoint", lambda: folders.resolve(Path(path)).name)
-    place = Path(path) if (Path(path) / INDEX).is_file() else Path(path) / str(found)
+    everybody, folder = Together(transport), folders.local_folder(path)
+    found = everybody.on_first("finding a checkpoint", lambda: folders.resolve(folder).name)
+    place = folder if (folder / INDEX).is_file() else folder / str(found)
     made: list[Any] = []
     everybody.do("reading an index", lambda: made.append(Index.read(place)))
     index = made.pop()

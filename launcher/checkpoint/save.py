@@ -68,7 +68,7 @@ def begin_saving(
 ) -> CheckpointSaving:
     """Check what is to be saved, and make its folder. In a job every rank must call it. Raises as `save_checkpoint`."""
     transport = job_transport(job_config())
-    target = folders.checkpoint_path(Path(folder), _checked(step, keep, metadata))
+    target = folders.checkpoint_path(folders.local_folder(folder), _checked(step, keep, metadata))
     made: list[_SavePlan] = []
     everybody = Together(transport)
     everybody.do("preparing a checkpoint", lambda: made.append(_SavePlan.of(tree, transport)))

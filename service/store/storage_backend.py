@@ -151,6 +151,9 @@ class StorageBackend:
         except Exception as e:
             if isinstance(e, FileNotFoundError) and done in ("read", "changed"):
                 raise
+            if isinstance(e, ImportError):
+                fix = "install the package beside shardc, with pip"
+                raise EnvironmentProblem(f"this kind of storage needs a package: {e}", where=self.where, fix=fix) from e
             if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT):
                 fix = "free disk space, or limit the store: --store-size"
                 raise StorageFull("the store's disk is full", where=self.where, fix=fix) from e

@@ -336,3 +336,13 @@ def test_places_that_cannot_be_written_to(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="/proc/ck cannot be written") as refused:
         shardc.save_checkpoint("/proc/ck", {"a": 1}, step=1)
     assert refused.value.fix == "name a place that you may write to"
+
+
+def test_a_url_is_no_folder() -> None:
+    for use in (
+        lambda: shardc.save_checkpoint("s3://bucket/run", {"a": 1}, step=1),
+        lambda: shardc.load_checkpoint("s3://bucket/run"),
+        lambda: shardc.latest_checkpoint("s3://bucket/run"),
+    ):
+        with pytest.raises(InputError, match="s3://bucket/run is a URL"):
+            use()

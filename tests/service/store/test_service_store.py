@@ -453,3 +453,9 @@ def test_servers_that_are_killed_while_they_write_leave_nothing_half(folder: Pla
                 if key in found:
                     assert store.read(key, "report.json") == b"%d" % number * 9000
             assert store.statistics().damaged == 0
+
+
+def test_storage_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(EnvironmentProblem, match="needs a package: Install s3fs"):
+        StorageBackend("s3://bucket/prefix")
