@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from shardc.hlo.ir.ir import Module
 from shardc.hlo.transforms.structure import Structure
 
 __all__ = ["program_key", "read_measured", "read_measured_text", "write_measured"]
+
+log = logging.getLogger("shardc")
 
 _FORMAT = 1
 
@@ -49,11 +51,7 @@ def read_measured(path: Path, key: str) -> Mapping[str, float]:
     programs = _programs(path)
     if key not in programs:
         names = ", ".join(sorted({str(p["name"]) for p in programs.values()})) or "none"
-        warnings.warn(
-            f"{path} has no times of this program (it has those of: {names}); it is scheduled by the model",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        log.warning("%s has no times of this program (it has those of: %s); it is scheduled by the model", path, names)
         return {}
     seconds: Mapping[str, float] = programs[key]["seconds"]
     return seconds

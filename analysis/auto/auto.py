@@ -19,7 +19,7 @@ from shardc.frontends.load import load_program, read_file
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import detail
-from shardc.hlo.units import bytes_text, seconds_text
+from shardc.hlo.units import bytes_text, require_bytes, seconds_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.partitioner.program import SourceProgram, not_a_program
 from shardc.sharding.notations.resize_mesh import manual_border
@@ -58,9 +58,8 @@ def auto(
     True
     """
     name, described = str(machine), load_machine(str(machine))
+    require_bytes(memory, "memory")
     room = described.device.memory_bytes if memory is None else memory
-    if isinstance(room, bool) or not isinstance(room, int | float) or not room > 0:
-        raise InputError(f"memory={memory!r}", fix="give bytes per device, such as memory=40 * 2**30")
     names = None if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
     source = _source(program)
     axes, meshes = _meshes(source, devices, None if mesh is None else as_mesh(mesh))
@@ -205,7 +204,7 @@ def _meshes(program: SourceProgram, devices: int | None, mesh: Mesh | None) -> t
             raise InputError("the program has no mesh, and the number of devices is missing", fix=fix)
         return own.axis_names, MeshSearch((tuple(n for _, n in own.axes),), 1)
     if type(devices) is not int or devices < 1:
-        raise InputError(f"devices={devices!r}", fix="give 1 or more devices")
+        raise InputError(f"devices is {devices!r}, which is not a positive number", fix="give 1 or more devices")
     axes = axes_to_try(()) if program.mesh is None else program.mesh.axis_names
     manual = manual_border(program.module)
     if manual is not None:

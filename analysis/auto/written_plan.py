@@ -82,6 +82,9 @@ def _shardings(name, tree):
 
 def in_shardings(**arguments):
     """One tree of shardings per argument, for jax.jit: in_shardings($example)."""
+    known = $roots
+    if unknown := [name for name in arguments if name not in known]:
+        raise TypeError(f"the program has no argument {unknown[0]!r}; it has {', '.join(known)}")
     return tuple(_shardings(name, tree) for name, tree in arguments.items())
 ''')
 
@@ -169,6 +172,7 @@ class WrittenPlan:
             count=len(self.mesh.axes),
             said="arguments and results" if results else "arguments",
             specs=specs,
+            roots=_tuple(map(json.dumps, roots)),
             example=", ".join(f"{r}={r}" for r in roots),
         )
         code += _RESULTS.substitute(arguments=", ".join(roots)) if results else ""

@@ -107,7 +107,7 @@ def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudg
         mapping=texts["mapping"],
         baseline=here / texts["baseline"] if texts["baseline"] else None,
         limits=_figures(facts.get("limits", {}), f"{where}: limits"),
-        tolerance=_figures(facts.get("tolerance", {}), f"{where}: tolerance"),
+        tolerance=_shares(facts.get("tolerance", {}), f"{where}: tolerance"),
         forbid=tuple(_rule(r, f"{where}: forbid {n}") for n, r in enumerate(rules, 1)),
         place=where,
     )
@@ -137,6 +137,18 @@ def _figures(table: Any, where: str) -> dict[str, float]:
         raise InputError("the entry is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
     require_known(table, TOTALS, "this table of totals", where)
     return {name: _figure(value, where, name) for name, value in table.items()}
+
+
+def _shares(table: Any, where: str) -> dict[str, float]:
+    """Shares by which totals may exceed others."""
+    if not isinstance(table, Mapping):
+        raise InputError("the entry is not a table of shares", where=where, fix=f"give {', '.join(TOTALS)}")
+    require_known(table, TOTALS, "this table of shares", where)
+    for name, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            what = f"{value!r} is not a share of 0 or more"
+            raise InputError(what, where=f"{where}: {name}", fix=f"write {name} = 0.05 for 5 % more")
+    return {name: float(value) for name, value in table.items()}
 
 
 def _figure(value: Any, table: str, name: str) -> float:

@@ -102,7 +102,8 @@ def _forbids(rule: Forbidden, c: CollectiveReason, links: Mapping[str, tuple[str
         return False
     if rule.link and not any(rule.link in links.get(name, ()) for name in c.names):
         return False
-    return not any(fnmatchcase(c.line, line) or fnmatchcase(c.line, f"*/{line}") for line in rule.allowed)
+    lines = [line if ":" in line else f"{line}:*" for line in rule.allowed]  # a file means all its lines
+    return not any(fnmatchcase(c.line, line) or fnmatchcase(c.line, f"*/{line}") for line in lines)
 
 
 def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[str, tuple[str, ...]]:

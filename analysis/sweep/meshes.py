@@ -72,7 +72,9 @@ def device_counts(devices: int | str | Iterable[int]) -> tuple[int, ...]:
         return parse_devices(devices)
     counts = (devices,) if not isinstance(devices, Iterable) else tuple(devices)
     if not counts or not all(type(n) is int and n > 0 for n in counts):
-        raise InputError(f"devices={devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"')
+        raise InputError(
+            f"devices is {devices!r}", fix='give numbers of devices: devices=[8, 64], or devices="8..4096"'
+        )
     return tuple(sorted(set(counts)))
 
 

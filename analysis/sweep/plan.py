@@ -67,7 +67,9 @@ class SweepPlan:
         """Assess the candidates, and rank them."""
         outcomes = SearchRounds(assessor, kept, self.groups, self.settings, progress, self.refine, self.work).run()
         order = {name: k for k, name in enumerate(self.sets)}
-        return SweepResult(self.name, self.settings.machine, self.weak, tuple(sorted(outcomes, key=_rank(order))))
+        ranked = tuple(sorted(outcomes, key=_rank(order)))
+        untried = sum(len(g.search.meshes) - len(g.found) for g in self.groups)
+        return SweepResult(self.name, self.settings.machine, self.weak, ranked, untried)
 
 
 def plan(

@@ -40,7 +40,7 @@ class SweepResult:
     """What `sweep` found: ``outcomes`` of all candidates, by number of devices, the fastest first.
 
     Candidates that cannot run come last. ``weak`` says that every number of devices had a program of its own, whose
-    work grows with it.
+    work grows with it. ``untried`` is the number of meshes that the limit left out, over all sets of annotations.
 
     >>> result = shardc.sweep(program, devices=[4], machine="h100-dgx", jobs=1, refine=0)
     >>> len(result.ranked), len(result.failed)
@@ -51,6 +51,7 @@ class SweepResult:
     machine: str
     weak: bool
     outcomes: tuple[Outcome, ...]
+    untried: int = 0
 
     @cached_property
     def ranked(self) -> tuple[Outcome, ...]:
@@ -113,12 +114,13 @@ class SweepResult:
         """Everything as plain data for JSON.
 
         >>> sorted(result.to_dict())
-        ['best', 'candidates', 'failed', 'machine', 'program', 'scaling', 'weak']
+        ['best', 'candidates', 'failed', 'machine', 'program', 'scaling', 'untried', 'weak']
         """
         return {
             "program": self.program,
             "machine": self.machine,
             "weak": self.weak,
+            "untried": self.untried,
             "candidates": [o.to_dict() for o in self.ranked],
             "failed": [o.to_dict() for o in self.failed],
             "best": {str(n): o.to_dict() for n, o in self.best_by_devices.items()},
@@ -148,7 +150,8 @@ class SweepResult:
     def title(self) -> str:
         """One line on what was compared."""
         cannot = f", {len(self.failed)} of them cannot run" if self.failed else ""
-        return f"{self.program} on {self.machine}: {count_text(len(self.outcomes), 'candidate')}{cannot}"
+        left = f", {count_text(self.untried, 'mesh', 'meshes')} not tried" if self.untried else ""
+        return f"{self.program} on {self.machine}: {count_text(len(self.outcomes), 'candidate')}{cannot}{left}"
 
     def as_text(self, top: int = 10) -> str:
         """What ``print`` shows: the ``top`` fastest candidates per number of devices, scaling, and what cannot run.
@@ -172,10 +175,17 @@ class SweepResult:
 
     @property
     def advice(self) -> str:
-        """What to try where no candidate runs and a size does not divide; else empty."""
-        if self.ranked or not any("does not divide" in o.reason for o in self.failed):
+        """What to try where meshes were left out, or where no candidate runs; else empty."""
+        if self.untried:
+            return "to try more meshes, raise --limit, or limit= in Python"
+        if self.ranked:
             return ""
-        return "to pad sizes that do not divide, add --uneven, or uneven=True in Python"
+        reasons = [o.reason for o in self.failed]
+        if any("does not divide" in r for r in reasons):
+            return "to pad sizes that do not divide, add --uneven, or uneven=True in Python"
+        if any("nothing is split" in r for r in reasons):
+            return "to split something, annotate values (--annotate x=data), or let --auto find annotations (auto=True)"
+        return ""
 
     @property
     def scaling_title(self) -> str:

@@ -17,7 +17,7 @@ from shardc.analysis.sweep.where import Where, run_on
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.partitioner.program import SourceProgram
+from shardc.partitioner.program import SourceProgram, not_a_program
 
 __all__ = ["Progress", "sweep"]
 
@@ -100,4 +100,6 @@ def _programs(program: Any, counts: Sequence[int], mesh: Mesh | None) -> tuple[b
     if isinstance(program, SourceProgram | str | Path):
         return False, [SweepProgram.of(program, mesh)]
     made = [program(n) for n in counts] if callable(program) else program
+    if not isinstance(made, Iterable):
+        raise not_a_program(program)
     return True, [SweepProgram.of(p, mesh) for p in made]

@@ -12,8 +12,8 @@ wait for the one that compiles.
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +35,8 @@ from shardc.hlo.transforms.memory_limit import memory_limit
 from shardc.hlo.transforms.structure import Structure
 from shardc.native.gpu.target import GpuTarget
 from shardc.native.llvm.target import Target
+
+log = logging.getLogger("shardc")
 
 __all__ = [
     "bypasses_cache",
@@ -233,7 +235,7 @@ def _write(path: Path, data: bytes) -> None:
 def _warn_unwritable(directory: str, problem: str) -> None:
     """Once per directory."""
     text = f"the cache directory {directory} cannot be written ({problem}); every process compiles its programs again"
-    warnings.warn(text + "; SHARDC_CACHE_DIR names another one", RuntimeWarning, stacklevel=6)
+    log.warning("%s; SHARDC_CACHE_DIR names another one", text)
 
 
 @contextmanager

@@ -57,9 +57,12 @@ def find_recorder(values: Iterable[Any]) -> Trace | None:
 
 
 def refuse(like: Tracer | Trace, what: str, fix: str) -> NoReturn:
-    """Raise `UnsupportedError` with the user's line."""
+    """Raise `UnsupportedError` with the user's line. ``what`` is what is not supported; a reason may follow, after a
+    colon."""
     recorder = like.recorder if isinstance(like, Tracer) else like
-    raise UnsupportedError(what, where=str(recorder.place()), fix=fix)
+    subject, colon, reason = what.partition(": ")
+    told = f"{subject} is not supported in a traced function{colon}{reason}"
+    raise UnsupportedError(told, where=str(recorder.place()), fix=fix)
 
 
 def hlo_dtype(dtype: Any, recorder: Trace) -> DType:

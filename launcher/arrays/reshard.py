@@ -155,8 +155,14 @@ def _is_at_hand(source: ArrayLayout, target: ArrayLayout, transport: Transport) 
         return True
     if source.maximal:
         return False
+    ranks = transport.process_count
+    if target.num_devices < ranks:
+        raise InputError(
+            f"the new mesh has {count_text(target.num_devices, 'device')}, but the job has {ranks} ranks",
+            fix=f"use a mesh of {count_text(source.num_devices, 'device')}, as the array has",
+        )
     tables = [tuple(transport.ownership(n).table().tolist()) for n in (source.num_devices, target.num_devices)]
-    return _covered(source, target, transport.process_count, *tables)
+    return _covered(source, target, ranks, *tables)
 
 
 def _travelled(array: Array, target: ArrayLayout) -> Array:
@@ -165,7 +171,7 @@ def _travelled(array: Array, target: ArrayLayout) -> Array:
     if source.num_devices != target.num_devices or source.sharding is None or target.sharding is None:
         raise InputError(
             f"{array!r} is on {count_text(source.num_devices, 'device')}, but the new sharding on {target.num_devices}",
-            fix="use a mesh of equal size; save_checkpoint and load_checkpoint convert between any two meshes",
+            fix="use a mesh of equal size, or save a checkpoint and load it over a mesh with a device for each rank",
         )
     for hop in _hops(replace(source, name=""), replace(target, name="")):
         array = hop(array)

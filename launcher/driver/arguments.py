@@ -45,7 +45,10 @@ def check_global(shape: Sequence[int], dtype: np.dtype[Any], layout: ArrayLayout
         raise InputError(
             f"an array of shape {_dims(shape)} was given, but the parameter has {_dims(layout.dims)}",
             where=where(),
-            fix="pass the global value, not one device's shard",
+            fix="pass the global value, not one device's shard"
+            if tuple(shape) == layout.local_dims
+            else "pass an array of that shape; for this one, compile the program again, or use shardc.jit, which "
+            "compiles for each shape",
         )
     if dtype != layout.dtype.numpy:
         raise InputError(

@@ -65,7 +65,7 @@ def _is_found(name: str) -> bool:
         return False
     known = dict(line.split(" ", 1) for line in told.stdout.splitlines() if " " in line)
     by_others = any(known.get(k, "none") != "none" for k in ("proxyjump", "proxycommand"))
-    return by_others or known.get("hostname", name) != name
+    return by_others or known.get("hostname", name).lower() != name.lower()  # ssh prints small letters
 
 
 def check_words(launcher: Path, words: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.known_keys import require_known
 from shardc.hlo.units import count_text
 
 __all__ = ["Host", "parse_hosts", "place_ranks", "read_hostfile"]
@@ -16,7 +17,10 @@ __all__ = ["Host", "parse_hosts", "place_ranks", "read_hostfile"]
 _NAME = r"(?P<name>\w[\w.-]*)"
 _INLINE = re.compile(rf"{_NAME}(?::(?P<slots>\d+))?")
 _LINE = re.compile(rf"{_NAME}(?:\s*:\s*(?P<slots>\d+))?(?P<rest>(?:\s+[\w-]+\s*=\s*\S+)*)\s*")
-_SLOTS = re.compile(r"\b(?:slots|cpus?|maxprocs)\s*=\s*(\d+)")
+_ENTRY = re.compile(r"([\w-]+)\s*=\s*(\S+)")
+#: Words for the number of ranks, and further ones that launchers know.
+_SLOTS = ("slots", "cpus", "cpu", "maxprocs")
+_OTHERS = ("max_slots", "max-slots", "binding", "user", "ifhn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     for entry in text.split(","):
         found = _INLINE.fullmatch(entry.strip())
         if found is None or found["slots"] == "0":
-            raise InputError(f"--hosts {text}: {entry!r} is not a host", fix="write a,b or a:2,b:2")
+            given = text if text.strip() else "is empty"
+            raise InputError(f"--hosts {given}: {entry!r} is not a host", fix="write a,b or a:2,b:2, or omit it")
         out.append(Host(found["name"], int(found["slots"] or 0)))
     return _joined(out)
 
@@ -58,11 +63,23 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         found = _LINE.fullmatch(words)
         if found is None:
             raise InputError(f"{words!r} is not a host", where=f"{path}:{number}", fix="write a, a:2 or a slots=2")
-        slots = _SLOTS.search(found["rest"])
-        out.append(Host(found["name"], int(found["slots"] or (slots[1] if slots else 0))))
+        out.append(Host(found["name"], int(found["slots"] or _slots(found["rest"], f"{path}:{number}"))))
     if not out:
         raise InputError("the hostfile names no host", where=str(path), fix="write one host per line, such as a:2")
     return _joined(out)
+
+
+def _slots(rest: str, where: str) -> int:
+    """The number of ranks that the entries behind a host's name give; 0 where none does."""
+    entries: dict[str, str] = dict(_ENTRY.findall(rest))
+    require_known(entries, (*_SLOTS, *_OTHERS), "a host", where)
+    given = next(((k, v) for k, v in entries.items() if k in _SLOTS), None)
+    if given is None:
+        return 0
+    name, value = given
+    if not value.isdecimal() or int(value) == 0:
+        raise InputError(f"{name}={value} is not a number of ranks", where=where, fix=f"write {name}=2")
+    return int(value)
 
 
 def place_ranks(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:

@@ -19,7 +19,16 @@ from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
 
-__all__ = ["RANKS_VARIABLE", "Launcher", "MpiLibrary", "check", "detect_launcher", "find_library", "start_mpi"]
+__all__ = [
+    "RANKS_VARIABLE",
+    "Launcher",
+    "MpiLibrary",
+    "check",
+    "detect_launcher",
+    "find_library",
+    "missing_library",
+    "start_mpi",
+]
 
 #: The size of the job that `shardc mpiexec` starts, whatever its launcher tells.
 RANKS_VARIABLE = "SHARDC_RANKS"
@@ -102,20 +111,31 @@ def find_library(environ: Mapping[str, str] = os.environ) -> MpiLibrary | None:
     return None
 
 
+def missing_library(environ: Mapping[str, str] = os.environ) -> EnvironmentProblem:
+    """The error where `find_library` finds none."""
+    given = environ.get("MPI4PY_LIBMPI", "")
+    named = Path(given)
+    if named.is_file() and not _is_binary(named):
+        return EnvironmentProblem(
+            f"MPI4PY_LIBMPI={named} is a linker script, not a library",
+            fix=f"name its folder, {named.parent}, or the libmpi.so.NUMBER in it",
+        )
+    if given:
+        return EnvironmentProblem(
+            f"MPI4PY_LIBMPI={given} leads to no MPI library",
+            fix="unset it, or set it to the path of a libmpi.so.NUMBER that is there, or of its folder",
+        )
+    return EnvironmentProblem(
+        "no MPI library was found",
+        where="MPI4PY_LIBMPI, the Python environment's lib folder, the system's library path",
+        fix="pip install 'shardc[mpich]', or set MPI4PY_LIBMPI=/path/to/libmpi.so of the machine's MPI",
+    )
+
+
 def check(launcher: Launcher | None, library: MpiLibrary | None, *, mpiexec: str = "shardc mpiexec") -> None:
     """Raise `EnvironmentProblem` when there is no library, or one that the launcher cannot start."""
     if library is None:
-        named = Path(os.environ.get("MPI4PY_LIBMPI", ""))
-        if named.is_file() and not _is_binary(named):
-            raise EnvironmentProblem(
-                f"MPI4PY_LIBMPI={named} is a linker script, not a library",
-                fix=f"name its folder, {named.parent}, or the libmpi.so.NUMBER in it",
-            )
-        raise EnvironmentProblem(
-            "no MPI library was found",
-            where="MPI4PY_LIBMPI, the Python environment's lib folder, the system's library path",
-            fix="pip install 'shardc[mpich]', or set MPI4PY_LIBMPI=/path/to/libmpi.so of the machine's MPI",
-        )
+        raise missing_library()
     if launcher is None:
         return
     own = f"start the job with `{mpiexec} -n {launcher.size or 'N'} ...`, which finds the launcher of this library"

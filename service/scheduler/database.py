@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
-import warnings
 from pathlib import Path
 
 from shardc.hlo.errors import EnvironmentProblem
 from shardc.service.sqlite_file import open_sqlite, transaction
 
 __all__ = ["OPEN", "open_database"]
+
+log = logging.getLogger("shardc")
 
 #: Of the tables, and of what `Job` has in it.
 _VERSION = 1
@@ -57,6 +59,6 @@ def open_database(path: Path) -> sqlite3.Connection:
     def put_away(why: str) -> None:
         aside = path.with_suffix(f".damaged-{time.time_ns()}")
         path.rename(aside)
-        warnings.warn(f"{path} is damaged ({why}): it is called {aside.name} now, its jobs are lost", stacklevel=2)
+        log.warning("%s is damaged (%s): it is called %s now, its jobs are lost", path, why, aside.name)
 
     return open_sqlite(path, prepare, put_away)

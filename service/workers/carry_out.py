@@ -113,14 +113,15 @@ def _without(folder: str, error: ShardcError) -> ShardcError:
 
 
 class _Listener(logging.Handler):
-    """Keeps what it hears, in order."""
+    """Keeps what it hears, in order, each text once."""
 
     def __init__(self, said: list[str]) -> None:
         super().__init__(logging.WARNING)
         self._said = said
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._said.append(record.getMessage())
+        if (text := record.getMessage()) not in self._said:
+            self._said.append(text)
 
 
 @contextmanager

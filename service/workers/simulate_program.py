@@ -33,6 +33,7 @@ def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]
 def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgram, Simulation]:
     from shardc.analysis.simulate.simulate_program import simulate_partitioned, simulate_scheduled
     from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.partitioner.prepare.adopt_partitioned import is_partitioned
     from shardc.partitioner.program import PropagatedProgram
 
     machine, mapping, program = bench.need_machine(), order.mapping or None, bench.read_program()
@@ -49,6 +50,9 @@ def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgra
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
         found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)
+    if not is_partitioned(program.module):
+        return bench.partition(program), found
+    # It stays as it is, of which there is no need to warn.
     return bench.partition_propagated(PropagatedProgram(program, program.module, None, program.seconds)), found
 
 

@@ -28,6 +28,7 @@ from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, So
 from shardc.service.orders import Order
 from shardc.service.results import StagesFacts
 from shardc.service.workers.pieces import OrderPart
+from shardc.sharding.notations.new_axes import warn_of_new_axes
 
 __all__ = ["Workbench", "mesh_of"]
 
@@ -130,9 +131,14 @@ class Workbench:
     def annotate(
         self, program: SourceProgram, annotations: Mapping[str, str], mesh: Mapping[str, int]
     ) -> SourceProgram:
-        """The program with annotations and a mesh, as `SourceProgram.annotate`."""
+        """The program with annotations and a mesh, as `Program.annotate`."""
         wanted = mesh_of(mesh)
-        return program.annotate(dict(annotations), mesh=wanted) if annotations or wanted is not None else program
+        if not annotations and wanted is None:
+            return program
+        annotated = program.annotate(dict(annotations), mesh=wanted)
+        if wanted is not None:
+            warn_of_new_axes(program.mesh, annotated.module)
+        return annotated
 
     def open_program(self) -> SourceProgram:
         """The order's program, annotated."""

@@ -32,7 +32,7 @@ from shardc.cli.commands import (
     verify,
     visualize,
 )
-from shardc.cli.progress import shown_progress
+from shardc.cli.progress import is_quiet, shown_progress
 from shardc.cli.shown_warnings import shown_warnings
 from shardc.cli.view import print_error, rank
 from shardc.hlo.errors import ShardcError
@@ -103,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         if rank() <= 0:
-            with shown_warnings():
+            with shown_warnings(is_quiet(given)):
                 warn_of_unknown()
-        with prompt_interrupts(), shown_warnings(), shown_progress(given), _results_aside(given):
+        with prompt_interrupts(), shown_warnings(is_quiet(given)), shown_progress(given), _results_aside(given):
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

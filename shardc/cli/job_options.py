@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BindOption", "HostfileOption", "HostsOption", "LauncherOption", "PrefixOption", "job_options"]
 
-HostsOption = Annotated[str, typer.Option("--hosts", metavar="A:2,B:2", help="Hosts, with ranks on each.")]
+HostsOption = Annotated[str | None, typer.Option("--hosts", metavar="A:2,B:2", help="Hosts, with ranks on each.")]
 HostfileOption = Annotated[
     Path | None, typer.Option("--hostfile", metavar="FILE", help="File of hosts, one per line: a, a:2 or a slots=2.")
 ]
@@ -29,7 +29,7 @@ LauncherOption = Annotated[
 
 
 def job_options(
-    hosts: str, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None, ranks: int = 1
+    hosts: str | None, hostfile: Path | None, bind: str, prefix: bool, words: list[str] | None, ranks: int = 1
 ) -> JobOptions:
     """What the options say of a job of ``ranks``. Raises `InputError` for hosts given twice, for what is none, and for
     options of a job where ``ranks`` is 0."""
@@ -37,13 +37,13 @@ def job_options(
     from shardc.launcher.jobs.hosts import parse_hosts, read_hostfile
     from shardc.launcher.jobs.mpiexec import JobOptions
 
-    if hosts and hostfile is not None:
+    if hosts is not None and hostfile is not None:
         raise InputError("--hosts and --hostfile exclude each other", fix="give one of them")
     given = {"hosts": hosts, "hostfile": hostfile, "bind": bind != "auto", "prefix": prefix, "option": words}
-    unused = next((name for name, value in given.items() if value), "")
+    unused = next((name for name, value in given.items() if value or value == ""), "")
     if ranks == 0 and unused:
         raise InputError(
             f"--{unused} belongs to a job, but no --ranks is given", fix=f"add --ranks 4, or omit --{unused}"
         )
-    found = parse_hosts(hosts) if hosts else read_hostfile(hostfile) if hostfile is not None else ()
+    found = parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile) if hostfile is not None else ()
     return JobOptions(found, bind, prefix, tuple(words or ()))

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from shardc.hlo.progress import LOGGER
 
-__all__ = ["Line", "shown_progress"]
+__all__ = ["Line", "is_quiet", "shown_progress"]
 
 #: Commands that draw something of their own.
 _OTHERS = frozenset(("sweep", "calibrate", "demo", "serve", "mpiexec"))
@@ -22,13 +22,18 @@ _DELAY = 1.0
 _TICK = 0.2
 
 
+def is_quiet(arguments: Sequence[str]) -> bool:
+    """Whether a command line has ``-q``, alone or among other letters, or ``--quiet``."""
+    own = () if arguments[:1] == ["mpiexec"] else arguments
+    return any(a == "--quiet" or (a[:1] == "-" and a[:2] != "--" and "q" in a) for a in own)
+
+
 @contextmanager
 def shown_progress(arguments: Sequence[str]) -> Iterator[None]:
     """Draw what is done in the block on stderr, if that is a terminal and the command's ``arguments`` do not object."""
     from shardc.cli.view import rank
 
-    quiet = any(a == "--quiet" or (a[:1] == "-" and a[:2] != "--" and "q" in a) for a in arguments)
-    if quiet or not sys.stderr.isatty() or rank() > 0 or not _OTHERS.isdisjoint(arguments[:1]):
+    if is_quiet(arguments) or not sys.stderr.isatty() or rank() > 0 or not _OTHERS.isdisjoint(arguments[:1]):
         yield
         return
     log, line = logging.getLogger(LOGGER), Line(sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardc.cli.commands.run import show_outcome
 from shardc.cli.shown_warnings import shown_warnings
-from shardc.cli.view import View
+from shardc.cli.view import View, rank
 from shardc.compiler.cache.serialize import load_executable
 from shardc.hlo.config import Config
 from shardc.launcher.run.task import RunTask, run_task
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> None:
     view = View("--json" in flags, "-v" in flags, "-q" in flags)
     # Whoever started the ranks has the program, and checks what they give.
     config = replace(Config.from_environment(), check=False)
-    with shown_warnings():
+    with shown_warnings("-q" in flags or rank() > 0):
         outcome = run_task(load_executable(program), RunTask.parse(task), config)
     if "--silent" not in flags:
         with redirect_stdout(sys.stderr) if RunTask.parse(task).outputs == "-" else nullcontext():

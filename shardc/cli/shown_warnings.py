@@ -11,9 +11,9 @@ __all__ = ["shown_warnings"]
 
 
 @contextmanager
-def shown_warnings() -> Iterator[None]:
-    """Print each warning of the block as ``warning: TEXT``."""
-    log, handler = logging.getLogger("shardc"), _Warnings(logging.WARNING)
+def shown_warnings(quiet: bool = False) -> Iterator[None]:
+    """Print each warning of the block as ``warning: TEXT``, and those that are repeated once; none where ``quiet``."""
+    log, handler = logging.getLogger("shardc"), logging.NullHandler() if quiet else _Warnings()
     log.addHandler(handler)
     try:
         yield
@@ -22,5 +22,12 @@ def shown_warnings() -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
+        text = f"{record.levelname.lower()}: {record.getMessage()}"
+        if text not in self._told:
+            self._told.add(text)
+            print(text, file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.jit_numpy import NumpyJit
-from shardc.stages.jit_options import JitOptions, jit_options
+from shardc.stages.jit_options import JitOptions, jit_options, need_known
 from shardc.stages.programs import compile_function, from_function
 from shardc.stages.repeated_calls import CallKind, Repeated, kinds_of
 from shardc.stages.stages import Compiled, Partitioned, Program
@@ -88,6 +88,7 @@ def jit(
         "static_argnums": static_argnums,
         "static_argnames": static_argnames,
     }
+    need_known(options)
     of_jax = {name: value for name, value in (common | options).items() if value is not None and value != ()}
 
     def jitted(function: Callable[..., Any]) -> Jitted:

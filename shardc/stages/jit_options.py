@@ -5,14 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from shardc.compiler.targets import check_target
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.placement import is_sharding, is_spec
+from shardc.launcher.arrays.trees import children
+from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
 
-__all__ = ["JitOptions", "jit_options"]
+__all__ = ["JitOptions", "jit_options", "need_known"]
+
+#: The options of `shardc.jit`, and further ones of `jax.jit`, to which they are passed on.
+_OURS = ("mesh", "target", "custom_calls", "in_shardings", "out_shardings")
+_COMMON = ("donate_argnums", "donate_argnames", "static_argnums", "static_argnames")
+_OF_JAX = ("keep_unused", "inline", "compiler_options", "device", "backend", "abstracted_axes")
 
 
 @dataclass(frozen=True)
@@ -61,12 +71,14 @@ def jit_options(
     target: str,
     custom_calls: Mapping[str, CustomCall] | None = None,
 ) -> JitOptions:
-    """The options for ``function``. Raises InputError for an unknown target or name of a donated argument, and for what
-    is no mesh."""
+    """The options for ``function``. Raises `InputError` for an unknown target or name of a donated argument, and for
+    what is no mesh, `AnnotationError` for a sharding over axes that ``mesh`` lacks."""
     check_target(target)
-    if mesh is not None:
-        as_mesh(mesh)
     names = _parameter_names(function)
+    if mesh is not None:
+        over = as_mesh(mesh)
+        for where, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+            _need_axes(given, over, where)
     donate_names, static_names = as_tuple(donate_argnames), as_tuple(static_argnames)
     for name in donate_names:
         if name not in names:
@@ -82,6 +94,35 @@ def jit_options(
         custom_calls=dict(custom_calls or {}),
         target=target,
     )
+
+
+def need_known(options: Iterable[str]) -> None:
+    """Raise `InputError` for the name of an option that neither `shardc.jit` nor the `jax.jit` here has."""
+    for name in options:
+        if name in _OF_JAX or _has_option(name):
+            continue
+        near = get_close_matches(name, [*_OURS, *_COMMON, *_OF_JAX], n=1)
+        fix = f"did you mean {near[0]}?" if near else f"its own are {', '.join((*_OURS, *_COMMON))}"
+        raise InputError(f"shardc.jit has no option {name!r}", fix=fix)
+
+
+def _has_option(name: str) -> bool:
+    """Whether it is one of a newer JAX."""
+    try:
+        import jax
+    except ImportError:
+        return False
+    return name in inspect.signature(jax.jit).parameters
+
+
+def _need_axes(tree: Any, mesh: Mesh, where: str) -> None:
+    """Raise `AnnotationError` for a PartitionSpec of ``tree`` that names an axis twice, or one that ``mesh`` lacks."""
+    if is_spec(tree):
+        spec = as_spec(tree)
+        spec_to_sharding(spec, mesh, len(spec), where)
+    elif not is_sharding(tree) and (node := children(tree)) is not None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            _need_axes(value, mesh, f"{where}[{key!r}]")
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef, Sharding
+from shardc.hlo.units import kind_text
 from shardc.sharding.axes.sub_axes import overlaps
 from shardc.sharding.notations.names import near_names
 from shardc.sharding.propagation.engine import Step
@@ -65,6 +66,9 @@ class Provenance:
 
     def find(self, value_name: str) -> tuple[int, ...]:
         """The numbers of a value's leaves; raises `AnnotationError` with near names when there is no such value."""
+        if not isinstance(value_name, str):
+            what = f"a value is named by text, not by {kind_text(value_name)}"
+            raise AnnotationError(what, fix="give the name of an argument or an instruction")
         instruction = self.names.get(value_name) or self.names.get(value_name.lstrip("%"))
         if instruction is None or instruction not in self.graph.values:
             raise AnnotationError(

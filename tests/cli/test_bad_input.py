@@ -144,6 +144,8 @@ def test_missing_mpi(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere/libmpi.so")
     fails(capsys, ["run", "mlp.hlo", "--ranks", "4", "--outputs", "o.npz"], "no MPI library was found", folder)
     fails(capsys, ["mpiexec", "-n", "2", "true"], "pip install 'shardc[mpich]'", folder)
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/none/libmpi.so.12")
+    fails(capsys, ["mpiexec", "-n", "2", "true"], "MPI4PY_LIBMPI=/none/libmpi.so.12 leads to no MPI library", folder)
 
 
 @pytest.mark.mpi

@@ -32,7 +32,16 @@ def test_hostfiles_of_all_launchers(tmp_path: Path) -> None:
     assert read_hostfile(path) == (Host("a", 2), Host("b", 1))
 
 
-@pytest.mark.parametrize(("text", "message"), [("a\nb c d\n", "'b c d' is not a host"), ("#\n", "names no host")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\nb c d\n", "'b c d' is not a host"),
+        ("#\n", "names no host"),
+        ("a slots=two\n", "slots=two is not a number of ranks"),
+        ("a slots=0\n", "slots=0 is not a number of ranks"),
+        ("a slot=2\n", r"a host has no key 'slot'[^?]* did you mean slots\?"),
+    ],
+)
 def test_bad_hostfiles(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "hosts"
     path.write_text(text)

@@ -245,6 +245,10 @@ class TestJit:
             shardc.jit(self.step, donate_argnames="zz")
         with pytest.raises(AnnotationError, match="needs a mesh"):
             shardc.jit(lambda x: x, in_shardings=P("data"))(X)
+        with pytest.raises(AnnotationError, match=r"no axis 'dta'\n  where: in_shardings\[1\]\['w'\], dimension 0"):
+            shardc.jit(self.step, mesh=Mesh({"data": 2}), in_shardings=(None, {"w": P("dta")}))
+        with pytest.raises(InputError, match=r"no option 'in_sharding'\n  fix: did you mean in_shardings\?"):
+            shardc.jit(self.step, in_sharding=P("data"))
 
 
 class TestFilesFromJax:

@@ -83,7 +83,11 @@ def _bincount(recorder: Trace, x: Any, /, weights: Any = None, minlength: Any = 
     """``minlength`` counts, exactly: what lies beyond is left out, as writes outside of an array are."""
     at = lift(recorder, x)
     if isinstance(minlength, Tracer) or not int(minlength):
-        refuse(recorder, "np.bincount, whose length depends on values,", "give its length: np.bincount(x, minlength=n)")
+        refuse(
+            recorder,
+            "np.bincount(x) without minlength=: the result's length depends on values",
+            "give it: np.bincount(x, minlength=n)",
+        )
     if at.ndim != 1:
         raise ValueError(
             "object of too small depth for desired array" if not at.ndim else "object too deep for desired array"
@@ -111,7 +115,7 @@ def _edges(recorder: Trace, name: str, x: Any, bins: Any, limits: Any) -> Any:
     if not known or find_recorder([bins, limits]):
         refuse(
             recorder,
-            f"np.{name} whose bins depend on values",
+            f"np.{name} with bins that depend on values",
             "give range=(low, high) with a number of bins, or plain edges; "
             "np.searchsorted(edges, x) takes traced edges",
         )
@@ -202,7 +206,7 @@ def _all_edges(recorder: Trace, name: str, count: int, bins: Any, limits: Any) -
 
 def _refuse_bins(recorder: Trace, name: str) -> NoReturn:
     fix = "give range=[(low, high), ...] with numbers of bins, or plain edges"
-    refuse(recorder, f"np.{name} whose bins depend on values", fix)
+    refuse(recorder, f"np.{name} with bins that depend on values", fix)
 
 
 def _counted_in_bins(recorder: Trace, name: str, sample: Any, bins: Any, limits: Any, density: Any, w: Any) -> Any:

@@ -438,7 +438,7 @@ def _put_masked(x: Tracer, items: list[Any], value: Tracer) -> None:
     if value.ndim > len(rest) and value.size != 1:
         refuse(
             x,
-            "x[mask] = values with one value per selected element depends on values",
+            "x[mask] = values with one value per selected element: their number depends on the mask",
             "assign a scalar, or use np.where(mask, values_of_the_shape_of_x, x)",
         )
     value = reshape(value, ()) if value.size == 1 else value

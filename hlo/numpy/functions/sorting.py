@@ -272,7 +272,7 @@ def _nan_quantile(function: Any) -> Callable[..., Any]:
     def handler(recorder: Trace, *args: Any, **kwargs: Any) -> Any:
         refuse(
             recorder,
-            f"np.{function} (the number of elements depends on values)",
+            f"np.{function}: the number of elements depends on values",
             "call it outside of the traced function, or remove the NaN before",
         )
 

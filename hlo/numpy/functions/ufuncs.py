@@ -69,7 +69,7 @@ def ufunc_method(
     known = ufunc.__name__ in gufuncs if method == "__call__" and ufunc.signature else ufunc.__name__ in UFUNCS
     handler = _METHODS.get(method)
     if not known or (method != "__call__" and handler is None):
-        refuse(recorder, f"np.{name} is not supported in a traced function", _NO_UFUNC)
+        refuse(recorder, f"np.{name}", _NO_UFUNC)
     with recorder.call(name):
         if method == "__call__" and ufunc.signature:
             rest.pop("out", None)
@@ -150,7 +150,7 @@ def _apply_where(recorder: Trace, made: Tracer, where: Any, target: Any) -> Trac
     if target is None:
         refuse(
             recorder,
-            "where= without out= leaves the other elements undefined",
+            "where= without out=: the other elements are undefined",
             "pass out= too, or use np.where(condition, f(x), other)",
         )
     mask = convert(lift(recorder, where), np.bool)
@@ -171,7 +171,7 @@ def store(made: Tracer, target: Any, casting: Any = "same_kind") -> Tracer:
         raise InputError(
             f"a result of type {made.dtype} cannot be stored in an array of {target.dtype} (casting {casting!r})",
             where=str(made.recorder.place()),
-            fix=f"convert it: x.astype(np.{target.dtype})",
+            fix=f"make that array of type {made.dtype}, or convert the result: x.astype(np.{target.dtype})",
         )
     if np.broadcast_shapes(made.shape, target.shape) != target.shape:
         raise ValueError(f"non-broadcastable output operand with shape {target.shape} doesn't match {made.shape}")
@@ -197,7 +197,7 @@ def reduce(
     x = array(recorder, x)
     name = ufunc.__name__
     if name not in IDENTITIES:
-        refuse(recorder, f"np.{name}.reduce is not supported in a traced function", _NO_UFUNC)
+        refuse(recorder, f"np.{name}.reduce", _NO_UFUNC)
     axes = normal_axes(axis, x.ndim)
     wanted = _reduced_type(ufunc, x, dtype)
     x = convert(x, wanted)
@@ -288,7 +288,7 @@ def accumulate(recorder: Trace, ufunc: Any, x: Any, axis: Any = 0, dtype: Any = 
     x = array(recorder, x)
     name = ufunc.__name__
     if name not in IDENTITIES:
-        refuse(recorder, f"np.{name}.accumulate is not supported in a traced function", _NO_UFUNC)
+        refuse(recorder, f"np.{name}.accumulate", _NO_UFUNC)
     d = normal_axis(axis, x.ndim)
     wanted = _reduced_type(ufunc, x, dtype)
     x = convert(x, wanted)
@@ -338,7 +338,7 @@ def at(recorder: Trace, ufunc: Any, x: Any, index: Any, value: Any = None) -> No
     if name == "subtract":
         name, value = "add", NP.negative(lift(recorder, value))
     if name not in IDENTITIES or name in ("fmax", "fmin"):
-        refuse(recorder, f"np.{name}.at is not supported in a traced function", "use add, multiply, maximum, minimum")
+        refuse(recorder, f"np.{name}.at", "use add, multiply, maximum, minimum")
     scatter_with(IDENTITIES[name][0], x, index, value)
 
 

@@ -64,7 +64,7 @@ def bench(
     inputs: InputsOption = None,
     ranks: RanksOption = 0,
     devices_per_rank: PerRankOption = 0,
-    hosts: HostsOption = "",
+    hosts: HostsOption = None,
     hostfile: HostfileOption = None,
     bind: BindOption = "auto",
     option: LauncherOption = None,

@@ -28,7 +28,7 @@ def mpiexec(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="A program and its arguments.")],
     *,
     ranks: Annotated[int, typer.Option("-n", "-np", "--ranks", metavar="N", help="Number of ranks.")] = 1,
-    hosts: HostsOption = "",
+    hosts: HostsOption = None,
     hostfile: HostfileOption = None,
     bind: BindOption = "auto",
     prefix: PrefixOption = False,

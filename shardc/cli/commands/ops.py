@@ -84,7 +84,7 @@ def _facts() -> dict[str, Any]:
 
     from shardc.hlo.errors import EnvironmentProblem
     from shardc.launcher.gpu.devices import gpu_facts
-    from shardc.launcher.jobs.mpi_environment import detect_launcher, find_library
+    from shardc.launcher.jobs.mpi_environment import detect_launcher, find_library, missing_library
     from shardc.launcher.jobs.mpiexec import find_mpiexec
     from shardc.native.llvm.target import host_target
 
@@ -97,7 +97,7 @@ def _facts() -> dict[str, Any]:
     return {
         "processor": f"{target.cpu} ({target.triple}), vectors of {target.vector_bits} bits",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "MPI library": library.title if library is not None else "none: pip install 'shardc[mpich]'",
+        "MPI library": library.title if library is not None else f"none: {missing_library().fix}",
         "MPI launcher": mpiexec,
         "this job": launcher.title if launcher is not None else "one process with virtual devices",
         "JAX": "installed" if find_spec("jax") is not None else "none: pip install 'shardc[jax]'",

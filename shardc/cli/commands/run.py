@@ -67,7 +67,7 @@ def run(
     outputs: OutputsOption = None,
     ranks: RanksOption = 0,
     devices_per_rank: PerRankOption = 0,
-    hosts: HostsOption = "",
+    hosts: HostsOption = None,
     hostfile: HostfileOption = None,
     bind: BindOption = "auto",
     prefix: PrefixOption = False,

@@ -150,9 +150,9 @@ def test_questions_that_make_no_sense() -> None:
         shardc.auto(bare, machine=MACHINE)
     with pytest.raises(InputError, match="devices= and mesh= exclude each other"):
         shardc.auto(bare, machine=MACHINE, devices=4, mesh={"x": 4})
-    with pytest.raises(InputError, match="devices=0"):
+    with pytest.raises(InputError, match="devices is 0"):
         shardc.auto(bare, machine=MACHINE, devices=0)
-    with pytest.raises(InputError, match="memory=-1"):
+    with pytest.raises(InputError, match="memory is -1"):
         shardc.auto(bare, machine=MACHINE, devices=4, memory=-1)
     with pytest.raises(InputError, match="is not a program"):
         shardc.auto(layer, machine=MACHINE, devices=4)

@@ -104,6 +104,8 @@ def test_pasted_code_leads_to_the_layouts(plan: WrittenPlan, wanted: Any) -> Non
     jitted = jax.jit(step, in_shardings=pasted["in_shardings"](state=state, x=x))
     assert layouts(shardc.from_jax(jitted, state, x)) == layouts(wanted)
     assert "in_shardings(state=state, x=x)" in code
+    with pytest.raises(TypeError, match="no argument 'y'; it has state, x"):
+        pasted["in_shardings"](state=state, y=x)
 
 
 def test_code_of_a_plan_that_splits_nothing_is_for_all_devices(bare: Any) -> None:

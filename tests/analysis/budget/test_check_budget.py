@@ -136,6 +136,8 @@ def test_annotations_of_github_are_escaped() -> None:
         ("[limits]\nflops = -3", "-3 is not a number"),
         ("[limits]\nwire_bytes = '3 apples'", "apples"),
         ("[limits]\nseconds = 1", "needs a machine"),
+        ("[tolerance]\nwire_bytes = '5 MiB'", "write wire_bytes = 0.05 for 5 % more"),
+        ("[tolerance]\nseconds = -1", "write seconds = 0.05 for 5 % more"),
         ("[[forbid]]\nop = 'gather'", "all-gather"),
         ("[[forbid]]\nlink = 'nvlink'", "needs a machine"),
         ("forbid = 3", "write [[forbid]]"),
