@@ -176,6 +176,12 @@ def _path(name: str) -> Path | None:
         return None
 
 
+def _level_title(level: Any, number: int) -> str:
+    """How messages call the ``number``-th table [[levels]]: by its name if it has one."""
+    name = level.get("name") if isinstance(level, Mapping) else None
+    return f"level {name}" if isinstance(name, str) and name else f"level number {number}"
+
+
 def _machine(given: Mapping[str, Any], path: Path) -> Machine:
     require_fields(given, Machine, "a machine", str(path))
     device = given.get("device")
@@ -184,7 +190,7 @@ def _machine(given: Mapping[str, Any], path: Path) -> Machine:
         raise InputError(
             "a machine needs one [device] and at least one [[levels]]", where=str(path), fix="write both tables"
         )
-    made = tuple(level_of(level, f"{path}, level {n}") for n, level in enumerate(levels))
+    made = tuple(level_of(level, f"{path}, {_level_title(level, n)}") for n, level in enumerate(levels, 1))
     if any(level.size == 0 for level in made[:-1]):
         raise InputError(
             "only the outermost level may have any size (0)", where=str(path), fix="give the others their sizes"

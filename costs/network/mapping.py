@@ -162,8 +162,10 @@ def _read_given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links]
                 room[n] //= common
         if left > 1:
             on = " and ".join(f"{links[n].name} ({links[n].size})" for n in numbers) or "no links"
+            beside = list(dict.fromkeys(a for a, n, _ in out if n in numbers and a != axis))
+            taken = f" beside {' and '.join(f'{a} ({dict(axes)[a]})' for a in beside)}" if beside else ""
             raise InputError(
-                f"axis {axis} of {size} does not fit on {on} of {machine.title}",
+                f"axis {axis} of {size} does not fit on {on} of {machine.title}{taken}",
                 fix="name links whose sizes multiply to the size of the axis: " + _sizes(links),
             )
     return out

@@ -73,6 +73,7 @@ def begin_saving(
     everybody = Together(transport)
     everybody.do("preparing a checkpoint", lambda: made.append(_SavePlan.of(tree, transport)))
     plan = made.pop()
+    _need_one_target(target, transport)
     _need_equal(plan, transport)
     everybody = Together(transport, plan.most_bytes)
     generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
@@ -237,6 +238,17 @@ def _other_keys(value: Any) -> Iterator[Any]:
     if isinstance(value, dict | list | tuple):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _other_keys(inner)
+
+
+def _need_one_target(target: Path, transport: Transport) -> None:
+    """Raise `InputError` on all ranks where their checkpoints have different names. All ranks call it together."""
+    targets = transport.exchange_objects(str(target), doing="save_checkpoint (folders and steps are compared)")
+    different = next((rank for rank, other in enumerate(targets) if other != targets[0]), None)
+    if different is not None:
+        raise InputError(
+            f"rank 0 saves {targets[0]}, but rank {different} saves {targets[different]}",
+            fix="give all ranks the same folder and step; shards of all ranks make one checkpoint",
+        )
 
 
 def _need_equal(plan: _SavePlan, transport: Transport) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 import sys
 import threading
@@ -49,14 +50,26 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """Our errors as their text, others with their traceback."""
+    """Our errors as their text and the line of the user's code that they come from, others with their traceback."""
     if isinstance(error, ShardcError):
-        return f"error: {error}"
+        place = _users_line(error.__traceback__)
+        return f"error: {error}" + (f"\n  called at: {place}" if place and place not in str(error.where) else "")
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, str) else f"exited with status {error.code}"
     return "".join(traceback.format_exception(type(error), error, _user_frames(error.__traceback__))).rstrip()
+
+
+def _users_line(trace: TracebackType | None) -> str:
+    """``file:line`` of the innermost call in the user's own code; empty where there is none."""
+    if trace is None:
+        return ""
+    from shardc.hlo.numpy.recorder import is_users
+
+    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(trace)]
+    own = [f"{file}:{line}" for file, line in frames if is_users(file) and not re.search("-packages|^<frozen", file)]
+    return own[-1] if own else ""
 
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.files import near_files
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array_from_callback
@@ -55,6 +56,8 @@ def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None
     """
     try:
         found = np.load(path, mmap_mode="r")
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}", fix=near_files(Path(path))) from None
     except (ValueError, OSError, EOFError) as e:
         raise InputError(
             f"{path} cannot be read: {e}", fix="give a file that numpy.save or numpy.savez wrote"

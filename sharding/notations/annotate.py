@@ -149,7 +149,7 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
         raise AnnotationError(
             f"{text!r} uses Python's notation",
             where=where or None,
-            fix=f"on the command line write {_plain(python[1])}",
+            fix=f"as text write {_plain(python[1])}; in Python, P(...) without quotes",
         )
     if _PRINTED.fullmatch(text):
         raise AnnotationError(

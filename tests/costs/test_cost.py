@@ -100,7 +100,7 @@ def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
         ("[device]", "[device", "fix: write TOML"),
         ("[device]", "devices = 8\n[device]", "a machine has no key 'devices'\n.*\n.*did you mean device"),
         ("[device]", "[device]\nmemory_byte = 8", "a device has no key 'memory_byte'"),
-        ("size = 0", "siz = 0", "a level has no key 'siz'\n.*level 0\n.*did you mean size"),
+        ("size = 0", "siz = 0", "a level has no key 'siz'\n.*level memory\n.*did you mean size"),
         ("memory_bandwidth", "memory_latency", "memory_bandwidth is missing"),
     ):
         path = tmp_path / "bad.toml"

@@ -307,7 +307,12 @@ def test_given_mappings() -> None:
         ("h100-dgx:16x4", {"x": 64}, "x=ici", "no links called 'ici'"),
         ("h100-dgx:2x32", {"x": 64}, None, "connects 8 devices by nvlink, not 32"),
         ("h100-dgx:2x2x2x8", {"x": 64}, None, "4 counts for 2 levels"),
-        ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b=nvlink", "axis a of 8 does not fit on nvlink"),
+        (
+            "h100-dgx",
+            {"a": 8, "b": 8},
+            "a=nvlink,b=nvlink",
+            r"of 8 does not fit on nvlink \(8\) of h100-dgx beside b \(8\)",
+        ),
         ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b", "neither an order"),
         ("h100-dgx:0", {"a": 1}, None, "no devices"),
     ],

@@ -76,6 +76,14 @@ def different(folder: str) -> None:
             assert e.where == f"leaf {name}", e.where
         else:
             raise AssertionError(name)
+    for place, step in ((f"{folder}/{rank}", 1), (folder, rank)):
+        try:
+            shardc.save_checkpoint(place, same, step=step)
+        except InputError as e:
+            assert e.what.startswith(f"rank 0 saves {folder}"), e.what
+            assert ", but rank 1 saves " in e.what, e.what
+        else:
+            raise AssertionError((place, step))
     assert not list(Path(folder).iterdir())
     shardc.save_checkpoint(folder, {**same, "a": np.full(2, np.nan)}, step=1)
 

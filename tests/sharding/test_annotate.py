@@ -283,7 +283,7 @@ def test_bad_annotations_files(tmp_path: Path, text: str, error: type[Exception]
         ("[{data, model}, {?}]", r"separated by commas: data\+model,\?"),
         ("data;None", "separate entries by commas: data,None"),
         ("data None", "separate entries by commas: data,None"),
-        ("P(data)", "on the command line write data$"),
+        ("P(data)", "as text write data; in Python"),
     ],
 )
 def test_other_ways_to_write_a_spec_come_with_the_right_one(text: str, fix: str) -> None:
