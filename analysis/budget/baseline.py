@@ -43,8 +43,8 @@ def read_baseline(path: Path, update: str) -> Baseline:
     """The recorded totals in ``path``. Raises `InputError` with ``update``, the way to record them."""
     try:
         facts: Any = json.loads(path.read_text(encoding="utf-8"))
-        if facts["version"] != _VERSION:
-            raise ValueError(f"version {facts['version']}")
+        if not isinstance(facts, dict) or facts.get("version") != _VERSION:
+            raise ValueError(f"it is not a baseline of version {_VERSION}")
         rows = tuple((str(op), str(value), str(line), float(sent)) for op, value, line, sent in facts["collectives"])
         totals = {str(k): float(v) for k, v in facts["totals"].items()}
         return Baseline(facts["program"], facts["machine"], facts["mesh"], totals, rows)

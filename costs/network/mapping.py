@@ -177,7 +177,9 @@ def _named(name: str, links: Sequence[Links], machine: Machine) -> list[int]:
     found = [n for n in outermost if name in (links[n].name, machine.levels[links[n].level].name)]
     found = found or [n for n in outermost if links[n].torus and links[n].name.endswith(f" {name}")]
     if not found:
-        raise InputError(f"{machine.title} has no links called {name!r}", fix=f"it has {_sizes(links)}")
+        raise InputError(
+            f"{machine.title} has no links called {name!r}", where="mapping", fix=f"it has {_sizes(links)}"
+        )
     return found
 
 

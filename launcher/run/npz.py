@@ -52,11 +52,17 @@ def decode(array: NDArray[Any], dtype: DType, where: str) -> NDArray[Any]:
         return array.astype(dtype.numpy, copy=False)
     if to == dtype.numpy or array.dtype.kind not in "iu" or array.dtype.itemsize != dtype.nbytes:
         held = "" if to == dtype.numpy else f" (as {to})"
-        raise InputError(f"the file holds {array.dtype}, but the parameter is {dtype}{held}", where=where)
+        raise InputError(
+            f"the file holds {array.dtype}, but the parameter is {dtype}{held}",
+            where=where,
+            fix=f"write the file with elements of {to}: x.astype({to.name!r})",
+        )
     if not dtype.is_integer:
         return np.ascontiguousarray(array, to).view(dtype.numpy).reshape(array.shape)
     if np.any(array.astype(np.int16) != array.astype(dtype.numpy).astype(np.int16)):
-        raise InputError(f"the file holds values outside of {dtype}", where=where)
+        raise InputError(
+            f"the file holds values outside of {dtype}", where=where, fix=f"write values that {dtype} can hold"
+        )
     return array.astype(dtype.numpy)
 
 

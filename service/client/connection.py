@@ -194,7 +194,7 @@ def _problem(answer: BaseHTTPResponse, data: bytes, where: str) -> ShardcError:
         return kind(f"the answer is {status} {answer.reason}: is this a compile service?", where=where)
     found = from_problem(told)
     if status == 401:
-        fix = f"set SHARDC_TOKEN or SHARDC_TOKEN_FILE to a valid token{f': {found.fix}' if found.fix else ''}"
+        fix = "set SHARDC_TOKEN to a valid token, or SHARDC_TOKEN_FILE to a file with one"
         return EnvironmentProblem(found.what, where=found.where, fix=fix)
     if status == 404:
         unknown = Unknown(found.what, where=found.where, fix=found.fix)

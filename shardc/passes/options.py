@@ -78,7 +78,7 @@ def _read(kind: Kind, value: Value, where: str) -> Any:
     try:
         return kind.read(value)
     except ValueError:
-        raise InputError(f"{where} is {kind.title}, not {shown!r}", where=WHERE) from None
+        raise InputError(f"{where} takes {kind.title}, not {shown!r}", where=WHERE) from None
 
 
 def _kinds(cls: type[Any]) -> Mapping[str, tuple[Field[Any], Kind]]:

@@ -63,7 +63,11 @@ def as_budget(budget: str | Path | Mapping[str, Any] | ProgramBudget) -> Program
     """A budget from what `assert_budget` takes. Raises `InputError`."""
     if isinstance(budget, ProgramBudget):
         return budget
-    return budget_of(budget) if isinstance(budget, Mapping) else read_budget(budget)
+    if isinstance(budget, Mapping):
+        return budget_of(budget)
+    if not isinstance(budget, str | Path):
+        raise InputError(f"{kind_text(budget)} is not a budget", fix="give a budget file, or its keys as a dict")
+    return read_budget(budget)
 
 
 def as_partitioned(subject: Any, arguments: tuple[Any, ...], machine: str) -> Partitioned:

@@ -124,7 +124,7 @@ WRONG = {
     "": "the passes to run are missing",
     "fuze": "did you mean fuse",
     "fuse{limt=3}": "did you mean limit?",
-    "fuse{limit=x}": "option limit is an integer, not 'x'",
+    "fuse{limit=x}": "option limit takes an integer, not 'x'",
     "fuse{limit={x=1}}": "option limit is an integer",
     "order-for-memory{on=1}": "order-for-memory has no option 'on'",
     "inline-calls{on=1}": "inline-calls has no options",
