@@ -176,16 +176,12 @@ class SweepResult:
     @property
     def advice(self) -> str:
         """What to try where meshes were left out, or where no candidate runs; else empty."""
-        if self.untried:
-            return "to try more meshes, raise --limit, or limit= in Python"
-        if self.ranked:
-            return ""
-        reasons = [o.reason for o in self.failed]
+        reasons = [] if self.ranked else [o.reason for o in self.failed]
         if any("does not divide" in r for r in reasons):
             return "to pad sizes that do not divide, add --uneven, or uneven=True in Python"
         if any("nothing is split" in r for r in reasons):
             return "to split something, annotate values (--annotate x=data), or let --auto find annotations (auto=True)"
-        return ""
+        return "to try more meshes, raise --limit, or limit= in Python" if self.untried else ""
 
     @property
     def scaling_title(self) -> str:

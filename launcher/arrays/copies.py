@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.pieces import region_text
@@ -22,11 +24,10 @@ def need_equal_copies(array: ShardedArray, title: str) -> None:
     if transport.process_count == 1 or layout.maximal:
         return
     mine = {
-        device: hashlib.blake2b(np.ascontiguousarray(layout.without_padding(block, layout.positions[device])).data)
+        device: _digest(layout.without_padding(block, layout.positions[device]))
         for device, block in array._live().items()
     }
-    sent = {device: found.digest() for device, found in mine.items()}
-    everybody = transport.exchange_objects(sent, doing=f"a comparison of the copies of {title}")
+    everybody = transport.exchange_objects(mine, doing=f"a comparison of the copies of {title}")
     digests = {device: found for theirs in everybody for device, found in theirs.items()}
     table = transport.ownership(layout.num_devices).table()
     first: dict[object, int] = {}
@@ -40,3 +41,7 @@ def need_equal_copies(array: ShardedArray, title: str) -> None:
                 fix="call shardc.array with the same value on every rank, or give each rank its part of the value with "
                 "shardc.array_from_process_local_data",
             )
+
+
+def _digest(part: NDArray[Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data, digest_size=16).digest()

@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 
 import shardc
@@ -43,7 +44,7 @@ def main(devices: int, trouble: str) -> None:
         driver([X + rank, W])
     if trouble == "other-copies":
         mesh = shardc.Mesh({"rows": 2, "copies": 2})
-        x = shardc.array(np.full((4, 2), rank // 3, np.float32), (mesh, shardc.P("rows")))
+        x = shardc.array(np.full((4, 2), rank // 3, ml_dtypes.bfloat16), (mesh, shardc.P("rows")))
         shardc.jit(lambda x: x * 2, mesh=mesh, in_shardings=shardc.P("rows"))(x)
     if trouble == "part":
         np.asarray(y)

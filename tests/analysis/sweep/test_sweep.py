@@ -165,6 +165,25 @@ def test_what_does_not_divide_is_told_unless_uneven_parts_are_wanted() -> None:
     assert sweep(layer(), uneven=True, **arguments).ranked
 
 
+def test_meshes_that_the_limit_leaves_out_are_counted() -> None:
+    sets = {"both": {"x": "data", "w": "None,model"}}
+    arguments: dict[str, Any] = {"devices": [16], "machine": "h100-dgx", "sets": sets, "refine": 0}
+    some, whole = sweep(layer(), limit=4, **arguments), sweep(layer(), **arguments)
+    assert some.untried == len(whole.outcomes) - len(some.outcomes) > 0
+    assert whole.untried == 0
+    assert f"{some.untried} meshes not tried" in some.title
+    assert "raise --limit" in str(some)
+    assert "limit" not in str(whole)
+
+
+def test_programs_that_split_nothing_are_told_what_to_do() -> None:
+    found = sweep(layer(), devices=[4], machine="h100-dgx", mesh=Mesh({"data": 1}))
+    assert not found.ranked
+    assert "let --auto find annotations" in str(found)
+    with pytest.raises(InputError, match="a Partitioned is not a program"):
+        sweep(layer().partition(), devices=[4], machine="h100-dgx")
+
+
 def test_what_is_larger_than_memory_is_told_with_numbers() -> None:
     x = jax.ShapeDtypeStruct((1 << 20, 1 << 20), jnp.float32)
     program = shardc.from_jax(jax.jit(lambda x: x + 1), x)
