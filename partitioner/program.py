@@ -36,6 +36,7 @@ __all__ = [
     "PartitionedProgram",
     "PropagatedProgram",
     "SourceProgram",
+    "interface_names",
     "not_a_program",
     "schedule_config",
     "seconds_since",
@@ -328,9 +329,7 @@ class PropagatedProgram:
             return [f"{value or self.module.name}: the program was given partitioned, so nothing was propagated"]
         from shardc.sharding.provenance.explain_value import explain_value
 
-        root = self.module.entry.root
-        ends = (*self.module.parameters, *(root.operands if root.opcode == "tuple" else (root,)))
-        names = dict.fromkeys(i.name for i in ends) if value is None else (value,)
+        names = interface_names(self.module) if value is None else (value,)
         return [line for name in names for line in explain_value(self.provenance, name)]
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
@@ -424,6 +423,13 @@ class PartitionedProgram:
 def seconds_since(name: str, start: float) -> dict[str, float]:
     """Seconds of a stage that began at ``start`` of `time.perf_counter`."""
     return {name: time.perf_counter() - start}
+
+
+def interface_names(module: Module) -> tuple[str, ...]:
+    """The names of the instructions that are arguments, then of those that give results, each once."""
+    root = module.entry.root
+    ends = (*module.parameters, *(root.operands if root.opcode == "tuple" else (root,)))
+    return tuple(dict.fromkeys(i.name for i in ends))
 
 
 def not_a_program(given: Any) -> InputError:

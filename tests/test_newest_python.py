@@ -63,8 +63,9 @@ def test_the_newest_of_all_runs_the_tests(script: Path, tmp_path: Path) -> None:
     machine = Machine(tmp_path, script, (11, 13, 12))
     assert "making" in machine.run()
     last = machine.asked(13)[-1].split()
-    assert last[:5] == ["-m", "pytest", "--cache-clear", "-n", "3"]
-    folders = [a for a in last[5:] if not (script.parent.parent / a).exists()]
+    assert last[:7] == ["-m", "pytest", "--cache-clear", "--durations", "40", "--durations-min", "20"]
+    assert last[7:9] == ["-n", "3"]
+    folders = [a for a in last[9:] if not (script.parent.parent / a).exists()]
     assert not folders and len(last) > 20, folders
     assert not any("-m" in line for line in machine.asked(12) + machine.asked(11))
     assert "making" not in machine.run()

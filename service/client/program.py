@@ -23,7 +23,7 @@ from shardc.launcher.driver.compiled import Compiled
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
 from shardc.partitioner.plan.judge import Judge
-from shardc.partitioner.program import schedule_config
+from shardc.partitioner.program import interface_names, schedule_config
 from shardc.service.bounds import LONGEST_LINE
 from shardc.service.client.executables import repeat_warnings
 from shardc.service.client.partitioned import RemotePartitioned
@@ -224,9 +224,11 @@ class RemotePropagated:
         """As `Propagated.provenance_dict`, made here."""
         return self.here.provenance_dict()
 
-    def explain(self, value: str) -> list[str]:
-        """Where the sharding of the value called ``value`` comes from."""
-        return self.stories([value])[value]
+    def explain(self, value: str | None = None) -> list[str]:
+        """As `Propagated.explain`."""
+        names = interface_names(self.program.module) if value is None else (value,)
+        told = self.stories(names)
+        return [line for name in names for line in told[name]]
 
     def stories(self, values: Sequence[str]) -> Mapping[str, list[str]]:
         """`explain` by value."""
