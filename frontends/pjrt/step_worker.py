@@ -45,6 +45,9 @@ class StepWorker:
         self._attend = _ATTEND(self._attended)
         library.function("shardc_pjrt_open_queue", None, _ATTEND)(self._attend)
         self._start()
+        # Steps that still run need what other exit handlers give back: the shared memory of ranks, and the row in the
+        # watchdog's table. So they are waited for before all of those, and once more: handlers may begin further steps.
+        threading._register_atexit(self._end)  # type: ignore[attr-defined]
         atexit.register(self._end)
         os.register_at_fork(after_in_child=library.function("shardc_pjrt_leave_queue", None))
 
