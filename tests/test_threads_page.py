@@ -27,6 +27,7 @@ def shown(page: str, name: str) -> str:
     return found[1].strip()
 
 
+@pytest.mark.full  # minutes of one core
 def test_the_page_is_made_by_its_programs(threads: Any) -> None:
     page = threads.PAGE.read_text(encoding="utf-8")
     if f"jaxlib {jaxlib.__version__}." not in page:
