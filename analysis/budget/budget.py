@@ -26,7 +26,7 @@ A budget file is TOML; every key may be left out::
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,8 @@ def budget_of(facts: Mapping[str, Any], path: Path | None = None) -> ProgramBudg
         machine=texts["machine"],
         mapping=texts["mapping"],
         baseline=here / texts["baseline"] if texts["baseline"] else None,
-        limits=_figures(facts.get("limits", {}), f"{where}: limits"),
-        tolerance=_shares(facts.get("tolerance", {}), f"{where}: tolerance"),
+        limits=_figures(facts.get("limits", {}), f"{where}: limits", _figure),
+        tolerance=_figures(facts.get("tolerance", {}), f"{where}: tolerance", _share),
         forbid=tuple(_rule(r, f"{where}: forbid {n}") for n, r in enumerate(rules, 1)),
         place=where,
     )
@@ -132,23 +132,20 @@ def _rule(facts: Mapping[str, Any], where: str) -> Forbidden:
     return Forbidden(op or "*", axis, link, above, tuple(_text(line, f"{where}: except") for line in lines))
 
 
-def _figures(table: Any, where: str) -> dict[str, float]:
+def _figures(table: Any, where: str, read: Callable[[Any, str, str], float]) -> dict[str, float]:
+    """What ``read`` makes of the values of a table by the names of totals."""
     if not isinstance(table, Mapping):
         raise InputError("the entry is not a table of totals", where=where, fix=f"give {', '.join(TOTALS)}")
     require_known(table, TOTALS, "this table of totals", where)
-    return {name: _figure(value, where, name) for name, value in table.items()}
+    return {name: read(value, where, name) for name, value in table.items()}
 
 
-def _shares(table: Any, where: str) -> dict[str, float]:
-    """Shares by which totals may exceed others."""
-    if not isinstance(table, Mapping):
-        raise InputError("the entry is not a table of shares", where=where, fix=f"give {', '.join(TOTALS)}")
-    require_known(table, TOTALS, "this table of shares", where)
-    for name, value in table.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            what = f"{value!r} is not a share of 0 or more"
-            raise InputError(what, where=f"{where}: {name}", fix=f"write {name} = 0.05 for 5 % more")
-    return {name: float(value) for name, value in table.items()}
+def _share(value: Any, table: str, name: str) -> float:
+    """A share by which a total may exceed another."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        what = f"{value!r} is not a share of 0 or more"
+        raise InputError(what, where=f"{table}: {name}", fix=f"write {name} = 0.05 for 5 % more")
+    return float(value)
 
 
 def _figure(value: Any, table: str, name: str) -> float:

@@ -32,10 +32,9 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 def local_folder(folder: str | Path) -> Path:
     """``folder`` as a path. Raises `InputError` for a URL, which would make a folder named ``s3:``."""
-    text = str(folder)
-    if isinstance(folder, str) and "://" in text:
+    if "://" in str(folder):
         raise InputError(
-            f"checkpoints are in folders, and {text} is a URL",
+            f"checkpoints are in folders, and {folder} is a URL",
             fix="give a folder on a disk that all ranks see, and copy it to the storage with a tool of that storage",
         )
     return Path(folder)

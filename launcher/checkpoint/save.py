@@ -73,8 +73,7 @@ def begin_saving(
     everybody = Together(transport)
     everybody.do("preparing a checkpoint", lambda: made.append(_SavePlan.of(tree, transport)))
     plan = made.pop()
-    _need_one_target(target, transport)
-    _need_equal(plan, transport)
+    _need_equal(target, plan, transport)
     everybody = Together(transport, plan.most_bytes)
     generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
     return CheckpointSaving(transport, target, plan, int(step), keep, metadata, generation)
@@ -240,25 +239,21 @@ def _other_keys(value: Any) -> Iterator[Any]:
             yield from _other_keys(inner)
 
 
-def _need_one_target(target: Path, transport: Transport) -> None:
-    """Raise `InputError` on all ranks where their checkpoints have different names. All ranks call it together."""
-    targets = transport.exchange_objects(str(target), doing="save_checkpoint (folders and steps are compared)")
-    different = next((rank for rank, other in enumerate(targets) if other != targets[0]), None)
-    if different is not None:
-        raise InputError(
-            f"rank 0 saves {targets[0]}, but rank {different} saves {targets[different]}",
-            fix="give all ranks the same folder and step; shards of all ranks make one checkpoint",
-        )
-
-
-def _need_equal(plan: _SavePlan, transport: Transport) -> None:
-    """Raise `InputError` on all ranks where their trees differ. All ranks call it together."""
+def _need_equal(target: Path, plan: _SavePlan, transport: Transport) -> None:
+    """Raise `InputError` on all ranks where their checkpoints have different names or trees. All ranks call it
+    together."""
     if transport.process_count == 1:
         return
-    digests = transport.exchange_objects(plan.digest, doing="save_checkpoint (trees are compared)")
-    different = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+    everybody = transport.exchange_objects((str(target), plan.digest), doing="save_checkpoint (trees are compared)")
+    different = next((rank for rank, other in enumerate(everybody) if other != everybody[0]), None)
     if different is None:
         return
+    (first_target, _), (other_target, _) = everybody[0], everybody[different]
+    if first_target != other_target:
+        raise InputError(
+            f"rank 0 saves {first_target}, but rank {different} saves {other_target}",
+            fix="give all ranks the same folder and step; shards of all ranks make one checkpoint",
+        )
     leaves = transport.exchange_objects(plan.leaves, doing="save_checkpoint (trees are compared)")
     first, other = leaves[0], leaves[different]
     name = next((n for n in (*first, *other) if first.get(n) != other.get(n)), None)
