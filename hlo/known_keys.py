@@ -15,10 +15,12 @@ def require_known(
     table: Mapping[str, Any],
     known: Iterable[str],
     what: str,
-    where: str,
+    where: str | None,
     also: Callable[[str], bool] = lambda key: False,
+    kind: str = "key",
 ) -> None:
     """Raise `InputError` for the first key of ``table``, called ``what``, that is neither ``known`` nor ``also``.
+    ``kind`` is what its keys are called.
 
     >>> require_known({"latencies": 3e-6}, ["size", "latency"], "a level", "cluster.toml, level 0")
     Traceback (most recent call last):
@@ -33,4 +35,4 @@ def require_known(
             continue
         near = get_close_matches(key, names, n=1)
         fix = f"did you mean {near[0]}?" if near else f"use {', '.join(names)}, or leave it out"
-        raise InputError(f"{what} has no key {key!r}", where=where, fix=fix)
+        raise InputError(f"{what} has no {kind} {key!r}", where=where, fix=fix)

@@ -102,10 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 1 failed, 2 bad input or environment, 130 interrupted."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        if rank() <= 0:
-            with shown_warnings(is_quiet(given)):
-                warn_of_unknown()
         with prompt_interrupts(), shown_warnings(is_quiet(given)), shown_progress(given), _results_aside(given):
+            if rank() <= 0:
+                warn_of_unknown()
             code = app(args=None if arguments is None else list(arguments), prog_name="shardc", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

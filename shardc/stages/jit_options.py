@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from shardc.compiler.targets import check_target
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.known_keys import require_known
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.arrays.placement import is_sharding, is_spec
 from shardc.launcher.arrays.trees import children
@@ -96,14 +96,9 @@ def jit_options(
     )
 
 
-def need_known(options: Iterable[str]) -> None:
+def need_known(options: Mapping[str, Any]) -> None:
     """Raise `InputError` for the name of an option that neither `shardc.jit` nor the `jax.jit` here has."""
-    for name in options:
-        if name in _OF_JAX or _has_option(name):
-            continue
-        near = get_close_matches(name, [*_OURS, *_COMMON, *_OF_JAX], n=1)
-        fix = f"did you mean {near[0]}?" if near else f"its own are {', '.join((*_OURS, *_COMMON))}"
-        raise InputError(f"shardc.jit has no option {name!r}", fix=fix)
+    require_known(options, (*_OURS, *_COMMON, *_OF_JAX), "shardc.jit", None, _has_option, "option")
 
 
 def _has_option(name: str) -> bool:
