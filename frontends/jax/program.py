@@ -93,7 +93,7 @@ class JaxSignature:
             raise InputError(
                 _difference(self.in_tree, tree, self._argument_names()),
                 where="call of a compiled JAX program",
-                fix=f"pass the structure that was traced: {_structure(self.in_tree)}",
+                fix=f"pass what was traced, each * being an array: {_arguments(self.in_tree)}",
             )
 
     def _argument_names(self) -> list[str]:
@@ -173,6 +173,12 @@ def _difference(traced: Any, given: Any, names: Sequence[str]) -> str:
     pairs = zip(names, wanted.children(), passed.children(), strict=True)
     name, a, b = next((p for p in pairs if p[1] != p[2]), ("the arguments by name", ours, theirs))
     return f"{name} has the structure {_structure(b)}, and was traced with {_structure(a)}"
+
+
+def _arguments(tree: Any) -> str:
+    """The structure of ``(args, kwargs)``, the second only where there are any."""
+    positional, named = tree.children()
+    return _structure(tree if named.num_leaves else positional)
 
 
 def _structure(tree: Any) -> str:

@@ -18,11 +18,12 @@ from shardc.frontends.pjrt.border import ProgramBorder, border_of, mentions_bord
 from shardc.frontends.pjrt.callbacks import drop_inspections, mentions_inspections, tell_shardings
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.hlo.config import Config
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import AnnotationError, UnsupportedError
 from shardc.hlo.ir.custom_calls import is_constraint
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
+from shardc.hlo.units import count_text
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
@@ -72,6 +73,7 @@ class JaxlibProgram:
                 where=module.name,
                 fix="use jax.pmap of JAX 0.8 or later, or jax.shard_map: both make one program of many partitions",
             )
+        _need_devices(module, options.num_partitions)
         if options.even_constraints:
             _need_even_results(module, options.free_results)
         module = fix_border(module, options)
@@ -168,6 +170,18 @@ def fix_border(module: Module, options: CompileOptions) -> Module:
 
     entry = rebuild_computation(module.entry, change)
     return module.with_(computations=(*module.computations[:-1], entry), entry=entry)
+
+
+def _need_devices(module: Module, number: int) -> None:
+    """Raise where the program shards values over a mesh of another ``number`` of devices than it is compiled for: JAX
+    takes a mesh without devices of any size, and fails with what it gets back."""
+    if module.mesh is not None and module.mesh.size != number:
+        raise AnnotationError(
+            f"the function shards values over {module.mesh}, but is compiled for {count_text(number, 'device')}",
+            where=module.name,
+            fix=f"call it with a mesh or arguments of {count_text(module.mesh.size, 'device')}, or shard over the mesh "
+            "that it is called with",
+        )
 
 
 def _need_even_results(module: Module, free: Sequence[bool]) -> None:

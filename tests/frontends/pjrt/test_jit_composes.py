@@ -179,6 +179,23 @@ def test_shard_map_with_a_concrete_mesh_beside_a_mesh() -> None:
         same(shardc.jit(mapped, mesh=given)(W, X), loss(W, X))
 
 
+@pytest.mark.parametrize("given", [None, P("data")], ids=["no shardings", "shardings"])
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("form", ["constraint", "shard_map"])
+def test_a_mesh_of_another_size_inside(form: str, size: int, given: P | None) -> None:
+    """JAX takes a mesh over no devices of any size, and XLA ends the process on some of the shardings it gets back."""
+    inner = jax.sharding.AbstractMesh((size,), ("data",))
+
+    def f(x: Any) -> Any:
+        if form == "constraint":
+            return jax.lax.with_sharding_constraint(x, NamedSharding(inner, JaxP("data"))) * 2
+        return jax.shard_map(lambda y: 2 * y, mesh=inner, in_specs=JaxP("data"), out_specs=JaxP("data"))(x)
+
+    text = f"shards values over data={size}, but is compiled for 4 devices"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=text):
+        shardc.jit(f, mesh=Mesh({"data": 4}), in_shardings=given)(np.arange(8.0, dtype=np.float32))
+
+
 def test_stages_of_jax() -> None:
     step = shardc.jit(loss, mesh=MESH, in_shardings=(P(None, "model"), P("data")), donate_argnums=1)
     shapes = (jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct(X.shape, X.dtype))
