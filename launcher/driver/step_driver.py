@@ -268,13 +268,8 @@ class StepDriver(ABC):
             self._neighbours = beside
         everybody = [theirs for theirs, _ in met]
         for k in range(len(arguments)):
-            groups: dict[Any, list[int]] = {}
-            for rank, other in zip(self.transport.ranks, everybody, strict=True):
-                groups.setdefault(other.get(k), []).append(rank)
-            if len(groups) > 1:
-                told = "; ".join(
-                    f"ranks {ranks} have {value or 'an array of shardc'}" for value, ranks in groups.items()
-                )
+            values = [other.get(k, "an array of shardc") for other in everybody]
+            if told := _who_has_what(self.transport.ranks, values):
                 raise InputError(
                     f"the ranks were given different values: {told}",
                     where=tables.titles[k](),
@@ -314,6 +309,14 @@ def program_hash(executable: Executable) -> str:
     return _hash(program_parts(executable))
 
 
+def _who_has_what(ranks: Sequence[int], values: Sequence[str]) -> str:
+    """Which ranks have which of the ``values``, one of each rank; empty where all are equal."""
+    groups: dict[str, list[int]] = {}
+    for rank, value in zip(ranks, values, strict=True):
+        groups.setdefault(value, []).append(rank)
+    return "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items()) if len(groups) > 1 else ""
+
+
 def _hash(parts: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()
 
@@ -326,13 +329,9 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
     mine = program_parts(executable)
     everybody = transport.exchange_objects(mine, doing="loading a program", timeout_factor=COMPILE_WAIT)
     for name in mine:
-        groups: dict[str, list[int]] = {}
-        for rank, parts in zip(transport.ranks, everybody, strict=True):
-            groups.setdefault(parts[name], []).append(rank)
-        if len(groups) > 1:
-            text = "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items())
+        if told := _who_has_what(transport.ranks, [parts[name] for parts in everybody]):
             raise InputError(
-                f"the ranks hold different programs: they differ in their {name} ({text})",
+                f"the ranks hold different programs: they differ in their {name} ({told})",
                 where=f"program {executable.name}",
                 fix="call the same functions in the same order on all ranks, with the same annotations, mesh, static "
                 "values and version of shardc; values that differ by rank must not be part of the program",
