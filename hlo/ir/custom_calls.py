@@ -21,6 +21,7 @@ __all__ = [
     "GLOBAL_TO_LOCAL",
     "INSPECTION",
     "LOCAL_TO_GLOBAL",
+    "MANUAL_AXES",
     "MARKERS",
     "PROPAGATION_BARRIER",
     "RESHARD",
@@ -81,6 +82,8 @@ DATA_FLOW_EDGE = "xla.sdy.DataFlowEdge"
 FUNCTION_EDGE = "xla.sdy.FuncDataFlowEdge"
 GLOBAL_TO_LOCAL = "xla.sdy.GlobalToLocalShape"
 LOCAL_TO_GLOBAL = "xla.sdy.LocalToGlobalShape"
+#: Frontend attribute of the two calls above: the names of the axes, between commas.
+MANUAL_AXES = "xla.sdy.manual_axes"
 PROPAGATION_BARRIER = "xla.sdy.PropagationBarrier"
 RESHARD = "xla.sdy.Reshard"
 SHARDING_GROUP = "xla.sdy.ShardingGroup"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardc.hlo.ir.build import reachable_computations
+from shardc.hlo.ir.custom_calls import MANUAL_AXES
 from shardc.hlo.ir.groups import AxisGroups, IotaGroups, ListGroups
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -28,13 +29,15 @@ def as_written(instruction: Instruction, *, manual: bool = False) -> Mapping[str
     """The attributes of an instruction as text has them.
 
     Shardy's own attributes, which XLA obeys before ``sharding=``, are those of the program that was read. They are
-    left out once the compiler has put an axis-based sharding on the instruction, or partitioned the program.
+    left out once the compiler has put an axis-based sharding on the instruction, or partitioned the program. The axes
+    of a manual computation stay until then: its border has shardings beside them.
     """
     attrs = instruction.attrs
     frontend = attrs.get("frontend_attributes")
     if not frontend or not (manual or _has_axes(instruction.sharding)):
         return attrs
-    kept = without_shardings(frontend)
+    axes = () if manual else tuple(pair for pair in frontend if pair[0] == MANUAL_AXES)
+    kept = (*without_shardings(frontend), *axes)
     out = {k: v for k, v in attrs.items() if k != "frontend_attributes"}
     return {**out, "frontend_attributes": kept} if kept else out
 

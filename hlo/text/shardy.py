@@ -13,7 +13,13 @@ from typing import Any
 
 from shardc.hlo.errors import ParseError
 from shardc.hlo.ir.build import reachable_computations
-from shardc.hlo.ir.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, PROPAGATION_BARRIER, SHARDING_GROUP
+from shardc.hlo.ir.custom_calls import (
+    GLOBAL_TO_LOCAL,
+    LOCAL_TO_GLOBAL,
+    MANUAL_AXES,
+    PROPAGATION_BARRIER,
+    SHARDING_GROUP,
+)
 from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding
@@ -23,10 +29,9 @@ __all__ = ["with_shardy"]
 
 _MESHES = "xla.sdy.meshes"
 _SHARDING = "xla.sdy.sharding"
-_AXES = "xla.sdy.manual_axes"
 _BODY = "xla.sdy.manual_computation_body"
 #: Frontend attributes that `_ShardyReader` turns into something else; others stay.
-_READ = frozenset({_SHARDING, _AXES, "xla.sdy.in_shardings", "xla.sdy.out_shardings"})
+_READ = frozenset({_SHARDING, MANUAL_AXES, "xla.sdy.in_shardings", "xla.sdy.out_shardings"})
 _DIRECTION = re.compile(r"NONE|FORWARD|BACKWARD|BOTH")
 
 
@@ -145,7 +150,7 @@ class _ShardyReader:
 
     def _manual_axes(self, i: Instruction, sharding: AnySharding) -> str:
         """From the attribute, in newer texts from the sharding of what is inside."""
-        text = _frontend(i).get(_AXES)
+        text = _frontend(i).get(MANUAL_AXES)
         if text is not None:
             return ",".join(parse_sdy_names(text))
         leaf = sharding[0] if isinstance(sharding, tuple) and sharding else sharding
@@ -207,7 +212,7 @@ def _crossing(
     target: str, shape: Any, value: Instruction, axes: str, name: str, i: Instruction, sharding: AnySharding
 ) -> Instruction:
     """A value over the border of a manual computation."""
-    attrs = {"custom_call_target": target, "frontend_attributes": ((_AXES, axes),)}
+    attrs = {"custom_call_target": target, "frontend_attributes": ((MANUAL_AXES, axes),)}
     return Instruction("custom-call", shape, (value,), attrs, name=name, sharding=sharding, metadata=i.metadata)
 
 

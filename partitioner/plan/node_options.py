@@ -82,7 +82,7 @@ class ClusterOptions:
         first = cluster.members[0]
         if len(cluster.members) == 1 and not cluster.loop_of:
             return [self._border(first) if first.free else self._alone(first, cluster.carries.get(first, ()))]
-        chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries))
+        chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries), cluster.barred)
         return [self._member(n, cluster, chosen) for n in cluster.members]
 
     def most(self, cluster: TiedNodes) -> int:
@@ -101,11 +101,11 @@ class ClusterOptions:
         """Every layout that a border may have, the same on all sides."""
         wire = node.results[0] if node.results else node.operands[0]
         sides = (len(node.option.operands), len(node.option.results))
-        key = (wire.dims, wire.nbytes, sides, node.option, node.among)
+        key = (wire.dims, wire.nbytes, sides, node.option, node.among, node.barred)
         found = self._members.get(key)
         if found is None:
             present = (node.option.results or node.option.operands)[0]
-            layouts = dict.fromkeys((present, *(node.among or self._layouts(wire.dims))))
+            layouts = dict.fromkeys((present, *(node.among or self._layouts(wire.dims, node.barred))))
             options = [node.option, *(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(layouts)[1:])]
             held = [wire.nbytes * math.prod(self.context.table.local_dims(x, wire.dims)) for x in layouts]
             found = self._members[key] = MemberOptions(tuple(options), np.array(held) * self._tie_per_byte)
@@ -118,9 +118,9 @@ class ClusterOptions:
         price = self.context.resharder.price
         return TIE_PER_BYTE / price.machine.device.memory_bandwidth if isinstance(price, Seconds) else 0.0
 
-    def _layouts(self, dims: tuple[int, ...]) -> Iterator[AxisLayout]:
-        table = self.context.table
-        for factors in assignments(self.blocks, len(dims), lambda d, atoms: dims[d] % table.extent(atoms) == 0):
+    def _layouts(self, dims: tuple[int, ...], barred: Atoms) -> Iterator[AxisLayout]:
+        table, blocks = self.context.table, self._blocks_without(barred)
+        for factors in assignments(blocks, len(dims), lambda d, atoms: dims[d] % table.extent(atoms) == 0):
             yield table.layout(factors)
 
     # -- operations alone ------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class ClusterOptions:
         return (node.rate or TIE_PER_ITERATION) if node.counts else 0.0
 
     def _splits(self, node: DecisionNode, group: tuple[int, ...]) -> Iterator[NodeOption]:
-        table = self.context.table
+        table, blocks = self.context.table, self._blocks_without(node.barred)
         for number, strategy in enumerate(node.strategies):
             rule, usable = strategy.problem.rule, strategy.problem.usable
             loops = [f for f, factor in enumerate(rule.factors) if f in usable and factor.size > 1]
@@ -188,7 +188,7 @@ class ClusterOptions:
             def fits(place: int, atoms: Atoms, rule: FactorRule = rule, loops: Sequence[int] = loops) -> bool:
                 return place == len(loops) or _fits(rule.factors[loops[place]].size, table.extent(atoms))
 
-            for chosen in assignments(self.blocks, len(loops) + carries, fits):
+            for chosen in assignments(blocks, len(loops) + carries, fits):
                 factors: list[Atoms] = [()] * len(rule.factors)
                 for f, atoms in zip(loops, chosen, strict=False):
                     factors[f] = atoms
@@ -198,20 +198,21 @@ class ClusterOptions:
 
     # -- members of clusters ---------------------------------------------------------------------------------
 
-    def _assignments(self, loops: tuple[int, ...], carries: bool) -> list[_Factors]:
-        found = self._chosen.get((loops, carries))
+    def _assignments(self, loops: tuple[int, ...], carries: bool, barred: Atoms) -> list[_Factors]:
+        found = self._chosen.get((loops, carries, barred))
         if found is None:
-            table = self.context.table
+            table, blocks = self.context.table, self._blocks_without(barred)
 
             def fits(place: int, atoms: Atoms) -> bool:
                 return place == len(loops) or _fits(loops[place], table.extent(atoms))
 
-            found = self._chosen[loops, carries] = list(assignments(self.blocks, len(loops) + carries, fits))
+            found = list(assignments(blocks, len(loops) + carries, fits))
+            self._chosen[loops, carries, barred] = found
         return found
 
     def _member(self, node: DecisionNode, cluster: TiedNodes, chosen: list[_Factors]) -> MemberOptions:
         of, group = cluster.loop_of[node], cluster.carries.get(node, ())
-        key = (node.strategies, of, group, tuple(cluster.loops), *self._shapes(node))
+        key = (node.strategies, of, group, tuple(cluster.loops), cluster.barred, *self._shapes(node))
         found = self._members.get(key)
         if found is None:
             options = [
@@ -220,6 +221,9 @@ class ClusterOptions:
             ]
             found = self._members[key] = self._priced(options, 0.0)
         return found
+
+    def _blocks_without(self, barred: Atoms) -> tuple[Atoms, ...]:
+        return tuple(b for b in self.blocks if not set(barred).intersection(b))
 
     # -- both ------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from shardc.hlo.ir.opset import OPS
+from shardc.partitioner.emit.layout import Atoms
 from shardc.partitioner.regions.region_graph import DecisionNode, OpStrategy, Wire
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule
 
@@ -29,6 +30,11 @@ class TiedNodes:
     loops: list[int] = field(default_factory=list)
     loop_of: dict[DecisionNode, tuple[int, ...]] = field(default_factory=dict)
     carries: dict[DecisionNode, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def barred(self) -> Atoms:
+        """The atoms over which a member cannot be split."""
+        return tuple(sorted({a for n in self.members for a in n.barred}))
 
 
 def tie_nodes(nodes: Sequence[DecisionNode]) -> list[TiedNodes]:

@@ -79,7 +79,8 @@ class DecisionGraph:
         node.read(self.wire_of[value])
 
     def node(self, op: Instruction, option: NodeOption, **what: object) -> DecisionNode:
-        made = DecisionNode(len(self.nodes), op, option, **what)  # type: ignore[arg-type]
+        barred = self.context.barred_of(op)
+        made = DecisionNode(len(self.nodes), op, option, barred=barred, **what)  # type: ignore[arg-type]
         self.nodes.append(made)
         return made
 

@@ -245,6 +245,7 @@ def _signature(region: Region) -> object:
             n.times,
             n.rate,
             n.free,
+            n.barred,
             n.heavy and n.work,
             bool(n.strategies),
             tuple(wires[w] for w in n.wires),

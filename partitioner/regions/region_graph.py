@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from shardc.hlo.ir.ir import Instruction
-from shardc.partitioner.emit.layout import AxisLayout
+from shardc.partitioner.emit.layout import Atoms, AxisLayout
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem
@@ -58,14 +58,16 @@ class DecisionNode:
     """One decision: ``option`` is the present one. A node with neither ``strategies`` nor ``free`` never changes.
 
     ``strategies`` are those of an operation; a ``free`` node is a border that may take any layout, the same on all
-    sides, or only the present one and those it is ``among``. ``key`` stands for all that decides about options, so that
-    equal nodes have equal ones. ``times``: how often it runs. ``heavy``: doing more of it than ``work`` is no way to
-    send less. ``counts``: it does arithmetic, at ``rate`` seconds a piece, or 0 where bytes count and not time.
+    sides, or only the present one and those it is ``among``. ``key`` stands for all that decides about options, so
+    that equal nodes have equal ones. Atoms in ``barred`` split nothing here. ``times``: how often it runs. ``heavy``:
+    doing more of it than ``work`` is no way to send less. ``counts``: it does arithmetic, at ``rate`` seconds a
+    piece, or 0 where bytes count and not time.
     """
 
     __slots__ = (
         "_option",
         "among",
+        "barred",
         "counts",
         "free",
         "heavy",
@@ -91,6 +93,7 @@ class DecisionNode:
         strategies: tuple[OpStrategy, ...] = (),
         free: bool = False,
         among: tuple[AxisLayout, ...] = (),
+        barred: Atoms = (),
         heavy: bool = False,
         counts: bool = False,
         times: float = 1,
@@ -103,6 +106,7 @@ class DecisionNode:
         self.strategies = strategies
         self.free = free
         self.among = among
+        self.barred = barred
         self.heavy = heavy
         self.counts = counts
         self.times = times

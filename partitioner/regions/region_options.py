@@ -70,7 +70,8 @@ class Options:
 
     def _of_node(self, node: DecisionNode, pools: dict[Wire, list[AxisLayout]]) -> tuple[NodeOption, ...]:
         own = tuple(tuple(pools.get(w, ())) for w in node.wires)
-        key = (node.key, node.option, own, node.work if node.heavy else None, node.free, bool(node.strategies))
+        work = node.work if node.heavy else None
+        key = (node.key, node.option, own, work, node.free, node.barred, bool(node.strategies))
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = tuple(self._make(node, own))
@@ -80,7 +81,8 @@ class Options:
         out = [node.option]
         if node.free:
             sides = (len(node.option.operands), len(node.option.results))
-            pool = dict.fromkeys((node.option.results[0], *(x for pool in pools for x in pool if not x.unreduced)))
+            open_to = (x for pool in pools for x in pool if not x.unreduced and x.used.isdisjoint(node.barred))
+            pool = dict.fromkeys((node.option.results[0], *open_to))
             out.extend(NodeOption((x,) * sides[0], (x,) * sides[1]) for x in list(pool)[1:])
         seen = {(node.option.strategy, node.option.operands, node.option.results)}
         for number, strategy in enumerate(node.strategies):

@@ -89,7 +89,6 @@ class Body(ComputationScope):
         self.signature = CalleeSignature(computation, tuple(parameters), ())
         self.em = Emitter(context.table, context.reducers, context.names)
         self.values: dict[Instruction, Tree] = {}
-        self.differing: frozenset[Instruction] = frozenset() if context.manual else _differing(computation)
         self.reader: Instruction | None = None
         self.asked: tuple[SplitDecision, Instruction] | None = None
 
@@ -344,12 +343,13 @@ class Body(ComputationScope):
         repetitions = self.context.repetitions
         return SplitProblem(
             rule,
-            frozenset() if op in self.differing else strategy.usable(op, rule),
+            strategy.usable(op, rule),
             tuple(_operand(v, repetitions.get(o, 1), op) for v, o in zip(operands, op.operands, strict=True)),
             tuple((s.dims, s.dtype.nbytes, w) for s, w in zip(op.shape.leaves(), aims, strict=True)),
             linear,
             strategy.sends(op, rule) if strategy.sends is not None else None,
             strategy.computes(op, rule) if strategy.computes is not None else None,
+            self.context.barred_of(op),
         )
 
     def _tell_own(self, decided: SplitDecision, operands: Sequence[GlobalValue], start: int) -> None:
@@ -384,15 +384,6 @@ class Body(ComputationScope):
         names = _text(self.context.table.axis_names(atoms))
         own = f"the {word.get(op.opcode, 'reduced')} dimension of {op.opcode} %{op.name} is split over {names}"
         return carried | dict.fromkeys(atoms, own)
-
-
-def _differing(computation: Computation) -> frozenset[Instruction]:
-    """What depends on the device that computes it: whole everywhere, for a shard would be its owner's."""
-    found: set[Instruction] = set()
-    for i in computation:
-        if i.opcode == "partition-id" or (i.opcode != "collective-broadcast" and not found.isdisjoint(i.operands)):
-            found.add(i)
-    return frozenset(found)
 
 
 def _maker(decided: SplitDecision, operands: Sequence[GlobalValue]) -> SplitDecision | None:

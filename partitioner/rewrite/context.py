@@ -9,13 +9,14 @@ from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.custom_calls import has_manual_computation
 from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import DTYPES, DType
 from shardc.partitioner.emit.emitter import Reducers
-from shardc.partitioner.emit.layout import AxisLayout, AxisTable
+from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.emit.names import NameSupply
 from shardc.partitioner.reshard.moves import Cost
 from shardc.partitioner.reshard.search import Resharder
+from shardc.partitioner.rewrite.manual import find_differing_axes
 from shardc.partitioner.strategy.choose import SplitChoice, SplitProblem, choose_split
 from shardc.partitioner.strategy.decisions import ChosenSplits, LayoutPlan, PlannedSplit
 from shardc.partitioner.strategy.pieces import count_repetitions
@@ -38,7 +39,8 @@ class CalleeSignature:
 class Context:
     """See the module docstring; make one with `Context.over`.
 
-    ``manual``: the program has manual computations. ``partial``: how values were partial when they were made last.
+    ``manual``: the program has manual computations. ``barred``: the atoms over which an operation cannot be split
+    (`find_differing_axes`). ``partial``: how values were partial when they were made last.
     ``spent``: what local computations send. ``states``: the layouts of loops, conditionals and their parameters, by
     the computation that they are in. ``plan``: what was decided for the whole program at once.
     ``linear``: what operations pass on of partial values. ``repetitions``: of elements that loops only read pieces of
@@ -50,6 +52,7 @@ class Context:
     names: NameSupply
     computation_names: NameSupply
     manual: bool = False
+    barred: Mapping[Instruction, Atoms] = field(default_factory=dict)
     repetitions: Mapping[Instruction, int] = field(default_factory=dict)
     reducers: Reducers = field(default_factory=Reducers)
     callees: dict[CalleeSignature, Computation] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Context:
             names,
             NameSupply(),
             has_manual_computation(module),
+            _barred(table, module),
             count_repetitions(module),
             plan=known.plan_for(module) if known else LayoutPlan(),
             arguments={p.name: n for p, n in zip(module.parameters, module.arg_names, strict=False) if n},
@@ -97,6 +101,7 @@ class Context:
             self.names.anew(),
             NameSupply(),
             self.manual,
+            self.barred,
             self.repetitions,
             self.reducers,
             partial=dict(self.partial),
@@ -105,6 +110,12 @@ class Context:
             arguments=self.arguments,
             _choices=self._choices,
         )
+
+    def barred_of(self, op: Instruction) -> Atoms:
+        """The atoms over which ``op`` cannot be split; of one that rules have rewritten, those of its operands."""
+        if not self.barred:
+            return ()
+        return self.barred.get(op) or tuple(sorted({a for o in op.operands for a in self.barred.get(o, ())}))
 
     def layouts(self, op: Instruction, *, partial: bool = False) -> tuple[AxisLayout, ...]:
         """The propagated layouts of an instruction's leaves, partial values reduced unless they may stay ``partial``.
@@ -135,6 +146,16 @@ def _index_type(module: Module) -> DType:
     """s32, or s64 where a dimension is too long for it."""
     shapes = {leaf for i in module.instructions() for leaf in i.shape.leaves()}
     return DTYPES["s32" if all(n < _SHORT for s in shapes for n in s.dims) else "s64"]
+
+
+def _barred(table: AxisTable, module: Module) -> dict[Instruction, Atoms]:
+    atoms: dict[frozenset[str], Atoms] = {}
+    made: dict[Instruction, Atoms] = {}
+    for i, axes in find_differing_axes(module).items():
+        if axes not in atoms:
+            atoms[axes] = table.atoms(AxisRef(name) for name in table.mesh.axis_names if name in axes)
+        made[i] = atoms[axes]
+    return made
 
 
 def _shardings(module: Module) -> Iterator[Sharding]:

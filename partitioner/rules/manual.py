@@ -15,17 +15,15 @@ from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.rewrite.body import Body
-from shardc.partitioner.rewrite.manual import manual_of
+from shardc.partitioner.rewrite.manual import entered_axes, left_axes
 from shardc.partitioner.strategy.values import GlobalValue, Tree
-from shardc.sharding.prepare.markers import manual_axes
 
 __all__ = ["enter", "leave"]
 
 
 def enter(body: Body, op: Instruction) -> Tree:
     """Values outside as values inside."""
-    outside = [a for o in op.operands for a in manual_of(o)]
-    axes = manual_axes(op) or [a for a in manual_of(op) if a not in outside] or body.context.table.mesh.axis_names
+    axes = entered_axes(op, body.context.table.mesh)
     values = []
     for operand, inner, wanted in zip(op.operands, op.shape.leaves(), body.wanted(op), strict=True):
         value = body.value(operand)
@@ -39,11 +37,9 @@ def leave(body: Body, op: Instruction) -> Tree:
     """Values inside as values outside."""
     values = []
     leaves = zip(op.operands, op.shape.leaves(), op.leaf_shardings(), body.wanted(op), strict=True)
-    for operand, outer, sharding, wanted in leaves:
+    for number, (operand, outer, sharding, wanted) in enumerate(leaves):
         value = body.value(operand)
-        left = sharding.manual if isinstance(sharding, Sharding) else ()
-        known = manual_axes(op) or [a for a in manual_of(operand) if a not in left]
-        axes = known or body.context.table.mesh.axis_names
+        axes = left_axes(op, number, body.context.table.mesh)
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
         values.append(GlobalValue(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))

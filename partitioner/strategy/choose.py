@@ -61,7 +61,7 @@ class SplitProblem:
     ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is jointly
     linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per element,
     wanted layout) per result; ``sends`` is the cost of the operation's own collectives, ``computes`` the time that it
-    computes, for operations whose strategies differ in that.
+    computes, for operations whose strategies differ in that. Atoms in ``barred`` split no factor.
     """
 
     rule: FactorRule
@@ -71,6 +71,7 @@ class SplitProblem:
     linear: tuple[tuple[int, ...], ...] = ()
     sends: Sends | None = None
     computes: Computes | None = None
+    barred: Atoms = ()
 
 
 #: Bytes and collectives of the operation itself, when its factors have these axes.
@@ -157,8 +158,8 @@ def move_away(
     ``first`` is (tensor, its layout); the factor is one that passes through.
     """
     rule, (tensor, layout) = problem.rule, first
-    placed = {a for atoms in factors for a in atoms}
-    left = tuple(a for atoms in layout.dims for a in atoms if a not in placed and a not in carried)
+    placed = {*(a for atoms in factors for a in atoms), *carried, *problem.barred}
+    left = tuple(a for atoms in layout.dims for a in atoms if a not in placed)
     if not left:
         return factors
     own = {f for dim in rule.tensors[tensor] for f in dim}
@@ -208,7 +209,7 @@ def assign(
     """
     rule, tensors = problem.rule, problem.rule.tensors
     chosen: list[Atoms] = [()] * len(rule.factors)
-    used = set(banned)
+    used = {*banned, *problem.barred}
     for t in order:
         for indices, atoms in zip(tensors[t], layouts[t].dims, strict=True):
             for factor, part in _distribute(table, rule, indices, atoms):

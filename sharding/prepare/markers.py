@@ -8,6 +8,7 @@ from shardc.hlo.ir.custom_calls import (
     FUNCTION_EDGE,
     GLOBAL_TO_LOCAL,
     LOCAL_TO_GLOBAL,
+    MANUAL_AXES,
     PROPAGATION_BARRIER,
     RESHARD,
     SHARDING_GROUP,
@@ -57,7 +58,7 @@ def leaves_manual(i: Instruction) -> bool:
 
 def manual_axes(i: Instruction) -> tuple[str, ...]:
     """The axes that a manual computation handles itself, of a call at its border."""
-    return tuple(a for a in _frontend(i, "xla.sdy.manual_axes").split(",") if a)
+    return tuple(a for a in _frontend(i, MANUAL_AXES).split(",") if a)
 
 
 def manual_axes_of(i: Instruction, mesh: Mesh) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import pytest
 from partition_support import integers, run_partitioned
 
 import shardc
-from shardc.hlo.evaluate import evaluate
-from shardc.partitioner.equivalence import agree
+from shardc.costs.machines.machine import load_machine
+from shardc.hlo.evaluate import evaluate, evaluate_spmd
+from shardc.hlo.verify import verify
+from shardc.partitioner.equivalence import agree, gather_results, scatter_arguments
+from shardc.partitioner.options import PartitionOptions
+from shardc.partitioner.partition import partition
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -117,6 +122,46 @@ def test_functions(function: Callable[[Any], Any], axes: str, grad: bool) -> Non
         return jnp.sin(mapped(x)).sum()
 
     same(jax.grad(loss) if grad else mapped, (8, 8), spec=P("a", "b"))
+
+
+@pytest.mark.parametrize("axes", ["a", "ab"], ids=["partly", "fully"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_plans_do_not_split_over_manual_axes(function: Callable[[Any], Any], axes: str) -> None:
+    """Where arithmetic takes all the time, a plan splits whatever it may; inside, devices hold different values."""
+    machine = load_machine("h100-dgx")
+    flops = {kind: rate / 1e9 for kind, rate in machine.device.flops.items()}
+    slow = replace(machine, device=replace(machine.device, flops=flops, vector_flops=1e3, special_flops=1e3))
+    spec = P("a", *axes[1:])
+    mapped = shard_map(
+        lambda x: jnp.tanh(function(jnp.tanh(x))),
+        mesh=MESH,
+        in_specs=(spec,),
+        out_specs=spec,
+        axis_names=set(axes),
+        check_vma=False,
+    )
+    arguments = jax.ShapeDtypeStruct((8, 8), np.float32, sharding=jax.sharding.NamedSharding(MESH, P("a", "b")))
+    module = shardc.from_jax(jax.jit(mapped), arguments).propagate().module
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    local = partition(module, machine=slow, options=PartitionOptions(plan="global", memory=1e9))
+    verify(local)
+    (got,) = gather_results(local, evaluate_spmd(local, scatter_arguments(local, [x])))
+    np.testing.assert_allclose(got, evaluate(module, [x])[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("axes", ["a", "ab"], ids=["partly", "fully"])
+def test_the_text_names_the_manual_axes(axes: str, tmp_path: Path) -> None:
+    spec = P("a", *axes[1:])
+    mapped = shard_map(ring, mesh=MESH, in_specs=(spec,), out_specs=spec, axis_names=set(axes), check_vma=False)
+    arguments = jax.ShapeDtypeStruct((8, 8), np.float32, sharding=jax.sharding.NamedSharding(MESH, P("a", "b")))
+    program = shardc.from_jax(jax.jit(mapped), arguments)
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    (want,) = evaluate(program.module, [x])
+    for stage in (program, program.propagate()):
+        path = tmp_path / "stage.hlo"
+        path.write_text(stage.as_text())
+        got = shardc.gather(shardc.load(path).compile()(x))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_free_axes_split_what_is_inside() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.evaluate.interpreter import Interpreter
 from shardc.hlo.evaluate.values import Array, Value
+from shardc.hlo.ir.custom_calls import MANUAL_AXES
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
@@ -78,7 +79,7 @@ def _join_blocks(
 
 def _crossed_axes(i: Instruction, inner: object, outer: object) -> frozenset[str]:
     """The axes that are manual inside only, as the call says, or the shardings on both sides; empty: unknown."""
-    told = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "")
+    told = dict(i.attrs.get("frontend_attributes", ())).get(MANUAL_AXES, "")
     if told or not isinstance(inner, Sharding):
         return frozenset(a for a in told.split(",") if a)
     return frozenset(inner.manual).difference(outer.manual if isinstance(outer, Sharding) else ())
@@ -88,7 +89,7 @@ def _outer_place(i: Instruction, sharding: object, device: int) -> tuple[int, ..
     """Where a device is along the axes that this computation leaves to the one around it."""
     if not isinstance(sharding, Sharding):
         return ()
-    told = dict(i.attrs.get("frontend_attributes", ())).get("xla.sdy.manual_axes", "")
+    told = dict(i.attrs.get("frontend_attributes", ())).get(MANUAL_AXES, "")
     own = told.split(",") if told else [n for n in sharding.mesh.axis_names if n not in sharding.manual]
     at = sharding.mesh.coordinates(device)
     return tuple(at[name] for name in sharding.mesh.axis_names if name not in own)

@@ -10,6 +10,7 @@ from shardc.hlo.ir.custom_calls import (
     FUNCTION_EDGE,
     GLOBAL_TO_LOCAL,
     LOCAL_TO_GLOBAL,
+    MANUAL_AXES,
     PROPAGATION_BARRIER,
     RESHARD,
     SHARDING_GROUP,
@@ -74,7 +75,7 @@ def _manual_computation(op: MlirOp) -> Sequence[Instruction]:
     sharding of the whole value that comes out. Between them shapes are those of one position along the manual axes.
     """
     scope = op.scope
-    axes = (("xla.sdy.manual_axes", ",".join(map(str, op.get("manual_axes") or ()))),)
+    axes = ((MANUAL_AXES, ",".join(map(str, op.get("manual_axes") or ()))),)
 
     def cross(target: str, shape: Shape, value: Instruction, sharding: AnySharding) -> Instruction:
         attrs = {"custom_call_target": target, "frontend_attributes": axes}

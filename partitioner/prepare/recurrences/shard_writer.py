@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shardc.hlo.ir.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL
+from shardc.hlo.ir.custom_calls import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, MANUAL_AXES
 from shardc.hlo.ir.ir import Computation, Instruction, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import make
@@ -94,7 +94,7 @@ class ShardWriter:
         return self.put("custom-call", x.shape.plain, (x,), sharding, custom_call_target="Sharding")
 
     def _cross(self, target: str, x: Instruction, dims: tuple[int, ...], sharding: Sharding) -> Instruction:
-        axes = (("xla.sdy.manual_axes", ",".join(self.rows.names)),)
+        axes = ((MANUAL_AXES, ",".join(self.rows.names)),)
         shape = x.shape.plain.with_dims(dims)
         return self.put("custom-call", shape, (x,), sharding, custom_call_target=target, frontend_attributes=axes)
 
