@@ -138,9 +138,9 @@ class ClusterOptions:
 
     def _waits(self, node: DecisionNode, options: Sequence[NodeOption]) -> NDArray[np.float64]:
         """The time that a separate kernel takes beyond its arithmetic, since its reads and writes have their own
-        rate."""
+        rate. A border is no kernel."""
         price, cost = self.context.resharder.price, OP_COSTS[node.op.opcode]
-        if not isinstance(price, Seconds) or cost.free:
+        if not isinstance(price, Seconds) or cost.free or node.option.choice is None:
             return np.zeros(len(options))
         local, work = self.context.table.local_dims, self._price_of_work(node)
         if cost.products(node.op) and all(len(o.operands) == len(node.op.operands) for o in options):

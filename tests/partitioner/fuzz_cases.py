@@ -9,8 +9,9 @@ import numpy as np
 from fuzz_grow import Grown
 from fuzz_manual import INSIDE
 from fuzz_ops import grow
-from partition_support import check, integers, random_sharding, with_shardings
+from partition_support import check, integers, random_sharding, with_shardings, with_slow_arithmetic
 
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import make_module
@@ -18,10 +19,21 @@ from shardc.hlo.ir.ir import Computation, Instruction, Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.launcher.arrays.gather import gather
+from shardc.partitioner.options import PartitionOptions
 from shardc.sharding.propagate import propagate
 from shardc.stages.stages import Program
 
-__all__ = ["alive", "annotated", "arguments", "check_case", "check_compiled", "failure", "make_case", "stored"]
+__all__ = [
+    "alive",
+    "annotated",
+    "arguments",
+    "check_case",
+    "check_compiled",
+    "check_plans",
+    "failure",
+    "make_case",
+    "stored",
+]
 
 AXES = ((2,), (3,), (4,), (5,), (8,), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (2, 2, 2), (1, 4), (7,))
 
@@ -102,6 +114,22 @@ def check_case(module: Module, seed: int = 0) -> None:
     """Partitioned equals unpartitioned in the evaluator, exactly."""
     with np.errstate(all="ignore"):
         check(module, arguments(module, seed))
+
+
+#: Plans for programs that are made at random: for the fewest bytes, and on machines of two kinds.
+PLANS: tuple[tuple[Machine | None, PartitionOptions], ...] = (
+    (None, PartitionOptions(plan="global", memory=1e12)),
+    (None, PartitionOptions(plan="auto")),
+    (load_machine("h100-dgx"), PartitionOptions(plan="global", memory=1e12)),
+    (with_slow_arithmetic(), PartitionOptions(plan="global", memory=1e12)),
+)
+
+
+def check_plans(module: Module, seed: int = 0) -> None:
+    """So it does with the layouts of plans."""
+    for machine, options in PLANS:
+        with np.errstate(all="ignore"):
+            check(module, arguments(module, seed), machine=machine, options=options)
 
 
 def check_compiled(module: Module, seed: int = 0) -> None:

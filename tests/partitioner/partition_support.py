@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from shardc.costs.machines.machine import Machine, load_machine
 from shardc.hlo.evaluate import evaluate, evaluate_spmd
 from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Computation, Instruction, Module
@@ -17,6 +19,7 @@ from shardc.hlo.ir.sharding import AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape, dtype_of
 from shardc.hlo.verify import verify
 from shardc.partitioner.equivalence import gather_results, scatter_arguments
+from shardc.partitioner.options import PartitionOptions
 from shardc.partitioner.partition import partition
 
 Choose = Callable[[Instruction], Sharding]
@@ -109,21 +112,38 @@ def integers(rng: np.random.Generator, shape: Shape, low: int = -4, high: int = 
     return rng.integers(low, high, shape.dims).astype(dtype)
 
 
-def run_partitioned(module: Module, args: Sequence[Any]) -> tuple[Module, list[Any]]:
+def run_partitioned(
+    module: Module, args: Sequence[Any], machine: Machine | None = None, options: PartitionOptions | None = None
+) -> tuple[Module, list[Any]]:
     """The partitioned module (verified) and its gathered results."""
-    local = partition(module)
+    local = partition(module, machine=machine, options=options)
     verify(local)
     results = evaluate_spmd(local, scatter_poisoned(local, args))
     return local, gather_results(local, results)
 
 
-def check(module: Module, args: Sequence[Any] | None = None, seed: int = 0) -> Module:
+def with_slow_arithmetic() -> Machine:
+    """A machine on which arithmetic takes all the time: plans split whatever they may."""
+    machine = load_machine("h100-dgx")
+    device = machine.device
+    flops = {kind: rate / 1e9 for kind, rate in device.flops.items()}
+    rates = device.vector_flops / 1e9, device.special_flops / 1e9
+    return replace(machine, device=replace(device, flops=flops, vector_flops=rates[0], special_flops=rates[1]))
+
+
+def check(
+    module: Module,
+    args: Sequence[Any] | None = None,
+    seed: int = 0,
+    machine: Machine | None = None,
+    options: PartitionOptions | None = None,
+) -> Module:
     """Partition, run, and compare exactly with the unpartitioned run; returns the partitioned module."""
     if args is None:
         rng = np.random.default_rng(seed)
         args = [integers(rng, p.shape) for p in module.parameters]
     want = evaluate(module, args)
-    local, got = run_partitioned(module, args)
+    local, got = run_partitioned(module, args, machine, options)
     for g, w in zip(got, want, strict=True):
         np.testing.assert_array_equal(g, w)
         assert g.dtype == w.dtype

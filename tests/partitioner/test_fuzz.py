@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz_cases import check_case, check_compiled, failure, make_case
+from fuzz_cases import check_case, check_compiled, check_plans, failure, make_case
 from fuzz_minimise import case_text, minimise, read_case
 
 from shardc.hlo.ir.ir import Instruction, Module
@@ -57,6 +57,17 @@ def test_compiled_programs(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(51_000, 51_400))
 def test_many_compiled_programs(seed: int) -> None:
     check_compiled(make_case(seed), seed)
+
+
+@pytest.mark.parametrize("seed", [267, *range(60_000, 60_006)])  # 267: a loop that is called twice
+def test_plans(seed: int) -> None:
+    check_plans(make_case(seed), seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(61_000, 61_400))
+def test_many_plans(seed: int) -> None:
+    check_plans(make_case(seed), seed)
 
 
 @pytest.mark.parametrize("path", REGRESSIONS, ids=lambda p: p.stem)

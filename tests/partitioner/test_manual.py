@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from partition_support import integers, run_partitioned
+from partition_support import integers, run_partitioned, with_slow_arithmetic
 
 import shardc
-from shardc.costs.machines.machine import load_machine
-from shardc.hlo.evaluate import evaluate, evaluate_spmd
-from shardc.hlo.verify import verify
-from shardc.partitioner.equivalence import agree, gather_results, scatter_arguments
+from shardc.hlo.evaluate import evaluate
+from shardc.partitioner.equivalence import agree
 from shardc.partitioner.options import PartitionOptions
-from shardc.partitioner.partition import partition
 
 jax = pytest.importorskip("jax")
 jnp, lax = jax.numpy, jax.lax
@@ -128,9 +124,6 @@ def test_functions(function: Callable[[Any], Any], axes: str, grad: bool) -> Non
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_plans_do_not_split_over_manual_axes(function: Callable[[Any], Any], axes: str) -> None:
     """Where arithmetic takes all the time, a plan splits whatever it may; inside, devices hold different values."""
-    machine = load_machine("h100-dgx")
-    flops = {kind: rate / 1e9 for kind, rate in machine.device.flops.items()}
-    slow = replace(machine, device=replace(machine.device, flops=flops, vector_flops=1e3, special_flops=1e3))
     spec = P("a", *axes[1:])
     mapped = shard_map(
         lambda x: jnp.tanh(function(jnp.tanh(x))),
@@ -143,9 +136,8 @@ def test_plans_do_not_split_over_manual_axes(function: Callable[[Any], Any], axe
     arguments = jax.ShapeDtypeStruct((8, 8), np.float32, sharding=jax.sharding.NamedSharding(MESH, P("a", "b")))
     module = shardc.from_jax(jax.jit(mapped), arguments).propagate().module
     x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
-    local = partition(module, machine=slow, options=PartitionOptions(plan="global", memory=1e9))
-    verify(local)
-    (got,) = gather_results(local, evaluate_spmd(local, scatter_arguments(local, [x])))
+    options = PartitionOptions(plan="global", memory=1e9)
+    _, (got,) = run_partitioned(module, [x], with_slow_arithmetic(), options)
     np.testing.assert_allclose(got, evaluate(module, [x])[0], rtol=1e-5, atol=1e-6)
 
 
