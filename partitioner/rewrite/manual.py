@@ -51,8 +51,9 @@ def find_differing_axes(module: Module) -> Mapping[Instruction, frozenset[str]]:
     mesh, found = module.mesh, dict[Instruction, frozenset[str]]()
     around: dict[Computation, frozenset[str]] = {}
     nowhere = frozenset[str]()
-    entering = [i for i in module.instructions() if _target(i) in ENTER_MANUAL]
-    entered = {i: frozenset(entered_axes(i, mesh)) for i in entering}
+    entered = {i: frozenset(entered_axes(i, mesh)) for i in module.instructions() if _target(i) in ENTER_MANUAL}
+    if not entered and all(i.opcode != "partition-id" for i in module.instructions()):
+        return found
     by_number = nowhere.union(*entered.values()) if entered else frozenset(mesh.axis_names)
     for computation in reversed(module.computations):
         for i in computation:
