@@ -184,7 +184,7 @@ def test_shard_map_with_a_concrete_mesh_beside_a_mesh() -> None:
 @pytest.mark.parametrize("form", ["constraint", "shard_map"])
 def test_a_mesh_of_another_size_inside(form: str, size: int, given: P | None) -> None:
     """JAX takes a mesh over no devices of any size, and XLA ends the process on some of the shardings it gets back."""
-    inner = jax.sharding.AbstractMesh((size,), ("data",))
+    inner = jax.sharding.AbstractMesh((size,), ("data",), axis_types=(AxisType.Auto,))
 
     def f(x: Any) -> Any:
         if form == "constraint":
