@@ -113,7 +113,7 @@ def test_weak_types_and_exact_dtypes() -> None:
 def test_wrong_arguments_are_named() -> None:
     program = stages()[0]()
     key = jax.random.key(0)
-    with pytest.raises(InputError, match="the program takes 4: .*key, rate"):
+    with pytest.raises(InputError, match=r"the program takes 4: .*key, rate"):
         program.flatten((STATE, 1.0, key))
     with pytest.raises(InputError, match=r"shape \(4, 3\)") as caught:
         program.flatten(({**STATE, "w": np.ones((4, 3), np.float32)}, 1.0, key, 0.5))
