@@ -82,8 +82,9 @@ class ClusterOptions:
         first = cluster.members[0]
         if len(cluster.members) == 1 and not cluster.loop_of:
             return [self._border(first) if first.free else self._alone(first, cluster.carries.get(first, ()))]
-        chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries), cluster.barred)
-        return [self._member(n, cluster, chosen) for n in cluster.members]
+        barred = cluster.barred
+        chosen = self._assignments(tuple(cluster.loops), bool(cluster.carries), barred)
+        return [self._member(n, cluster, chosen, barred) for n in cluster.members]
 
     def most(self, cluster: TiedNodes) -> int:
         """An estimate of the number of options before they are made: that of the largest strategy, in any order of
@@ -210,9 +211,9 @@ class ClusterOptions:
             self._chosen[loops, carries, barred] = found
         return found
 
-    def _member(self, node: DecisionNode, cluster: TiedNodes, chosen: list[_Factors]) -> MemberOptions:
+    def _member(self, node: DecisionNode, cluster: TiedNodes, chosen: list[_Factors], barred: Atoms) -> MemberOptions:
         of, group = cluster.loop_of[node], cluster.carries.get(node, ())
-        key = (node.strategies, of, group, tuple(cluster.loops), cluster.barred, *self._shapes(node))
+        key = (node.strategies, of, group, tuple(cluster.loops), barred, *self._shapes(node))
         found = self._members.get(key)
         if found is None:
             options = [
@@ -222,10 +223,10 @@ class ClusterOptions:
             found = self._members[key] = self._priced(options, 0.0)
         return found
 
+    # -- both ------------------------------------------------------------------------------------------------
+
     def _blocks_without(self, barred: Atoms) -> tuple[Atoms, ...]:
         return tuple(b for b in self.blocks if not set(barred).intersection(b))
-
-    # -- both ------------------------------------------------------------------------------------------------
 
     def _shapes(self, node: DecisionNode) -> tuple[object, ...]:
         return tuple((w.dims, w.nbytes, w.preferred) for w in node.results), node.rate, node.heavy

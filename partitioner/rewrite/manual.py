@@ -31,27 +31,26 @@ def entered_axes(op: Instruction, mesh: Mesh) -> tuple[str, ...]:
     return manual_axes(op) or tuple(a for a in manual_of(op) if a not in outside) or mesh.axis_names
 
 
-def left_axes(op: Instruction, number: int, mesh: Mesh) -> tuple[str, ...]:
-    """The axes that are manual before ``op``, a call that leaves a manual computation with operand ``number``, and not
-    behind it."""
-    sharding = op.leaf_shardings()[number]
-    outside = sharding.manual if isinstance(sharding, Sharding) else ()
-    inside = manual_of(op.operands[number])
-    return manual_axes(op) or tuple(a for a in inside if a not in outside) or mesh.axis_names
+def left_axes(op: Instruction, operand: Instruction, outer: Sharding, mesh: Mesh) -> tuple[str, ...]:
+    """The axes that are manual for ``operand``, and not behind ``op``, a call that leaves a manual computation with it.
+    The value behind it has the sharding ``outer``."""
+    return manual_axes(op) or tuple(a for a in manual_of(operand) if a not in outer.manual) or mesh.axis_names
 
 
 def find_differing_axes(module: Module) -> Mapping[Instruction, frozenset[str]]:
-    """The axes along which devices have values of their own under one name: no operation on these can be split over
-    them, since each device would compute its part of another value.
+    """The axes along which each device has another value, by instruction. No operation on such a value can be split
+    over them: each device would compute a part of another value.
 
-    They are the axes of manual computations for what is inside of them, also in called computations. What depends on
-    the number of the device differs along all axes, in a program with manual computations along those of any of them.
+    Inside a manual computation, and in computations called there, they are its manual axes. A value that depends on the
+    number of the device differs along all manual axes of the program, or along all axes where there are none.
     """
     assert module.mesh is not None
     mesh, found = module.mesh, dict[Instruction, frozenset[str]]()
     around: dict[Computation, frozenset[str]] = {}
-    nowhere = frozenset[str]()
-    entered = {i: frozenset(entered_axes(i, mesh)) for i in module.instructions() if _target(i) in ENTER_MANUAL}
+    nowhere, target = frozenset[str](), "custom_call_target"
+    entered = {
+        i: frozenset(entered_axes(i, mesh)) for i in module.instructions() if i.attrs.get(target) in ENTER_MANUAL
+    }
     if not entered and all(i.opcode != "partition-id" for i in module.instructions()):
         return found
     by_number = nowhere.union(*entered.values()) if entered else frozenset(mesh.axis_names)
@@ -61,15 +60,12 @@ def find_differing_axes(module: Module) -> Mapping[Instruction, frozenset[str]]:
             if i.opcode == "partition-id":
                 own = by_number
             axes = own.union(*(found.get(o, nowhere) for o in i.operands), entered.get(i, nowhere), manual_of(i))
-            if _target(i) in LEAVE_MANUAL:
-                axes = axes.difference(*(left_axes(i, n, mesh) for n in range(len(i.operands))))
+            if i.attrs.get(target) in LEAVE_MANUAL:
+                crossing = zip(i.operands, i.leaf_shardings(), strict=True)
+                axes = axes.difference(*(left_axes(i, o, outer, mesh) for o, outer in crossing))
             if not axes or (i.opcode == "collective-broadcast" and not entered):
                 continue
             found[i] = axes
             for _, callee in called_computations(i):
                 around[callee] = around.get(callee, nowhere) | axes
     return found
-
-
-def _target(i: Instruction) -> str:
-    return str(i.attrs.get("custom_call_target", ""))

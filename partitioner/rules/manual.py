@@ -37,9 +37,9 @@ def leave(body: Body, op: Instruction) -> Tree:
     """Values inside as values outside."""
     values = []
     leaves = zip(op.operands, op.shape.leaves(), op.leaf_shardings(), body.wanted(op), strict=True)
-    for number, (operand, outer, sharding, wanted) in enumerate(leaves):
+    for operand, outer, sharding, wanted in leaves:
         value = body.value(operand)
-        axes = left_axes(op, number, body.context.table.mesh)
+        axes = left_axes(op, operand, sharding, body.context.table.mesh)
         whole, free = _sides(body, op, sharding, axes, outer, value.shape)
         local = body.get(value, free, f"the manual computation gives {operand.name} with")
         values.append(GlobalValue(op.name, outer, whole, local, wanted=wanted, metadata=op.metadata))
