@@ -24,6 +24,9 @@ OVERLAPS = ("never", "auto", "always")
 class Config:
     """The SHARDC_* environment, see docs/reference/environment.md.
 
+    ``dump_to`` is the folder of the programs after each pass, ``record_to`` that of the flight recorders of a job's
+    ranks. Both are ``SHARDC_DUMP_TO``; only rank 0 has ``dump_to`` and ``report_to``, as all would write the same.
+
     ``num_threads`` 0 means one per available core. ``tune`` is the number of seconds in which compiling may try other
     choices, 0 for none. ``cache_bytes`` bounds the cache folder, 0 for no bound.
 
@@ -46,6 +49,7 @@ class Config:
     """
 
     dump_to: Path | None = None
+    record_to: Path | None = None
     report_to: Path | None = None
     dump_passes: str = ""
     cache_dir: Path = Path(platformdirs.user_cache_dir("shardc"))
@@ -73,6 +77,7 @@ class Config:
         """Read the variables; a malformed one is an `InputError` that names it (`shardc.hlo.variables`)."""
         given = {name: value for name in VARIABLES if (value := read_variable(name, environ)) is not None}
         values: dict[str, Any] = {f: given[name] for name, f in _FIELDS.items() if name in given}
+        values["record_to"] = values.get("dump_to")
         if "SHARDC_CACHE_SIZE" in given:
             values["cache_bytes"] = int(1e6 * given["SHARDC_CACHE_SIZE"])
         return Config(**values)

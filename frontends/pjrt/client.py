@@ -19,7 +19,6 @@ from shardc.frontends.pjrt.callbacks import HostFunctions
 from shardc.frontends.pjrt.compile import compile_jaxlib_program
 from shardc.frontends.pjrt.compile_options import CompileOptions
 from shardc.frontends.pjrt.compiled_handles import CompiledHandles
-from shardc.frontends.pjrt.compiled_programs import compiled_programs
 from shardc.frontends.pjrt.kept_memory import KeptMemory, take_text
 from shardc.frontends.pjrt.loaded_program import LoadedProgram, load_program
 from shardc.frontends.pjrt.native.records import ClientRecord, DeviceRecord, MemoryRecord
@@ -32,6 +31,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.callbacks import calls_of
 from shardc.hlo.units import count_text
 from shardc.launcher.driver.compiled import job_config
+from shardc.launcher.driver.compiled_programs import compiled_programs
 from shardc.native.lowlevel.records import address_of, reference
 
 __all__ = ["Clients", "PjrtClient"]
@@ -175,7 +175,7 @@ class Clients:
             placement.owners,
         )
         self._worker.add(loaded)
-        compiled_programs().add(compiled)
+        compiled_programs().add(compiled.known)
         self._handles.hold(handle, loaded)
         return loaded
 

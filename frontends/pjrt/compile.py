@@ -24,6 +24,7 @@ from shardc.hlo.ir.ir import Instruction, Module, rebuild_computation
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding, TileSharding
 from shardc.hlo.units import count_text
+from shardc.launcher.driver.compiled_programs import KnownProgram
 from shardc.launcher.driver.executables import ProgramCompilation, compilation_of
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
@@ -121,9 +122,10 @@ class CompiledProgram:
         return self.program.content
 
     @property
-    def is_small(self) -> bool:
-        """Whether the program is as small as those that JAX makes of single operations."""
-        return len(self.program.code) < _SMALL
+    def known(self) -> KnownProgram:
+        """What is kept of the program for those who ask for it later."""
+        program, small = self.program, len(self.program.code) < _SMALL
+        return KnownProgram(self.executable, program.config, lambda: program.source, self.fingerprint, small)
 
 
 def compile_jaxlib_program(

@@ -171,7 +171,7 @@ class StepDriver(ABC):
         drive = step_drive(config)
         memory = self.transport.empty(JOB_BYTES)
         loop = self._loop = drive.prepare(step, rows, pool, kinds, executor.function, executor.state, memory)
-        self._watchdog = start_watchdog(self.transport.job, config.timeout, drive, config.dump_to)
+        self._watchdog = start_watchdog(self.transport.job, config.timeout, drive, config.record_to)
         if self._watchdog is not None:
             owners = tuple(self.transport.ranks[p] for p in self.ownership.table())
             everywhere = Ownership(program.num_devices, self.transport.job.process_count, owners)

@@ -17,15 +17,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.hlo.errors import RunError
 from shardc.hlo.variables import read_variable
 
 if TYPE_CHECKING:  # what starts a job does not wait for NumPy and LLVM
-    from shardc.launcher.jobs.rank_status import CollectivePlan, Peer
+    from shardc.launcher.jobs.rank_status import CollectivePlan, Peer, RankStatus
 
 __all__ = ["CrashReport", "CrashReporter"]
 
@@ -107,6 +108,7 @@ class CrashReport:
         self._ranks: dict[socket.socket, _Rank] = {}
         self._plans: dict[int, CollectivePlan] = {}
         self._first: RunError | None = None
+        self._found: Sequence[RankStatus] = ()
         self._rank = -1
         self._told = self._in_step = False
         self._selector = selectors.DefaultSelector()
@@ -141,6 +143,13 @@ class CrashReport:
         """
         good = self._told or self._first is None or (code == 0 and not self._in_step)
         return None if good or self._first is None else (self._rank, self._first)
+
+    def record(self, folder: Path) -> None:
+        """Write the flight recorder of what `first` tells into ``folder``."""
+        from shardc.launcher.jobs.hang_diagnosis import write_flight_recorder
+
+        if self._first is not None:
+            write_flight_recorder(folder, "launcher", self._first, self._found, self._plans)
 
     def _listen(self) -> None:
         # Now, while ranks start: later the order of their ends would be lost.
@@ -210,4 +219,5 @@ class CrashReport:
         self._in_step = any(s.state not in (UNKNOWN, OUTSIDE, GONE) for s in found)
         if all(s.state == GONE for s in found):  # they were about to end
             found = [replace(s, state=0) if s.peer == peer else s for s in found]
+        self._found = found
         return diagnose_hang(found, self._plans, "seen by the launcher")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 
 from shardc.collectives.call.control_table import (
     ARRIVING,
@@ -15,7 +19,8 @@ from shardc.collectives.call.control_table import (
     WORKING,
 )
 from shardc.collectives.call.stamp import SAME_CALLS
-from shardc.hlo.errors import RunError
+from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.files import make_folder
 from shardc.hlo.units import count_text
 from shardc.launcher.jobs.rank_status import (
     DEAD,
@@ -26,9 +31,21 @@ from shardc.launcher.jobs.rank_status import (
     NamedCollective,
     RankStatus,
 )
+from shardc.launcher.run.output_files import write_text
 from shardc.native.drive.drive_loop import DONE_PHASE, START
 
-__all__ = ["culprits", "diagnose_hang", "diverged_ranks", "is_deadlocked", "is_standstill", "waits_for_the_ended"]
+__all__ = [
+    "culprits",
+    "diagnose_hang",
+    "diverged_ranks",
+    "is_deadlocked",
+    "is_standstill",
+    "waits_for_the_ended",
+    "write_flight_recorder",
+]
+
+log = logging.getLogger("shardc")
+
 
 #: The programs that ranks run, by number.
 Plans = Mapping[int, CollectivePlan]
@@ -272,3 +289,19 @@ def _remedy(guilty: Sequence[RankStatus], astray: bool) -> str:
     if astray:
         return "a condition that guards collectives must have the same value on all ranks"
     return "find out what delays that rank; set SHARDC_TIMEOUT=seconds to wait longer, 0: no limit"
+
+
+def write_flight_recorder(
+    folder: Path, who: str, error: BaseException, found: Sequence[RankStatus], plans: Plans
+) -> None:
+    """Write where all processes were, and their last collectives, when ``who`` reported ``error`` for the job."""
+    data = {
+        "error": str(error),
+        "processes": [asdict(s) for s in found],
+        "programs": {str(number): plan.to_json() for number, plan in plans.items()},
+    }
+    try:
+        make_folder(folder, "environment variable SHARDC_DUMP_TO")
+        write_text(folder / f"flight-recorder.{who}.json", json.dumps(data, indent=1))
+    except InputError as e:  # what ends the job is the error to tell
+        log.warning("SHARDC_DUMP_TO: no flight recorder of %s: %s", who, e)

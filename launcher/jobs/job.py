@@ -13,6 +13,7 @@ from shardc.hlo.config import Config
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 from shardc.launcher.jobs.affinity import local_processors, processors_here, threads_for
 from shardc.launcher.jobs.failures import install_abort_hook
+from shardc.launcher.jobs.job_config import job_config
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.native.llvm.target import Target
 
@@ -46,7 +47,7 @@ def _watch(transport: Transport, config: Config) -> None:
     from shardc.compiler.load.step import step_drive
     from shardc.launcher.jobs.watchdog import start_watchdog
 
-    start_watchdog(transport, config.timeout, step_drive(config), config.dump_to)
+    start_watchdog(transport, config.timeout, step_drive(config), config.record_to)
 
 
 def local_transport(config: Config) -> Transport:
@@ -74,7 +75,7 @@ def process_count() -> int:
 
 @cache
 def _this_job() -> Transport:
-    return job_transport(Config.from_environment())
+    return job_transport(job_config())
 
 
 def threads_per_process(config: Config) -> int:

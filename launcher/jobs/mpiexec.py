@@ -21,6 +21,7 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.files import near_files
 from shardc.hlo.units import count_text
+from shardc.hlo.variables import read_variable
 from shardc.launcher.jobs.affinity import BIND_VARIABLE, check_binding, processors_here
 from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_words
 from shardc.launcher.jobs.crash_report import CrashReport
@@ -124,6 +125,9 @@ def start_job(
             job_ended(code)
         ended = report.first(code) if code != 130 else None
         if ended is not None:
+            folder = read_variable("SHARDC_DUMP_TO", environ)
+            if folder is not None:
+                report.record(folder)
             print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
             code = code or 1
     killed = code in family.signals or code > 125 or code < 0

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import json
-import logging
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -30,8 +28,6 @@ from numpy.typing import NDArray
 
 from shardc.collectives.call.control_table import COMPUTING, EXCHANGING, GONE, ROW, ControlTable
 from shardc.collectives.call.transport import Transport
-from shardc.hlo.errors import InputError
-from shardc.hlo.files import make_folder
 from shardc.launcher.jobs.crash_report import CrashReporter
 from shardc.launcher.jobs.failures import abort, describe, prefixed
 from shardc.launcher.jobs.hang_diagnosis import (
@@ -41,6 +37,7 @@ from shardc.launcher.jobs.hang_diagnosis import (
     is_deadlocked,
     is_standstill,
     waits_for_the_ended,
+    write_flight_recorder,
 )
 from shardc.launcher.jobs.rank_status import (
     DEAD,
@@ -52,13 +49,9 @@ from shardc.launcher.jobs.rank_status import (
     rank_statuses,
     this_process,
 )
-from shardc.launcher.run.output_files import write_text
 from shardc.native.drive.drive_loop import Drive, Prepared
 
 __all__ = ["Watchdog", "start_watchdog"]
-
-log = logging.getLogger("shardc")
-
 
 #: Seconds between two looks of the thread, and the seconds that it leaves others to end the process in good order.
 _LOOK, _GRACE, _OWN_GRACE = 0.2, 2.0, 8.0
@@ -92,12 +85,12 @@ class Watchdog:
         table: ControlTable | None = None,
         node_ranks: Sequence[int] = (),
         claim: Callable[[int, int], int] = lambda word, value: value,
-        dump_to: Path | None = None,
+        record_to: Path | None = None,
         reporter: CrashReporter | None = None,
     ) -> None:
         self._peers, self._rank, self._timeout, self._table = peers, rank, timeout, table
         self._near = [peers[r] for r in node_ranks] if table is not None else []
-        self._claim_word, self._dump_to, self._reporter = claim, dump_to, reporter
+        self._claim_word, self._record_to, self._reporter = claim, record_to, reporter
         self._plans: dict[int, CollectivePlan] = {}
         self._wait = _Wait()
         self._seen: Sequence[RankStatus] = ()
@@ -282,18 +275,8 @@ class Watchdog:
         os._exit(1)
 
     def _dump(self, error: BaseException, found: Sequence[RankStatus]) -> None:
-        if self._dump_to is None:
-            return
-        data = {
-            "error": str(error),
-            "processes": [asdict(s) for s in found],
-            "programs": {str(number): plan.to_json() for number, plan in self._plans.items()},
-        }
-        try:
-            make_folder(self._dump_to, "environment variable SHARDC_DUMP_TO")
-            write_text(self._dump_to / f"flight-recorder.rank{self._rank}.json", json.dumps(data, indent=1))
-        except InputError as e:  # what ends the job is the error to tell
-            log.warning("SHARDC_DUMP_TO: no flight recorder of rank %d: %s", self._rank, e)
+        if self._record_to is not None:
+            write_flight_recorder(self._record_to, f"rank{self._rank}", error, found, self._plans)
 
 
 @dataclass(frozen=True)
@@ -311,7 +294,7 @@ class _Hook:
 
 
 @cache
-def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: Path | None) -> Watchdog | None:
+def start_watchdog(transport: Transport, timeout: float, loop: Drive, record_to: Path | None) -> Watchdog | None:
     """The watchdog of this process in its job, None without other processes.
 
     At first all processes of the job call this together.
@@ -322,7 +305,7 @@ def start_watchdog(transport: Transport, timeout: float, loop: Drive, dump_to: P
     peers = transport.exchange_objects(this_process(rank))
     table = transport.control
     reporter = CrashReporter.to_launcher(peers[rank], -1 if table is None else table.file)
-    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, dump_to, reporter)
+    dog = Watchdog(peers, rank, timeout, table, transport.node_ranks, loop.claim, record_to, reporter)
     if table is not None:
         threading.Thread(target=dog.guard, name="shardc-watchdog", daemon=True).start()
     sys.excepthook = _Hook(sys.excepthook, dog.claim_failure, dog.printed)

@@ -23,6 +23,7 @@ from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.jit_options import JitOptions, jit_options, need_known
+from shardc.stages.last_compiled import remember, report_programs
 from shardc.stages.programs import compile_function, from_function
 from shardc.stages.repeated_calls import CallKind, Repeated, kinds_of
 from shardc.stages.stages import Compiled, Partitioned, Program
@@ -292,7 +293,6 @@ class Jitted:
         if not _runs_on_plugin(options):
             return None
         from shardc.frontends.pjrt.jit.jitted import JitOnDevices
-        from shardc.stages.last_compiled import report_programs
 
         report_programs()
         static = frozenset(options.static), options.static_names
@@ -305,6 +305,7 @@ class Jitted:
         if call is None:
             call = Repeated.of(self._compiled_by_jax(args, kwargs), kind)
             self._recent = [call, *self._recent[: _RECENT - 1]]
+            remember(call.compiled)
         return call(kind.leaves)
 
     def _known(self, kind: CallKind) -> Repeated | None:

@@ -13,6 +13,7 @@ import numpy as np
 from shardc.hlo.numpy.tree import flatten
 from shardc.launcher.arrays.array import Array
 from shardc.stages.jit_options import JitOptions
+from shardc.stages.last_compiled import remember
 from shardc.stages.programs import trace
 from shardc.stages.stages import Compiled, Program
 
@@ -28,7 +29,10 @@ class NumpyJit:
     _compiled: dict[Any, Compiled] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.compiled(*args, **kwargs)
+        found, is_new = self._find(args, kwargs)
+        if is_new:
+            found.share()
+            remember(found)
         return found(*self.options.dynamic(args), **self.options.dynamic_names(kwargs))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -37,15 +41,20 @@ class NumpyJit:
 
     def compiled(self, *args: Any, **kwargs: Any) -> Compiled:
         """The compiled program for arguments like these, from the cache when there was a call like this one."""
+        return self._find(args, kwargs)[0]
+
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, bool]:
+        """The compiled program for arguments like these, and whether it is new."""
         options = self.options
         leaves, tree = flatten((list(options.dynamic(args)), options.dynamic_names(kwargs)))
         fixed = tuple((n, type(args[n]), args[n]) for n in sorted(options.static_positions(args)))
         named = tuple((k, type(v), v) for k, v in options.fixed_names(kwargs).items())
         key = tree, tuple(map(_kind, leaves)), fixed, named
         found = self._compiled.get(key)
-        if found is None:
-            found = self._compiled[key] = self.program(*args, **kwargs).compile(options.target)
-        return found
+        if found is not None:
+            return found, False
+        made = self._compiled[key] = self.program(*args, **kwargs).compile(options.target)
+        return made, True
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""

@@ -82,6 +82,35 @@ def test_a_rank_that_never_comes_is_waited_for_a_bounded_time(repository: Path, 
     assert "fake.py:3" in done.stderr
 
 
+DIES = """
+import os, sys, time
+import numpy as np, shardc
+rank = shardc.process_index()
+x = shardc.array(np.ones((8, 4), np.float32), (shardc.Mesh({"data": 2}), shardc.P("data")))
+print(float(shardc.gather((x * x).sum())))
+if "die" in sys.argv and rank == 0:
+    os._exit(3)
+shardc.gather((x + x).sum())
+"""
+
+
+def test_dumped_programs_do_not_change_a_job(tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    done = mpiexec(2, sys.executable, "-c", DIES, cwd=tmp_path, SHARDC_DUMP_TO=str(dumps))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("32.0") == 2
+    assert list(dumps.glob("*.hlo")) and not list(dumps.glob("flight-recorder*"))
+
+
+def test_the_launcher_writes_the_flight_recorder_of_a_rank_that_died(tmp_path: Path) -> None:
+    done = mpiexec(2, sys.executable, "-c", DIES, "die", cwd=tmp_path, SHARDC_DUMP_TO=str(tmp_path))
+    assert done.returncode != 0
+    (recorded,) = [json.loads(p.read_text()) for p in tmp_path.glob("flight-recorder.*.json")]
+    assert [p["peer"]["rank"] for p in recorded["processes"]] == [0, 1]
+    assert recorded["error"].splitlines()[0] in done.stderr
+    assert [plan["name"] for plan in recorded["programs"].values()]
+
+
 def test_plain_python_under_mpiexec_ends_too(repository: Path) -> None:
     from shardc.launcher.jobs.mpi_environment import find_library
     from shardc.launcher.jobs.mpiexec import find_mpiexec

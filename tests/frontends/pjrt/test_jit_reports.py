@@ -19,9 +19,8 @@ from plugin_environment import plugin_environment
 
 import shardc
 from shardc import Mesh, P
-from shardc.frontends.pjrt.compile import CompiledProgram
-from shardc.frontends.pjrt.compiled_programs import CompiledPrograms, compiled_programs
 from shardc.hlo.errors import InputError
+from shardc.launcher.driver.compiled_programs import CompiledPrograms, KnownProgram, compiled_programs
 from shardc.stages.last_compiled import ReportFolder
 
 MESH = Mesh({"data": 4})
@@ -52,7 +51,34 @@ def test_the_newest_program_is_found_by_its_name() -> None:
         shardc.last_compiled("nothing")
 
 
-def on_four_devices(function: Callable[[Any], Any]) -> CompiledProgram:
+def uneven(x: Any) -> Any:
+    return jnp.cumsum(x, axis=0)
+
+
+def of_arrays(x: Any) -> Any:
+    return (x * x).sum()
+
+
+def of_numpy(x: Any) -> Any:
+    x[0] = 1  # JAX has no such assignment
+    return x.sum()
+
+
+@pytest.mark.parametrize("function", [uneven, of_arrays, of_numpy])
+def test_programs_that_jax_does_not_run_are_found_too(function: Callable[[Any], Any]) -> None:
+    layout = P("data")
+    out = layout if function is uneven else P()
+    jitted = shardc.jit(function, mesh=MESH, in_shardings=layout, out_shardings=out)
+    x = np.ones((5 if function is uneven else 8, 2), np.float32)
+    jitted(shardc.array(x, (MESH, layout)) if function is of_arrays else x)
+    found = shardc.last_compiled(function.__name__)
+    assert found.partitioned().report()["devices"] == 4
+    assert found.partitioned().explanation().collectives
+    (again,) = found.run([x])
+    np.testing.assert_allclose(np.asarray(again), function(x.copy()), rtol=1e-6)
+
+
+def on_four_devices(function: Callable[[Any], Any]) -> KnownProgram:
     """``function`` as the newest program: no test needs another one to run before."""
     shardc.jit(function, mesh=MESH, in_shardings=P("data"))(X)
     newest = next(iter(compiled_programs()))
@@ -131,6 +157,18 @@ step = shardc.jit(lambda x: x @ x.T, mesh=shardc.Mesh({"d": 2}), in_shardings=sh
 result = step(np.arange(16, dtype=np.float32).reshape(4, 4))
 sys.stdout.write(f"{isinstance(result, jax.Array)} {float(np.asarray(result).sum())} {len(jax.devices())}\\n")
 """
+
+
+@pytest.mark.mpi
+def test_ranks_without_the_plugin_report_too(tmp_path: Path) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS.replace("float(np.asarray(result).sum())", "shardc.last_compiled().executable.name"))
+    environment = plugin_environment("cpu", tmp_path, SHARDC_REPORT_TO=str(tmp_path / "reports"))
+    command = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["False jit__lambda 1"] * 2
+    assert sorted(p.suffix for p in (tmp_path / "reports").iterdir()) == [".html", ".json"]
 
 
 @pytest.mark.mpi
