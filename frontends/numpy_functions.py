@@ -65,7 +65,7 @@ def program_from_numpy(
     """See `shardc.trace`. ``donate_argnums`` are positions of arguments whose memory results may take."""
     if not callable(function):
         raise InputError(f"{kind_text(function)} cannot be traced", fix="pass a function of NumPy arrays")
-    _check_keywords(function, named_specs)
+    _check_call(function, specs, named_specs)
     with pause_collector():
         traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
@@ -101,11 +101,27 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _check_keywords(function: Callable[..., Any], named: Mapping[str, Any]) -> None:
-    """Raise `InputError` for a keyword that is neither a parameter of ``function`` nor an option of `shardc.trace`."""
+def _check_call(function: Callable[..., Any], specs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise `InputError` for an argument that is missing, one too many, or named as neither a parameter of
+    ``function`` nor an option of `shardc.trace`."""
     parameters = _parameters(function)
-    if not parameters or any(p.kind == p.VAR_KEYWORD for p in parameters):
+    if not parameters:
         return
+    if not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        _check_names(parameters, named)
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a decorator may pass more
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*specs, **named)
+    except TypeError as e:
+        name = getattr(function, "__name__", "f")
+        fix = f"give what stands for each of its arguments: {name}{signature}"
+        raise InputError(f"the function cannot be called: {e}", where="shardc.trace", fix=fix) from None
+
+
+def _check_names(parameters: Sequence[inspect.Parameter], named: Mapping[str, Any]) -> None:
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     unknown = next((n for n in named if n not in names), None)
     if unknown is not None:

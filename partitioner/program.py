@@ -333,12 +333,14 @@ class PropagatedProgram:
         return [line for name in names for line in explain_value(self.provenance, name)]
 
     def stories(self, values: Sequence[str]) -> dict[str, list[str]]:
-        """`explain` of several values, by name.
+        """`explain` of several values, by name. A name with ``*`` or ``?`` is a glob: ``*`` is every value.
 
         >>> list(propagated.stories(["x", "target"]))
         ['x', 'target']
         """
-        return {value: self.explain(value) for value in values}
+        known = self.provenance
+        names = values if known is None else [name for value in values for name in known.matching(value)]
+        return {name: self.explain(name) for name in names}
 
     def as_text(self) -> str:
         """HLO text with a sharding on every instruction.

@@ -102,7 +102,9 @@ def _names(
     prepared: Module, places: dict[Instruction, Instruction], labels: dict[Instruction, str]
 ) -> dict[str, Instruction]:
     """Names that people may ask for, by prepared instruction: arguments, then instructions, then op names."""
-    out = {name: p for p, name in reversed(labels.items())}
+    out: dict[str, Instruction] = {}
+    for p, name in labels.items():
+        out.setdefault(name, p)
     for i in prepared.instructions():
         if i in places:
             out.setdefault(places[i].name, i)

@@ -1,7 +1,7 @@
 """Checks a partitioned program against a budget; what exceeds it comes with source line, reason and remedy.
 
 Collectives are those of the explanation, so their reasons are. Remedies are looked for where something is wrong only.
-A total that exceeds the baseline names the collective that grew most.
+Bytes sent, or a time, that exceed the baseline name the collective that grew most.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["check", "record"]
 
+#: The totals that a collective may be the reason of.
+_SENT = ("wire_bytes", "seconds")
 _UPDATE = "record one with --update (shardc check) or --update-budgets (pytest)"
 
 
@@ -42,11 +44,9 @@ def check(
     machine = budget.machine or None
     told = _as_mapped(explain(partitioned, machine), partitioned, budget)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
-    if known is not None and dict(known.mesh) != dict(told.mesh):
-        text = "the baseline %s is of another mesh: %s, not %s"
-        logging.getLogger("shardc").warning(
-            text, budget.baseline, sizes_text(known.mesh) or "none", sizes_text(told.mesh) or "none"
-        )
+    if known is not None:
+        _warn_of_another("mesh", budget, sizes_text(known.mesh), sizes_text(told.mesh))
+        _warn_of_another("machine", budget, known.machine, told.machine)
     links = _links_of(partitioned, budget)
     blamed = list(_blamed(told, budget, known, links))
     numbers = [n for n, _ in blamed if n is not None][:remedies]
@@ -63,6 +63,12 @@ def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:
     made = baseline_of(_as_mapped(explain(partitioned, budget.machine or None), partitioned, budget))
     write_baseline(budget.baseline, made)
     return made
+
+
+def _warn_of_another(kind: str, budget: ProgramBudget, before: str, now: str) -> None:
+    if before != now:
+        text = "the baseline %s is of another %s: %s, not %s"
+        logging.getLogger("shardc").warning(text, budget.baseline, kind, before or "none", now or "none")
 
 
 def _as_mapped(told: Explanation, partitioned: PartitionedProgram, budget: ProgramBudget) -> Explanation:
@@ -86,7 +92,7 @@ def _blamed(
     for name, limit in budget.limits.items():
         if totals[name] > limit:
             what = f"{name} {_shown(name, totals[name])} is above the limit of {_shown(name, limit)}"
-            yield largest if name in ("wire_bytes", "seconds") else None, Violation(f"limits.{name}", what)
+            yield largest if name in _SENT else None, Violation(f"limits.{name}", what)
     for name in TOTALS if known is not None else ():
         before = known.totals.get(name) if known is not None else None
         if before is None or name not in totals or known is None:
@@ -94,7 +100,7 @@ def _blamed(
         if totals[name] > before * (1 + budget.allowed_over(name)) + 1e-12:
             grew = f" (+{(totals[name] / before - 1):.1%})" if before else ""
             what = f"{name} {_shown(name, totals[name])} was {_shown(name, before)} in the baseline{grew}"
-            yield _grown(told, known), Violation(f"baseline.{name}", what)
+            yield _grown(told, known) if name in _SENT else None, Violation(f"baseline.{name}", what)
 
 
 def _forbids(rule: Forbidden, c: CollectiveReason, links: Mapping[str, tuple[str, ...]]) -> bool:

@@ -7,6 +7,7 @@ arrays: what is mixed with traced values must be traced.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +37,11 @@ class ArrayNamespace:
 
     def __getattr__(self, name: str) -> Any:
         return self._maker(getattr(np, name)) if name in _MAKERS else getattr(np, name)
+
+    @property
+    def special(self) -> object:
+        """SciPy's ufuncs, which reach traced values by themselves: what `scipy.special` asks a namespace for."""
+        return sys.modules.get("scipy.special._ufuncs")
 
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         return self._recorder.protocols.function(self._recorder, func, args, kwargs)

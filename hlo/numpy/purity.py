@@ -166,7 +166,8 @@ def translate_errors() -> Iterator[None]:
                 where=place,
                 fix=_way_out(e),
             ) from e
-        e.add_note(f"raised while shardc traced the function, at {place}")
+        if frames:
+            e.add_note(f"raised while shardc traced the function, at {place}")
         raise
 
 

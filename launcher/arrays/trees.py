@@ -11,7 +11,7 @@ from typing import Any
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.units import kind_text
 
-__all__ = ["TreeLevel", "children", "map_with_prefix"]
+__all__ = ["TreeLevel", "children", "map_with_prefix", "structure_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _key_name(key: Any) -> Any:
     return str(key)
 
 
-def _structure(node: TreeLevel | None, tree: Any) -> str:
+def structure_text(node: TreeLevel | None, tree: Any) -> str:
     """What a message says of a tree: its kind and its entries, or its type."""
     return kind_text(tree) if node is None else f"a {node.kind} with the entries {', '.join(map(str, node.keys))}"
 
@@ -114,7 +114,7 @@ def map_with_prefix(
         or (node.kind == "dict" and set(given.keys) != set(node.keys))
     ):
         raise AnnotationError(
-            f"the shardings are {_structure(given, prefix)}, but the tree is {_structure(node, tree)}",
+            f"the shardings are {structure_text(given, prefix)}, but the tree is {structure_text(node, tree)}",
             where=where or None,
             fix="give one sharding for the whole tree, or one per entry",
         )

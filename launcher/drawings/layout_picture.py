@@ -23,7 +23,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.sharding.notations.annotate import named_results
-from shardc.sharding.notations.names import near_names
+from shardc.sharding.notations.names import is_glob, match_names, near_names
 
 __all__ = [
     "Cut",
@@ -132,13 +132,20 @@ class Picture:
 def layouts(module: Module, value: str) -> list[tuple[str, Shape, Sharding]]:
     """Name, shape and sharding of every array that a value of a propagated module holds; a tuple has several.
 
-    ``value`` is an argument's, an instruction's (with or without %) or an op's name. Raises `AnnotationError` with near
-    names when there is no such value.
+    ``value`` is an argument's, an instruction's (with or without %) or an op's name; with ``*`` or ``?`` it is a glob
+    of the first two. Raises `AnnotationError` with near names when there is no such value.
     """
     known: dict[str, Instruction] = dict(zip(module.arg_names, module.parameters, strict=False))
     inside = [i for i in module.instructions() if i.sharding is not None]
     for i in inside:
         known.setdefault(i.name, i)
+    if is_glob(value) and value not in known:
+        own: dict[Instruction, str] = {}  # one name per value: an argument's own
+        for name, i in known.items():
+            own.setdefault(i, name)
+        matching = match_names(value.lstrip("%"), own.values())
+        if matching:
+            return [leaf for name in matching for leaf in layouts(module, name)]
     for name, i in named_results(module):
         known.setdefault(name, i)
     for i in inside:

@@ -67,9 +67,15 @@ def _users_line(trace: TracebackType | None) -> str:
         return ""
     from shardc.hlo.numpy.recorder import is_users
 
-    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(trace)]
+    # The methods that Python writes for a dataclass are in no file, and belong to the class's module.
+    known = [(f, line) for f, line in traceback.walk_tb(trace) if not _is_ours(f.f_globals.get("__name__"))]
+    frames = [(f.f_code.co_filename, line) for f, line in known]
     own = [f"{file}:{line}" for file, line in frames if is_users(file) and not re.search("-packages|^<frozen", file)]
     return own[-1] if own else ""
+
+
+def _is_ours(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] == "shardc"
 
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:

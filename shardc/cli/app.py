@@ -92,7 +92,7 @@ _COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for 
 #: What to add for a missing option.
 _MISSING = {
     "--machine": "--machine h100-dgx, or another machine of the package such as a100-dgx, or a file",
-    "--value": "--value NAME: the name of an argument or of an instruction, as shardc propagate prints it",
+    "--value": "--value NAME: the name of an argument or of an instruction; --value '*' shows all",
     "--output": "-o NAME, the file or folder to write",
     "--budget": '--budget FILE: a TOML file with limits such as [limits] wire_bytes = "6 MB"',
 }

@@ -18,7 +18,7 @@ from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec
 
 __all__ = ["new_sharding", "use_mesh"]
 
-#: A dimension is split where each part has at least so many elements: a table of 9 directions is whole everywhere.
+#: A dimension is split if it has at least so many positions per device: a table of 9 directions is whole everywhere.
 _LEAST = 16
 
 
@@ -38,7 +38,7 @@ def use_mesh(mesh: Any, sharding: Any = None) -> Iterator[Mesh]:
     """A context in which new arrays are over ``mesh``: a `Mesh`, JAX's, or a dict of sizes.
 
     ``sharding`` is a `P` for new arrays; arrays of fewer dimensions take its first entries. Without it, dimension k is
-    split over mesh axis k where each part has at least 16 elements.
+    split over mesh axis k where it has at least 16 positions for each device of the axis.
 
     >>> with np.use_mesh({"x": 2, "y": 2}):
     ...     u = np.zeros((1024, 1024))

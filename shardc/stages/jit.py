@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
 from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
-from shardc.hlo.units import count_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.stages.argument_errors import explain_call
 from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.jit_options import JitOptions, jit_options, need_known
 from shardc.stages.last_compiled import remember, report_programs
@@ -141,7 +140,9 @@ class Jitted:
             return of_jax(args, kwargs)
         except Exception as e:
             if not _is_of_numpy(e, args):
-                _note_arguments(e, self._function, self._options, args, kwargs)
+                explained = explain_call(e, self._function, self._options, args, kwargs)
+                if explained is not None:
+                    raise explained from e
                 raise
             numpy = NumpyJit(self._function, self._options)
             try:
@@ -350,33 +351,6 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
         or (isinstance(error, TypeError) and "immutable" in str(error))
         or any(isinstance(x, RandomStream) for x in args)
     )
-
-
-def _note_arguments(
-    error: Exception,
-    function: Callable[..., Any],
-    options: JitOptions,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> None:
-    """Add to JAX's error, which compares structures, which arguments the function or its shardings do not take."""
-    if not isinstance(error, TypeError | ValueError):
-        return
-    if "PartitionSpec instances" in str(error):
-        error.add_note("JAX's own functions take JAX's class only: from jax.sharding import PartitionSpec as P")
-        return
-    try:
-        signature = inspect.signature(function)
-        signature.bind(*args, **kwargs)
-    except TypeError as e:
-        error.add_note(f"{e}: the function is {getattr(function, '__name__', 'f')}{signature}")
-        return
-    if str(error).startswith("pytree structure error") and options.in_shardings is not None:
-        error.add_note("prefix_tree is in_shardings: it must have the structure of the arguments, or a prefix of it")
-    given, count = options.in_shardings, len(options.dynamic(args))
-    if type(given) is tuple and len(given) != count:
-        entries = count_text(len(given), "entry", "entries")
-        error.add_note(f"in_shardings has {entries}, and the call has {count_text(count, 'argument')}")
 
 
 def _runs_on_plugin(options: JitOptions) -> bool:

@@ -7,7 +7,12 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-__all__ = ["match_names", "near_names", "pattern_of"]
+__all__ = ["is_glob", "match_names", "near_names", "pattern_of"]
+
+
+def is_glob(pattern: str) -> bool:
+    """Whether a name may stand for several."""
+    return any(c in pattern for c in "*?")
 
 
 def match_names(pattern: str, names: Iterable[str]) -> list[str]:
@@ -18,7 +23,7 @@ def match_names(pattern: str, names: Iterable[str]) -> list[str]:
     known = list(dict.fromkeys(names))
     if pattern in known:
         return [pattern]
-    if not any(c in pattern for c in "*?"):
+    if not is_glob(pattern):
         return []
     glob = re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
     return [n for n in known if glob.match(n)]

@@ -15,7 +15,7 @@ from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.sharding import AxisRef, Sharding
 from shardc.hlo.units import kind_text
 from shardc.sharding.axes.sub_axes import overlaps
-from shardc.sharding.notations.names import near_names
+from shardc.sharding.notations.names import is_glob, match_names, near_names
 from shardc.sharding.propagation.engine import Step
 from shardc.sharding.propagation.factor_step import Gain
 from shardc.sharding.propagation.graph import Equation, PropagationGraph
@@ -75,6 +75,17 @@ class Provenance:
                 f"no value is named {value_name!r}", fix=near_names(value_name, self.names, self._listed())
             )
         return self.graph.values[instruction]
+
+    def matching(self, pattern: str) -> list[str]:
+        """The values' names that match a glob (see `match_names`), one per value; ``pattern`` itself where it is
+        none, or none match."""
+        if not is_glob(pattern):
+            return [pattern]
+        own: dict[Instruction, str] = {}
+        for name, i in self.names.items():
+            if i in self.graph.values and self.labels.get(i, name) == name:
+                own.setdefault(i, name)
+        return match_names(pattern.lstrip("%"), own.values()) or [pattern]
 
     def _listed(self) -> list[str]:
         """The names that errors list: an argument by its own name only."""

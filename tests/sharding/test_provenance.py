@@ -139,6 +139,16 @@ def test_as_json(propagated: Propagation) -> None:
     assert any(lost["of"] == "%tanh.1" and lost["axes"] == ["data"] for v in data["values"] for lost in v["lost"])
 
 
+def test_globs_name_each_value_once(propagated: Propagation) -> None:
+    known = propagated.provenance
+    everything = known.matching("*")
+    assert {"x", "w1", "w2"} <= set(everything)
+    assert len({known.find(name) for name in everything}) == len(everything)
+    assert known.matching("%tanh*") == ["tanh.1"]
+    assert known.matching("w?") == ["w1", "w2"]
+    assert known.matching("w3*") == ["w3*"]
+
+
 def test_unknown_names_are_near_ones(propagated: Propagation) -> None:
     with pytest.raises(AnnotationError, match="no value is named 'w3'") as caught:
         explain_value(propagated.provenance, "w3")

@@ -32,7 +32,12 @@ def explain(
     file: FileArgument,
     *,
     value: Annotated[
-        list[str] | None, typer.Option("--value", metavar="NAME", help="Explain the sharding of a value. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--value",
+            metavar="NAME",
+            help="Explain the sharding of a value, or of all that match a glob such as '*'. Repeatable.",
+        ),
     ] = None,
     mesh: MeshOption = "",
     annotate: AnnotateOption = None,

@@ -28,7 +28,9 @@ __all__ = ["visualize"]
 def visualize(
     file: FileArgument,
     *,
-    value: Annotated[list[str], typer.Option("--value", metavar="NAME", help="The value to draw. Repeatable.")],
+    value: Annotated[
+        list[str], typer.Option("--value", metavar="NAME", help="The value to draw, or a glob such as '*'. Repeatable.")
+    ],
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="OUT.svg", help="Write the picture of the (one) value here.")
     ] = None,

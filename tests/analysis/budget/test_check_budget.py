@@ -109,6 +109,21 @@ def test_a_baseline_allows_its_tolerance_and_names_what_grew(
     check(mlp, budget, remedies=0)
     assert "mlp.json is of another mesh: other=3, not " in caplog.text
     assert "+100.0%" in violation.what
+    caplog.clear()
+    (tmp_path / "mlp.json").write_text(json.dumps({**recorded, "machine": "tpu-v4"}))
+    check(mlp, budget, remedies=0)
+    assert "mlp.json is of another machine: tpu-v4, not none" in caplog.text
+
+
+def test_only_what_collectives_cost_is_blamed_on_one(mlp: Partitioned, tmp_path: Path) -> None:
+    budget = budget_of({"baseline": "mlp.json"}, tmp_path / "budget.toml")
+    record(mlp, budget)
+    recorded = json.loads((tmp_path / "mlp.json").read_text())
+    recorded["totals"] = {name: value / 2 for name, value in recorded["totals"].items()}
+    recorded["collectives"] = []
+    (tmp_path / "mlp.json").write_text(json.dumps(recorded))
+    found = {v.rule: bool(v.collective) for v in check(mlp, budget, remedies=0).violations}
+    assert found == {"baseline.wire_bytes": True, "baseline.peak_bytes": False, "baseline.flops": False}
 
 
 def test_a_remedy_is_one_that_explain_finds(tmp_path: Path) -> None:

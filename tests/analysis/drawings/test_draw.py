@@ -162,6 +162,10 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["visualize", str(file), "--value", "z"]) == 2
     assert "no value is named 'z'" in capsys.readouterr().err
     assert main(["visualize", str(file), "--value", "x", "--value", "y", "--svg", str(out)]) == 2
+    capsys.readouterr()
+    assert main(["visualize", str(file), "--value", "*"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("x: f32[8,6]") == 1 and shown.count(": f32[8,6] over") == 2
 
 
 def test_values_have_near_names() -> None:
