@@ -12,6 +12,7 @@ from typing import Any
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.ir import Instruction, Module
+from shardc.hlo.units import kind_text
 
 __all__ = [
     "CALLBACKS",
@@ -30,6 +31,7 @@ __all__ = [
     "CustomCall",
     "CustomCalls",
     "Expand",
+    "as_custom_calls",
     "has_manual_computation",
     "is_constraint",
 ]
@@ -73,9 +75,26 @@ class CustomCall:
     def __post_init__(self) -> None:
         if self.evaluate is None and self.expand is None and not self.address:
             raise InputError("the custom call defines no implementation", fix="give evaluate, expand or address")
+        for name in ("evaluate", "expand"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise InputError(f"{name} is {kind_text(given)}", where="CustomCall", fix="give a function")
 
 
 CustomCalls = Mapping[str, CustomCall]
+
+
+def as_custom_calls(given: object) -> dict[str, CustomCall]:
+    """``given`` as a dict of its own; raises `InputError` unless it maps names of targets to `CustomCall`."""
+    fix = 'write {"my_target": shardc.CustomCall(evaluate=function)}'
+    if not isinstance(given, Mapping):
+        raise InputError(f"custom calls are a dict by target, not {kind_text(given)}", fix=fix)
+    for target, call in given.items():
+        if not isinstance(call, CustomCall) or not isinstance(target, str):
+            what = f"the custom call {target!r} is {kind_text(call)}, not a shardc.CustomCall"
+            raise InputError(what, where="custom_calls", fix=fix)
+    return dict(given)
+
 
 #: Shardy's markers, by the names that XLA gives them where it has one.
 DATA_FLOW_EDGE = "xla.sdy.DataFlowEdge"

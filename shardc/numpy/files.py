@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 from collections.abc import Callable
@@ -133,7 +134,8 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     """
     if not isinstance(value, Array):
         raise InputError(f"{kind_text(value)} is not a shardc.Array", fix="use numpy.save, on one process")
-    target = Path(path) if str(path).endswith(".npy") else Path(f"{path}.npy")
+    name = os.fspath(path)
+    target = Path(name if name.endswith(".npy") else f"{name}.npy")
     part = target.with_name(target.name + ".part")
     first = job_transport(job_config()).process_index == 0
     _together(target, (lambda: _reserve(part, value)) if first else None)
@@ -146,6 +148,8 @@ def _replace(part: Path, target: Path) -> None:
 
 
 def _reserve(path: Path, value: Array) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"the folder {path.parent} does not exist (mkdir -p {path.parent})")
     np.lib.format.open_memmap(path, "w+", value.dtype, value.shape)
 
 
@@ -163,7 +167,7 @@ def _together(target: Path, work: Callable[[], None] | None) -> None:
         if work is not None:
             work()
     except (OSError, ValueError) as e:
-        problem = str(e)
+        problem = str(getattr(e, "strerror", None) or e)
     problems = job_transport(job_config()).exchange_objects(problem, doing=f"writing {target}")
     found = next((p for p in problems if p), "")
     if found:

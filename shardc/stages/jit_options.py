@@ -9,7 +9,7 @@ from typing import Any
 
 from shardc.compiler.targets import check_target
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.known_keys import require_known
 from shardc.launcher.arrays.meshes import as_mesh
@@ -91,7 +91,7 @@ def jit_options(
         donate=_positions(as_tuple(donate_argnums), donate_names, names),
         static=static,
         static_names=frozenset(static_names) | {names[n] for n in static if n < len(names)},
-        custom_calls=dict(custom_calls or {}),
+        custom_calls=as_custom_calls(custom_calls or {}),
         target=target,
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.callbacks import calls_of
-from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.driver.compiled import job_config
@@ -240,7 +240,7 @@ def load_executable(path: str | Path, custom_calls: Mapping[str, CustomCall] | N
 
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}", fix="give the path of an existing file")
-    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=dict(custom_calls or {})))
+    return Compiled(read(Path(path)), config=replace(job_config(), custom_calls=as_custom_calls(custom_calls or {})))
 
 
 def trace(

@@ -16,7 +16,7 @@ from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
-from shardc.hlo.ir.custom_calls import CustomCall
+from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
 from shardc.hlo.progress import stage
 from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
@@ -83,7 +83,7 @@ class Program(SourceProgram):
         The other definitions are kept for the evaluator and for compiled code. An ``expand`` may also replace a target
         that shardc knows.
 
-        Raises `InputError` for a target that is known already and has no ``expand``.
+        Raises `InputError` for what is no `CustomCall`, and for a target that is known already and has no ``expand``.
 
         >>> double = shardc.CustomCall(expand=lambda builder, call, x: builder.add("add", x, x))
         >>> shardc.load("step.mlir").with_custom_calls({"my_double": double}).num_devices
@@ -92,6 +92,7 @@ class Program(SourceProgram):
         from shardc.compiler.lower.expand.expand_custom_calls import ExpandCustomCalls
         from shardc.sharding.rules.custom_call import with_sharding_rules
 
+        custom_calls = as_custom_calls(custom_calls)
         require_new(custom_calls)
         expanded = {target: c for target, c in custom_calls.items() if c.expand is not None}
         module = ExpandCustomCalls(custom_calls=expanded).run(self.module) if expanded else self.module

@@ -141,6 +141,15 @@ def test_unknown_targets(tmp_path: Path, target: str, message: str, fix: str) ->
 def test_a_custom_call_needs_a_meaning() -> None:
     with pytest.raises(shardc.ShardcError, match="defines no implementation"):
         shardc.CustomCall()
+    with pytest.raises(shardc.ShardcError, match="expand is an int"):
+        shardc.CustomCall(expand=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{"my_scale": lambda call, x: x}, [lambda call, x: x]])
+def test_functions_are_no_custom_calls(tmp_path: Path, given: Any) -> None:
+    for take in (program(tmp_path).with_custom_calls, lambda calls: shardc.jit(abs, custom_calls=calls)):
+        with pytest.raises(shardc.ShardcError, match=r"CustomCall\(evaluate=function\)"):
+            take(given)
 
 
 QR = """HloModule qr

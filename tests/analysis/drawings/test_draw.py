@@ -165,7 +165,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["visualize", str(file), "--value", "*"]) == 0
     shown = capsys.readouterr().out
-    assert shown.count("x: f32[8,6]") == 1 and shown.count(": f32[8,6] over") == 2
+    assert shown.count("x: f32[8,6]") == 1 and shown.count(": f32[8,6] over") == 3
 
 
 def test_values_have_near_names() -> None:
