@@ -18,7 +18,10 @@ from shardc.hlo.ir.types import Shape
 from shardc.hlo.transforms.host_values import HostValues, reads_host
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 
-__all__ = ["build_report"]
+__all__ = ["OWN_COLLECTIVE", "build_report"]
+
+#: The reason of a collective that the partitioner did not insert.
+OWN_COLLECTIVE = "the program itself has it"
 
 
 def build_report(
@@ -102,7 +105,7 @@ def _collective(op: Instruction, count: int, unsure: bool, devices: int, names: 
         "payload_bytes": op.shape.nbytes,
         "wire_bytes": int(sent) if sent == int(sent) else sent,
         "source": op.source,
-        "reason": op.origin.reason if op.origin else "",
+        "reason": op.origin.reason if op.origin else OWN_COLLECTIVE,
         "value": ", ".join(names.get(n, n) for n in op.origin.value.split(", ")) if op.origin else "",
         "op_name": op.metadata.op_name if op.metadata else "",
         "unknown_trip_count": unsure,

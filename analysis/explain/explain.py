@@ -16,9 +16,13 @@ from shardc.analysis.explain.remedies import RemedySearch, SearchLimits, Tried
 from shardc.hlo.progress import stage
 from shardc.hlo.units import count_text
 from shardc.partitioner.program import PartitionedProgram
+from shardc.partitioner.report import OWN_COLLECTIVE
 from shardc.partitioner.strategy.cause import Cause
 
 __all__ = ["explain"]
+
+#: Why a collective that was not inserted has no remedy.
+_WRITTEN = "the program itself has this collective, such as one written in shard_map, so no annotation removes it"
 
 
 @stage("explain")
@@ -80,10 +84,11 @@ class _Explainer:
         cause = causes[0] if causes else None
         told = self._told(cause)
         more = f" (one of {count_text(len(causes), 'collective')} that were joined)" if len(causes) > 1 else ""
-        tried = Tried()
-        if self.remedies is not None and number < self.limits.groups:
-            tried = self.remedies.for_group(group)
-        looked = tried.tried > 0 and not tried.remedies
+        looked = self.remedies is not None and number < self.limits.groups
+        tried = self.remedies.for_group(group) if self.remedies is not None and looked else Tried()
+        why_none = _WRITTEN if row["reason"] == OWN_COLLECTIVE else ""
+        if looked and not tried.remedies and not why_none:
+            why_none = self._why_none(cause, tried)
         return CollectiveReason(
             names=tuple(r["name"] for r in group.rows),
             op=row["op"],
@@ -99,7 +104,7 @@ class _Explainer:
             reason=row["reason"],
             remedies=tried.remedies,
             tried=tried.tried,
-            why_none=self._why_none(cause, tried) if looked else "",
+            why_none=why_none,
             **{**told, "value": told["value"] + more if cause is not None else row["value"]},
         )
 
@@ -123,10 +128,15 @@ class _Explainer:
 
     def _why_none(self, cause: Cause | None, tried: Tried) -> str:
         """Why there is no remedy."""
-        if not tried.tried and not tried.left:
-            return "no annotation was tried"
+        left = []
+        if tried.late:
+            left.append(f"the limit of {self.limits.seconds:g} s left {count_text(tried.late, 'annotation')} untried")
+        if tried.beyond:
+            left.append(f"the limit of {count_text(self.limits.tries, 'try', 'tries')} left {tried.beyond} untried")
+        if not tried.tried:
+            return "; ".join(left) or "there is no other annotation to try"
         better = "takes less time" if self.machine else "sends fewer bytes"
-        text = f"none of the {tried.tried} other annotations tried {better} without repeating work"
+        text = f"{count_text(tried.tried, 'other annotation')} tried, none {better} without repeating work"
         if cause is not None and cause.before.unreduced and cause.made is not None and self.tracer is not None:
             roots = [p.annotation for p in self.tracer.parties(cause) if p.role == "reduced" and p.annotation]
             split = f" ({'; '.join(dict.fromkeys(roots))})" if roots else ""
@@ -134,4 +144,4 @@ class _Explainer:
                 f"the sum runs over a split dimension{split}, so each device holds a part of it;"
                 f" every such split needs this reduction; {text}"
             )
-        return text + (f"; the time limit left {tried.left} untried" if tried.left else "")
+        return "; ".join([text, *left])

@@ -57,7 +57,9 @@ def _taken(plan: PlanReasons) -> str:
     after, before = plan.judged, plan.judged_wanted
     told = f"{len(plan.moved)} of {len(plan.decisions)} decided values have another layout than propagation gave them"
     told += f"; memory {bytes_text(after.peak)} instead of {bytes_text(before.peak)}"
-    return told + (f", at most {bytes_text(plan.limit)}" if plan.limit is not None else "")
+    if plan.limit is not None:
+        return told + f", at most {bytes_text(plan.limit)}"
+    return told + (", at most as much as without the plan" if plan.rows else "")
 
 
 def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
@@ -81,7 +83,7 @@ def _decision(plan: PlanReasons, d: LayoutDecision) -> Iterator[str]:
 def _row(plan: PlanReasons, row: MemoryRow) -> Iterator[str]:
     where = f" ({row.source})" if row.source else ""
     used = f"{bytes_text(row.usage)} of {bytes_text(row.limit)}"
-    saved = plan.cost_text(row.saves * 2**30)
-    yield f"   memory limits the plan at %{row.at}{where}: {used}; one more GiB would save {saved}"
+    unit, saved = row.more
+    yield f"   memory limits the plan at %{row.at}{where}: {used}; one more {unit} would save {plan.cost_text(saved)}"
     if row.heaviest:
         yield "     most of it: " + ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest)

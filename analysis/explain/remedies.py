@@ -43,11 +43,13 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of a search: remedies, the best first, how many were tried, and how many were not for lack of time."""
+    """What came of a search: remedies, the best first, how many were tried, and how many were not for lack of time
+    (``late``) or tries (``beyond``)."""
 
     remedies: tuple[Remedy, ...] = ()
     tried: int = 0
-    left: int = 0
+    late: int = 0
+    beyond: int = 0
 
 
 @dataclass(slots=True)
@@ -69,17 +71,18 @@ class RemedySearch:
     def tried(self, candidates: Sequence[AnnotationCandidate], group: CollectiveGroup | None = None) -> Tried:
         """Those candidates that make the program cheaper; of a ``group``, if given, too."""
         good: list[Remedy] = []
-        count = left = 0
+        count = late = 0
         for candidate in candidates[: self.limits.tries]:
             if time.monotonic() - self.began > self.limits.seconds:
-                left += 1
+                late += 1
                 continue
             count += 1
             remedy = self.attempt(candidate, group)
             if remedy is not None:
                 good.append(remedy)
         good.sort(key=_worth)
-        return Tried(tuple(_distinct(good)[: self.limits.shown]), count, left)
+        beyond = max(0, len(candidates) - self.limits.tries)
+        return Tried(tuple(_distinct(good)[: self.limits.shown]), count, late, beyond)
 
     def best(
         self,

@@ -19,7 +19,7 @@ function planFacts(plan) {
 
 function planRows(plan) {
   if (!plan.rows.length) return null;
-  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory limits the plan at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; one more GiB would save ${costText(row.saves * 2 ** 30, plan.unit)}. `,
+  return el('ul', { class: 'facts' }, plan.rows.map((row) => el('li', {}, `Memory limits the plan at ${row.at} `, sourceText(row.source), `: ${bytesText(row.usage)} of ${bytesText(row.limit)}; one more ${row.more} would save ${costText(row.more_saves, plan.unit)}. `,
     el('span', { class: 'quiet' }, row.heaviest.map(([name, n]) => `${name} ${bytesText(n)}`).join(', ')))));
 }
 

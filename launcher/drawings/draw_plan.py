@@ -230,7 +230,8 @@ def _memory(plan: PlanReasons, top: float) -> Iterator[str]:
         heavy = ", ".join(f"{name} {bytes_text(n)}" for name, n in row.heaviest[:3])
         where = f" ({file_name(row.source)})" if row.source else ""
         text = f"memory limits the plan at {row.at}{where}: {bytes_text(row.usage)}"
-        text += f" of {bytes_text(row.limit)}; one more GiB would save {plan.cost_text(row.saves * 2**30)}; {heavy}"
+        unit, saved = row.more
+        text += f" of {bytes_text(row.limit)}; one more {unit} would save {plan.cost_text(saved)}; {heavy}"
         yield svg_text(_MARGIN, base + 36 + 18 * number, shortened(text, 170), 11, _MARK)
 
 

@@ -70,6 +70,10 @@ class LayoutDecision:
         return {**told, "local_bytes": self.local_bytes, "wanted_local_bytes": self.bytes_in(self.wanted)}
 
 
+#: Steps of memory, the largest first.
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
     """A place of the program, ``at`` an instruction, where memory limits the plan: ``usage`` of ``limit`` bytes.
@@ -84,9 +88,16 @@ class MemoryRow:
     saves: float
     heaviest: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def more(self) -> tuple[str, float]:
+        """A step of memory that is small beside the limit, and what so many bytes more would save."""
+        unit, size = next(((u, n) for u, n in _UNITS if n <= self.limit / 8), _UNITS[-1])
+        return unit, self.saves * size
+
     def to_dict(self) -> dict[str, Any]:
         told = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {**told, "heaviest": [list(x) for x in self.heaviest]}
+        unit, saved = self.more
+        return {**told, "heaviest": [list(x) for x in self.heaviest], "more": unit, "more_saves": saved}
 
 
 @dataclass(frozen=True)

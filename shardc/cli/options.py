@@ -27,6 +27,7 @@ __all__ = [
     "parse_annotation",
     "parse_bytes",
     "parse_mesh",
+    "search_text",
 ]
 
 FileArgument = Annotated[
@@ -120,3 +121,9 @@ def given_annotations(
             )
     specs.update(given)
     return specs, wanted
+
+
+def search_text(remedies: int, seconds: float) -> str:
+    """What a command says before it looks for remedies."""
+    costly = "most costly collective" if remedies == 1 else f"{remedies} most costly collectives"
+    return f"looking for annotations that remove the {costly} (limit: {seconds:g} s)"

@@ -45,7 +45,20 @@ def _repeated(survey: Survey, axis: str, size: int, alike: list[tuple[Instructio
     )
     numbers = {"size": float(size), "repeated_share": share, "repeated_flops": float(again)}
     way = f"split an argument that this product reads over {axis}, so that every position has a part of the work"
+    if _is_propagated_over(survey, largest, axis):
+        way = (
+            f"propagation splits this product over {axis}; the compiler repeats it, since by its cost model exchanging"
+            " parts costs more here. For larger sizes that can change"
+        )
     return Diagnostic("redundant-compute", text, axis, largest.source, numbers, Suggestion(way, _remedy(survey, axis)))
+
+
+def _is_propagated_over(survey: Survey, product: Instruction, axis: str) -> bool:
+    """Whether propagation split the product over the axis, and a later choice of a layout did not."""
+    known = survey.partitioned.propagated.module.instructions()
+    found = next((i for i in known if i.name == product.name and i.sharding is not None), None)
+    leaves = () if found is None else found.leaf_shardings()
+    return any(a.name == axis for s in leaves for axes in s.axes_by_dim for a in axes)
 
 
 def _remedy(survey: Survey, axis: str) -> Remedy | None:

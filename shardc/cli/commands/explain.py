@@ -16,6 +16,7 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
+    search_text,
 )
 from shardc.cli.schedule_options import PlanMemoryOption, PlanOption, plan_terms
 from shardc.cli.source import ProgramOpener, ServerOption, source
@@ -118,9 +119,7 @@ def explain(
             view.log(f"Wrote {picture}")
         # A service is asked once, for everything.
         if remedies and tries and (here.client is not None or partitioned.report()["collectives"]):
-            view.log(
-                f"looking for annotations that remove the {remedies} most costly collectives (limit: {seconds:g} s)"
-            )
+            view.log(search_text(remedies, seconds))
         told = partitioned.explanation(
             machine or None, remedies=remedies, tries=tries, seconds=seconds, thresholds=shares
         )

@@ -15,6 +15,7 @@ from shardc.cli.options import (
     MeshOption,
     QuietOption,
     VerboseOption,
+    search_text,
 )
 from shardc.cli.schedule_options import (
     OverlapOption,
@@ -84,9 +85,7 @@ def report(
     with source(view, server) as here:
         partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))
         if remedies:
-            view.log(
-                f"looking for annotations that remove the {remedies} most costly collectives (limit: {seconds:g} s)"
-            )
+            view.log(search_text(remedies, seconds))
         partitioned.write_report(
             output, machine=machine or None, mapping=map_axes or None, remedies=remedies, seconds=seconds
         )
