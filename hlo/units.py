@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from textwrap import shorten
 
 from shardc.hlo.errors import InputError
 
 __all__ = [
+    "apart_text",
     "arguments_text",
     "bytes_text",
     "count_text",
@@ -32,6 +33,15 @@ def bytes_text(n: float) -> str:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
         n /= 1024
     return f"{n:.1f} TiB"
+
+
+def apart_text(form: Callable[[float], str], first: float, second: float, unit: str) -> tuple[str, str]:
+    """Two numbers as ``form`` writes them; in full, in ``unit``, where it writes different ones alike."""
+    texts = form(first), form(second)
+    if texts[0] != texts[1] or first == second:
+        return texts
+    whole = float(first).is_integer() and float(second).is_integer()
+    return (f"{first:,.0f} {unit}", f"{second:,.0f} {unit}") if whole else (f"{first!r} {unit}", f"{second!r} {unit}")
 
 
 def seconds_text(s: float) -> str:

@@ -22,7 +22,7 @@ from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
 from shardc.costs.network.mapping import place
 from shardc.hlo.errors import InputError
-from shardc.hlo.units import bytes_text, flops_text, seconds_text, sizes_text
+from shardc.hlo.units import apart_text, bytes_text, flops_text, seconds_text, sizes_text
 from shardc.partitioner.program import PartitionedProgram
 
 __all__ = ["check", "record"]
@@ -91,7 +91,8 @@ def _blamed(
     largest = 0 if told.collectives else None
     for name, limit in budget.limits.items():
         if totals[name] > limit:
-            what = f"{name} {_shown(name, totals[name])} is above the limit of {_shown(name, limit)}"
+            here, most = _shown(name, totals[name], limit)
+            what = f"{name} {here} is above the limit of {most}"
             yield largest if name in _SENT else None, Violation(f"limits.{name}", what)
     for name in TOTALS if known is not None else ():
         before = known.totals.get(name) if known is not None else None
@@ -99,7 +100,8 @@ def _blamed(
             continue
         if totals[name] > before * (1 + budget.allowed_over(name)) + 1e-12:
             grew = f" (+{(totals[name] / before - 1):.1%})" if before else ""
-            what = f"{name} {_shown(name, totals[name])} was {_shown(name, before)} in the baseline{grew}"
+            now, then = _shown(name, totals[name], before)
+            what = f"{name} {now} was {then} in the baseline{grew}"
             yield _grown(told, known) if name in _SENT else None, Violation(f"baseline.{name}", what)
 
 
@@ -192,7 +194,8 @@ def _how(c: CollectiveReason, links: Mapping[str, tuple[str, ...]]) -> str:
     return f"{axes}{on}, {bytes_text(c.payload_bytes)}" + (f", {times} times" if times > 1 else "")
 
 
-def _shown(name: str, value: float) -> str:
+def _shown(name: str, now: float, before: float) -> tuple[str, str]:
+    """Two values of a total, in texts that differ."""
     if name == "seconds":
-        return seconds_text(value)
-    return flops_text(value) if name == "flops" else bytes_text(value)
+        return apart_text(seconds_text, now, before, "s")
+    return apart_text(flops_text, now, before, "flop") if name == "flops" else apart_text(bytes_text, now, before, "B")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.types import DType
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble
 from shardc.launcher.arrays.layout import ArrayLayout, Region
@@ -99,11 +100,14 @@ def array_from_callback(
     >>> x.addressable_shards[2].data
     array([4., 5., 6., 7.])
     """
-    layout = layout_of(shape, as_dtype(dtype), as_sharding(sharding, len(tuple(shape)), mesh))
+    dims = _dims(shape)
+    layout = layout_of(dims, as_dtype(dtype), as_sharding(sharding, len(dims), mesh))
     return array_of(layout, _Called(callback, layout.dtype))
 
 
-def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, Any], *, mesh: Any = None) -> Array:
+def array_from_shards(
+    shape: Sequence[int] | int, sharding: Any, shards: Mapping[int, Any], *, mesh: Any = None
+) -> Array:
     """Make an `Array` from ``{device: data}``, the shards of this process's devices.
 
     Parts have no padding: the last shard of an uneven dimension is shorter. One of several devices with equal shards is
@@ -114,14 +118,25 @@ def array_from_shards(shape: Sequence[int], sharding: Any, shards: Mapping[int, 
     >>> np.asarray(shardc.array_from_shards((8,), (mesh, P("data")), parts))
     array([0., 0., 0., 0., 1., 1., 1., 1.])
     """
+    if not isinstance(shards, Mapping):
+        raise InputError(
+            f"the shards are {kind_text(shards)}, not a dict",
+            fix="give {device: data}: dict(enumerate(shards)) for a list of all devices' shards",
+        )
     if not shards:
         raise InputError("no shards were given", fix="give a shard for each of this process's devices")
     arrays = {d: _plain(a, f"the shard of device {d}") for d, a in sorted(shards.items())}
     held = as_dtype(next(iter(arrays.values())).dtype)
-    layout = layout_of(shape, held, as_sharding(sharding, len(tuple(shape)), mesh))
+    dims = _dims(shape)
+    layout = layout_of(dims, held, as_sharding(sharding, len(dims), mesh))
     pieces = {d: _given_piece(layout, d, a) for d, a in arrays.items()}
     _need_equal_copies(pieces)
     return array_of(layout, _Shards(tuple(pieces.values())))
+
+
+def _dims(shape: Sequence[int] | int) -> tuple[int, ...]:
+    """A shape, which may be one number as in NumPy."""
+    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 def _need_equal_copies(pieces: Mapping[int, Piece]) -> None:
@@ -168,6 +183,12 @@ def array_from_process_local_data(
     >>> shardc.array_from_process_local_data((mesh, P("data")), rows).shape
     (8, 4)
     """
+    if is_sharding(local_data) or isinstance(sharding, np.ndarray):
+        raise InputError(
+            "the sharding is the first argument, the data are the second",
+            where="array_from_process_local_data",
+            fix="swap them, as in jax.make_array_from_process_local_data",
+        )
     data = _plain(local_data, "the local data")
     found = as_sharding(sharding, data.ndim, mesh)
     counts = (1,) * data.ndim if found is None else found.num_shards()

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from shardc.hlo.errors import InputError
-from shardc.launcher.checkpoint.save import CheckpointSaving, begin_saving
+from shardc.launcher.checkpoint.save import CheckpointSaving, begin_saving, check_keep
 
 __all__ = ["AsyncCheckpointer"]
 
@@ -30,6 +30,7 @@ class AsyncCheckpointer:
     """
 
     def __init__(self, folder: str | Path, *, keep: int | None = None, overwrite: bool = False) -> None:
+        check_keep(keep)
         self.folder = Path(folder)
         self.keep = keep
         self.overwrite = overwrite

@@ -70,8 +70,9 @@ def resolve(path: Path) -> Path:
         return path
     latest = latest_checkpoint(path)
     if latest is None:
+        what = f"there is no checkpoint in {path}" if path.is_dir() else f"there is no folder {path}"
         raise InputError(
-            f"there is no checkpoint in {path}" if path.is_dir() else f"there is no folder {path}",
+            f"{path} is a file, not a folder" if path.is_file() else what,
             fix="give a folder that save_checkpoint wrote to, or one of the checkpoints in it",
         )
     return latest
@@ -98,11 +99,10 @@ def remove(path: Path) -> None:
 
 
 def prune(folder: Path, keep: int, saved: int) -> None:
-    """Remove checkpoints of the lowest steps until ``keep`` are left; those of step ``saved`` and above stay."""
-    found = checkpoints(folder)
-    for step in list(found)[: max(0, len(found) - keep)]:
-        if step < saved:
-            remove(found[step])
+    """Of the checkpoints up to step ``saved`` keep the last ``keep``; those of higher steps stay, and do not count."""
+    found = {step: path for step, path in checkpoints(folder).items() if step <= saved}
+    for step in list(found)[:-keep]:
+        remove(found[step])
 
 
 def unneeded(folder: Path, needed: Iterable[str]) -> list[Path]:

@@ -48,6 +48,9 @@ def load_safetensors(
     transport = job_transport(job_config())
     out: dict[str, Any] = {}
     files: list[Path] = []
+    if shardings is not None and not isinstance(shardings, Mapping):
+        fix = 'map names or globs of tensors to shardings: {"*": P("model")}'
+        raise AnnotationError(f"shardings= is {kind_text(shardings)}, not a dict", fix=fix)
     given = dict(shardings or {})
 
     def find() -> None:

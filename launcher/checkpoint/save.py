@@ -49,8 +49,8 @@ def save_checkpoint(
     ``tree`` is an array, or a pytree (dicts, lists, tuples, named tuples, dataclasses, JAX's types). Leaves are
     `Array`, NumPy and JAX arrays (the same on every rank), typed PRNG keys, Python numbers, strings and None. Each
     distinct shard is written once, by the rank of the first device that holds it. The checkpoint appears when all of it
-    is on disk, and a crash leaves earlier ones intact. ``keep`` is the number of checkpoints to keep: those of the
-    lowest steps are removed afterwards, but none of a higher step than this one. ``overwrite`` replaces one of the same
+    is on disk, and a crash leaves earlier ones intact. ``keep`` is the number of checkpoints to keep up to this
+    step: earlier ones are removed afterwards, and those of higher steps stay. ``overwrite`` replaces one of the same
     step, also atomically. ``metadata`` is plain JSON data. All ranks must see the folder.
 
     Raises `InputError` and `RunError`; when one rank fails, all raise.
@@ -215,11 +215,16 @@ def _parts_of(name: str, array: Array, transport: Transport) -> Iterator[_Part]:
         yield _Part(name, key, region, int(owners[device]), data)
 
 
+def check_keep(keep: int | None) -> None:
+    """Raise `InputError` for what is no number of checkpoints to keep."""
+    if keep is not None and (isinstance(keep, bool) or not isinstance(keep, int | np.integer) or keep < 1):
+        raise InputError(f"keep={keep!r}", fix="give a number, 1 or more, or omit keep=")
+
+
 def _checked(step: int, keep: int | None, metadata: Any) -> int:
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
         raise InputError(f"step={step!r}", fix="give the number of the training step, 0 or more")
-    if keep is not None and keep < 1:
-        raise InputError(f"keep={keep}", fix="give at least 1, or omit keep=")
+    check_keep(keep)
     try:
         json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError) as e:

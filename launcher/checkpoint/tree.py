@@ -22,6 +22,10 @@ from shardc.launcher.arrays.trees import TreeLevel, children
 
 __all__ = ["Flat", "described_leaves", "flatten", "rebuild", "rebuild_like", "wrap_key"]
 
+#: Kinds of leaves that are in the data files, and what the others are called.
+_TENSORS = ("array", "numpy", "key")
+_KINDS = {"none": "None", "int": "a Python int", "float": "a Python float", "bool": "a Python bool", "str": "a string"}
+
 #: What stands for a tensor, by name, the leaf of ``like`` or None, and for PRNG keys their implementation.
 Found = Callable[[str, Any, str], Any]
 
@@ -180,15 +184,18 @@ def _like(like: Any, tree: Any, path: tuple[Any, ...], found: Found, where: str)
     if node is None:
         if inner is not None:
             raise _other_structure(path, where, f"a tree of {count_text(len(inner), 'entry', 'entries')}", "a leaf")
+        if kind not in _TENSORS and hasattr(like, "dtype") and hasattr(like, "shape"):
+            raise _other_structure(path, where, f"{_KINDS.get(kind, kind)}, not as an array", "an array")
         return _leaf_in(kind, content, tree, found, like)
     if inner is None:
         raise _other_structure(path, where, "a leaf", f"a {node.kind} of {len(node.keys)} entries")
-    values = [_like(v, _entry(inner, k, node, path, where), (*path, k), found, where) for k, v in _entries(node)]
+    if kind == "dict" and node.kind in ("list", "tuple"):  # a dict has no order that a position could mean
+        raise _other_structure(path, where, "a dict", f"a {node.kind}")
+    values = [
+        None if v is None else _like(v, _entry(inner, k, node, path, where), (*path, k), found, where)
+        for k, v in zip(node.keys, node.values, strict=True)
+    ]
     return node.rebuild(values)
-
-
-def _entries(node: TreeLevel) -> Iterator[tuple[Any, Any]]:
-    return zip(node.keys, node.values, strict=True)
 
 
 def _inner(kind: str, content: Any) -> dict[Any, Any] | None:

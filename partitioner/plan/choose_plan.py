@@ -86,6 +86,10 @@ def choose_plan(
         make = within(room)
         trials.tried.clear()
         trials.run(whole, answer, budget.limits)
+    if memory is not None and not trials.fits:  # the least that the solver finds, whatever the limit is
+        smallest_answer = whole.solve(0.0, limits=budget.limits)
+        if smallest_answer.choice is not None:
+            trials.carry_out(CarriedPlan(whole, smallest_answer, 0.0))
     last, best, least = trials.last, trials.best, trials.least
     assert last is not None and best is not None and least is not None
     if memory is not None and least.peak > memory:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.hlo.errors import PlanError
-from shardc.hlo.units import bytes_text
+from shardc.hlo.units import apart_text, bytes_text
 from shardc.partitioner.plan.explain_plan import heaviest_values, name_variables
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion
 from shardc.partitioner.strategy.solve.problem import ChosenOptions
@@ -25,9 +25,8 @@ def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: flo
     usage = question.memory.usage(choice)
     place = int(usage.argmax())
     nodes, given = question.graph.nodes, question.memory.given
-    what = (
-        f"no plan was found within {bytes_text(memory)} of memory per device: the smallest takes {bytes_text(peak)}, "
-    )
+    most, least = apart_text(bytes_text, memory, peak, "B")
+    what = f"no plan was found within {most} of memory per device: the smallest found takes {least}, "
     what += f"{bytes_text(peak - memory)} too much"
     heaviest = list(heaviest_values(question, choice, place, name_variables(question)))[:_TOLD]
     arguments = question.given_arguments()

@@ -212,6 +212,8 @@ def test_trees_are_put() -> None:
             "shape",
         ),
         (lambda: shardc.array_from_shards((4,), (MESH, P("x")), {}), InputError, "no shards"),
+        (lambda: shardc.array_from_shards(4, (MESH, P("x")), [X]), InputError, r"a list, not a dict\n.*enumerate"),
+        (lambda: shardc.array_from_process_local_data(X, (MESH, P("x"))), InputError, "the first argument"),
     ],
 )
 def test_errors_say_what_to_do(make: Any, kind: type[Exception], message: str) -> None:

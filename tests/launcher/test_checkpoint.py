@@ -288,7 +288,7 @@ def test_names_never_clash(tmp_path: Path) -> None:
 
 
 def test_keep_and_overwrite(tmp_path: Path) -> None:
-    for step in (1, 30, 200_000_000, 4):
+    for step in (1, 4, 30, 200_000_000):
         shardc.save_checkpoint(tmp_path, {"s": np.int32(step)}, step=step, keep=3)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004", "step-00000030", "step-200000000"]
     with pytest.raises(InputError, match="a checkpoint of this step already exists"):
@@ -306,6 +306,43 @@ def test_what_is_kept_behind_an_older_step(tmp_path: Path) -> None:
         shardc.save_checkpoint(tmp_path, {}, step=step)
     shardc.save_checkpoint(tmp_path, {}, step=4, keep=1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004", "step-00000005"]
+
+
+def test_higher_steps_do_not_count_as_kept(tmp_path: Path) -> None:
+    """A run that went back to step 2 keeps what it went back to."""
+    for step in (1, 2, 7, 8):
+        shardc.save_checkpoint(tmp_path, {}, step=step)
+    shardc.save_checkpoint(tmp_path, {}, step=5, keep=2)
+    assert [int(p.name.partition("-")[2]) for p in sorted(tmp_path.iterdir())] == [2, 5, 7, 8]
+    with pytest.raises(InputError, match="keep=0"):
+        shardc.AsyncCheckpointer(tmp_path, keep=0)
+
+
+def test_none_in_like_need_not_have_been_saved(tmp_path: Path) -> None:
+    shardc.save_checkpoint(tmp_path, {"a": X}, step=0)
+    found = shardc.load_checkpoint(tmp_path, like={"a": X, "new": None}).tree
+    same(found["a"], X)
+    assert found["new"] is None
+
+
+@pytest.mark.parametrize(
+    ("saved", "like", "text"),
+    [
+        ({"m": 0 * X, "a": X}, [X, X], "the tree was saved as a dict, but like= has a list"),
+        ({"s": 3}, {"s": np.int32(0)}, "s was saved as a Python int, not as an array, but like= has an array"),
+        ({"s": None}, {"s": X}, "s was saved as None, not as an array"),
+    ],
+)
+def test_like_of_another_kind_is_refused(saved: Any, like: Any, text: str, tmp_path: Path) -> None:
+    shardc.save_checkpoint(tmp_path, saved, step=0)
+    with pytest.raises(InputError, match=text):
+        shardc.load_checkpoint(tmp_path, like=like)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    with pytest.raises(InputError, match=r"a\.py is a file, not a folder"):
+        shardc.load_checkpoint(tmp_path / "a.py")
 
 
 def test_neither_jax_nor_mpi_is_loaded(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def test_one_file_and_some_names(model: Path) -> None:
 
 
 def test_errors(model: Path) -> None:
+    with pytest.raises(AnnotationError, match=r"not a dict\n.*globs"):
+        shardc.load_safetensors(model, P("model"), mesh=MESH)  # type: ignore[arg-type]
     with pytest.raises(AnnotationError, match=r"no tensor is called '\*.uq.weight'"):
         shardc.load_safetensors(model, {"*.uq.weight": P("model")}, mesh=MESH)
     with pytest.raises(InputError, match="is neither a file nor a folder"):

@@ -128,7 +128,7 @@ def test_rolls_are_planned_from_nothing_in_the_memory_of_a_plan_by_hand() -> Non
 
 def test_an_error_about_memory_claims_no_more_than_was_tried() -> None:
     free = FreeInterface(frozenset((0, 1)), frozenset((0,)))
-    with pytest.raises(PlanError, match=r"no plan was found within .* the smallest takes") as raised:
+    with pytest.raises(PlanError, match=r"no plan was found within .* the smallest found takes") as raised:
         partition(shared(), options=PartitionOptions(plan="global", memory=4096, interface=free))
     assert "by any" not in str(raised.value)
 
