@@ -182,7 +182,11 @@ def unknown_call(
     """The error for a call that nobody can compute; ``needs`` says what a registered one lacks."""
     target = call.attrs["custom_call_target"]
     if needs:
-        return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=_WAYS)
+        fix = (
+            f"give its shardc.CustomCall {'evaluate (NumPy)' if needs == 'evaluated' else 'an address (a C function)'}"
+        )
+        fix += ", or an expand (HLO instructions), which serves everything"
+        return UnsupportedError(f"custom call {target!r} cannot be {needs}", where=call.place, fix=fix)
     if target == INSPECTION:
         fix = "remove it: `shardc explain` shows shardings; with JAX_PLATFORMS=shardc the call works"
         return UnsupportedError("jax.debug.inspect_array_sharding needs JAX's own compiler", where=call.place, fix=fix)
@@ -201,6 +205,3 @@ def unknown_call(
         register = f"call Python instead (jax.pure_callback), or in a shardc.from_jax program {register}"
     fix = f"{register}; known targets: {known}"
     return UnsupportedError(f"unknown custom call {target!r}", where=call.place, fix=fix)
-
-
-_WAYS = "give its shardc.CustomCall an expand (HLO instructions), an address (a C function), or evaluate (NumPy)"

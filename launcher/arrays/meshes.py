@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.units import count_text
+from shardc.hlo.units import count_text, kind_text
 
 __all__ = ["as_mesh", "require_devices"]
 
@@ -17,6 +19,10 @@ def as_mesh(mesh: Any) -> Mesh:
     if isinstance(mesh, Mesh):
         return mesh
     if isinstance(mesh, Mapping):
+        for axis, size in mesh.items():
+            if isinstance(size, bool) or not isinstance(size, int | np.integer):
+                fix = 'write {"data": 2, "model": 4}; annotations are another argument'
+                raise AnnotationError(f"the mesh axis {axis!r} has {kind_text(size)} as its size", fix=fix)
         return Mesh({str(k): int(v) for k, v in mesh.items()})
     shape = getattr(mesh, "shape", None)
     if isinstance(shape, Mapping) and hasattr(mesh, "axis_names"):

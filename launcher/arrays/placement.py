@@ -13,6 +13,7 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType, dtype_of
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.trees import children
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
@@ -28,6 +29,31 @@ def is_sharding(value: Any) -> bool:
     return (
         isinstance(value, Sharding) or is_spec(value) or hasattr(value, "spec") or hasattr(value, "addressable_devices")
     )
+
+
+def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
+    """A pytree of shardings with specs in place of pairs of a mesh and a spec, and ``mesh``, which is that of the pairs
+    and of JAX's shardings over abstract meshes where it is None.
+
+    Raises `AnnotationError` for pairs over different meshes.
+    """
+    found = mesh
+
+    def look(given: Any, place: str) -> Any:
+        nonlocal found
+        if isinstance(given, tuple) and is_sharding(given):
+            _check_over(as_mesh(given[0]), None if found is None else as_mesh(found), place)
+            found = given[0] if found is None else found
+            return given[1]
+        own = getattr(given, "mesh", None)
+        if found is None and type(own).__name__ == "AbstractMesh":
+            found = own
+        node = None if given is None or is_sharding(given) else children(given)
+        if node is None:
+            return given
+        return node.rebuild([look(v, f"{place}[{k!r}]") for k, v in zip(node.keys, node.values, strict=True)])
+
+    return look(shardings, where), found
 
 
 def is_spec(value: Any) -> bool:

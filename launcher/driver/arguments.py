@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DType
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.buffer_pool import BufferPool
@@ -33,7 +34,12 @@ def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any
                 raise InputError(f"{value} does not fit {dtype}", where=where()) from None
         raise InputError(f"the parameter is {dtype}, but a Python {type(value).__name__} was given", where=where())
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            given = kind_text(value)
+            fix = "pass an array for each parameter; for the entries of a dict, in the order of the parameters"
+            raise InputError(f"{given} was given, not an array", where=where(), fix=fix)
+        return array
     except (TypeError, ValueError) as e:
         fix = "give an array of numbers, or nested lists of equal lengths"
         raise InputError(f"{type(value).__name__} is not an array: {e}", where=where(), fix=fix) from None

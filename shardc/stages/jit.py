@@ -18,6 +18,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.stages.argument_errors import explain_call
 from shardc.stages.jit_numpy import NumpyJit
@@ -80,6 +81,8 @@ def jit(
     >>> [shard.data.tolist() for shard in sums(np.ones(5, np.float32)).addressable_shards]
     [[1.0, 2.0], [3.0, 4.0], [5.0], []]
     """
+    in_shardings, mesh = with_own_mesh(in_shardings, mesh, "in_shardings")
+    out_shardings, mesh = with_own_mesh(out_shardings, mesh, "out_shardings")
     common = {
         "in_shardings": in_shardings,
         "out_shardings": out_shardings,

@@ -17,6 +17,7 @@ from shardc.hlo.ir.callbacks import calls_of
 from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.driver.executables import compilation_of
 from shardc.partitioner.program import seconds_since
@@ -273,10 +274,13 @@ def trace(
     from shardc.frontends.numpy_functions import program_from_numpy
 
     start = time.perf_counter()
+    in_shardings, mesh = with_own_mesh(in_shardings, mesh, "in_shardings")
+    out_shardings, mesh = with_own_mesh(out_shardings, mesh, "out_shardings")
     wanted = as_mesh(mesh) if mesh is not None else None
     traced = program_from_numpy(function, specs, named_specs, wanted, in_shardings, out_shardings, donate_argnums)
     found = traced.module.mesh
-    if wanted is None and found is not None and found.axes and (in_shardings is not None or out_shardings is not None):
+    given = in_shardings is not None or out_shardings is not None
+    if wanted is None and given and found is not None and found.axes and found.size == 1:
         text = "%s has shardings but no mesh: axes have size 1 until mesh= or annotate(mesh=...) gives one"
         logging.getLogger("shardc").warning(text, traced.module.name)
     return Program(traced.module, traced, seconds=seconds_since("read", start))

@@ -48,8 +48,13 @@ def save(program: Any, path: str | Path, *args: Any, **kwargs: Any) -> None:
 def _program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program | Propagated:
     """The program that ``source`` is, has, or is made into with arguments."""
     from shardc.stages.programs import from_jax, from_torch
-    from shardc.stages.stages import Program, Propagated
+    from shardc.stages.stages import Compiled, Partitioned, Program, Propagated
 
+    if isinstance(source, Compiled):
+        raise InputError("a compiled program has no text that shardc.load reads", fix="use compiled.save(path)")
+    if isinstance(source, Partitioned):
+        fix = "save partitioned.program, or write partitioned.as_text(), which is the per-device program"
+        raise InputError("shardc.save writes global programs, and this one is partitioned", fix=fix)
     found = source if isinstance(source, (Program, Propagated)) else getattr(source, "program", None)
     if isinstance(found, (Program, Propagated)):
         if args or kwargs:

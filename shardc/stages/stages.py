@@ -16,10 +16,13 @@ from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
 from shardc.hlo.config import Config
+from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
+from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.progress import stage
 from shardc.hlo.transforms.known_custom_calls import require_new
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.launcher.driver.compiled import Compiled, compile_partitioned, compile_program, job_config
 from shardc.launcher.driver.executables import RemoteCompiler
 from shardc.partitioner.options import DEFAULT_PLAN, Choice, Plan
@@ -71,6 +74,11 @@ class Program(SourceProgram):
         >>> wider.num_devices
         8
         """
+        if isinstance(annotations, Mesh):
+            fix = 'write program.annotate({"x": P("data")}, mesh=mesh)'
+            raise AnnotationError("the annotations are a mesh", where="annotate", fix=fix)
+        if isinstance(annotations, Mapping) and self.mesh is None:
+            annotations, mesh = with_own_mesh(dict(annotations), mesh, "annotations")
         annotated = super().annotate(annotations, None if mesh is None else as_mesh(mesh))
         if mesh is not None:
             warn_of_new_axes(self.mesh, annotated.module)
