@@ -100,7 +100,8 @@ class Outcome:
 
 
 def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSettings) -> Outcome:
-    """The candidate's outcome, with layouts as its annotations propagate; errors of ours become its reason."""
+    """The candidate's outcome; errors of ours become its reason. Unless it is for the machine, layouts are as its
+    annotations propagate."""
     name = candidate.name
     outcome = Outcome(candidate.devices, dict(candidate.mesh), name)
     try:
@@ -110,8 +111,10 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
         problem = _idle_axis(annotated.module) or ("" if settings.uneven else _uneven(annotated.module))
         if problem:
             return replace(outcome, reason=problem)
-        machine = settings.machine if settings.for_machine else None
-        partitioned = annotated.partition(machine=machine, plan="propagated")
+        if settings.for_machine:  # as `shardc simulate` does, plan included
+            partitioned = annotated.partition(machine=settings.machine)
+        else:
+            partitioned = annotated.partition(plan="propagated")
         mapping = settings.mapping or None
         found = simulate_partitioned(partitioned, settings.machine, mapping=mapping, ignore_memory=True)
     except ShardcError as e:

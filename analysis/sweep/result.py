@@ -16,6 +16,8 @@ from shardc.launcher.run.output_files import write_text
 
 __all__ = ["CANDIDATE_COLUMNS", "FAILED_COLUMNS", "SCALING_COLUMNS", "Scaling", "SweepResult"]
 
+#: Marks a candidate that was partitioned for the machine.
+_REFINED = " *"
 CANDIDATE_COLUMNS = ("devices", "mesh", "annotations", "step", "MFU", "exposed", "peak memory", "sent per device")
 SCALING_COLUMNS = ("devices", "step", "speedup", "efficiency", "MFU", "mesh", "annotations")
 FAILED_COLUMNS = ("devices", "candidates", "annotations", "why", "for example")
@@ -161,7 +163,7 @@ class SweepResult:
         """
         parts = [self.title]
         if self.ranked:
-            parts.append(_aligned(CANDIDATE_COLUMNS, self.candidate_rows(top)))
+            parts.append(_aligned(CANDIDATE_COLUMNS, self.candidate_rows(top)) + self.note)
         if len(self.scaling) > 1:
             parts += [self.scaling_title, _aligned(SCALING_COLUMNS, self.scaling_rows())]
         if self.failed:
@@ -172,6 +174,12 @@ class SweepResult:
 
     def __str__(self) -> str:
         return self.as_text()
+
+    @property
+    def note(self) -> str:
+        """What the mark at steps of candidates means that were partitioned for the machine, where others were not."""
+        kinds = {o.partitioned_for for o in self.ranked}
+        return f"\n{_REFINED.strip()} partitioned for the machine, with a plan (--refine)" if len(kinds) > 1 else ""
 
     @property
     def advice(self) -> str:
@@ -194,7 +202,7 @@ class SweepResult:
                 str(o.devices),
                 o.mesh_text,
                 o.set,
-                seconds_text(o.step_seconds),
+                seconds_text(o.step_seconds) + (_REFINED if self.note and o.partitioned_for == "machine" else ""),
                 f"{100 * o.mfu:.1f}%",
                 f"{100 * o.exposed_share:.1f}%",
                 bytes_text(o.peak_bytes),

@@ -196,6 +196,8 @@ def _show(view: View, result: Any, top: int) -> None:
 
     if result.ranked:
         view.table(result.title, CANDIDATE_COLUMNS, result.candidate_rows(top))
+        if result.note:
+            view.text(result.note.strip())
     else:
         view.text(result.title)
     if len(result.scaling) > 1:
