@@ -20,6 +20,7 @@ from shardc.hlo.ir.build import make_instruction
 from shardc.hlo.ir.ir import Computation, Instruction, Metadata, topological
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.types import Shape
+from shardc.hlo.masked_arrays import refuse_masked
 
 __all__ = ["SCIPY_FOLDER", "Protocols", "Scope", "Trace", "current_trace", "is_users", "user_line"]
 
@@ -162,6 +163,7 @@ class Trace:
 
     def constant(self, value: Any) -> Instruction:
         """A constant of exactly this NumPy value; small ones are made once."""
+        refuse_masked(value, lambda: str(self.place()))
         array = np.asarray(value)
         if array.size > 1:
             return self.emit("constant", literal=Literal(np.array(array, order="C", copy=True)))

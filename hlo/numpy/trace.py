@@ -16,6 +16,7 @@ from shardc.hlo.ir.build import make_module
 from shardc.hlo.ir.ir import Instruction, Module
 from shardc.hlo.ir.make import keep_reachable
 from shardc.hlo.ir.types import Shape, array_shape
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.functions.dispatch import PROTOCOLS
 from shardc.hlo.numpy.masked import Masked
 from shardc.hlo.numpy.purity import Generators, check_numbers, check_repeats, translate_errors
@@ -240,6 +241,7 @@ def make_parameter(recorder: Trace, index: int, leaf: Any, label: str) -> Tracer
     weak = next((t for t in (int, float, complex) if type(leaf) is t), None)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         leaf = np.asarray(leaf)
+    refuse_masked(leaf, f"argument {label}")
     dims, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if dims is None or dtype is None:
         raise InputError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.types import DType, Shape, array_shape, dtype_of
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
 
@@ -87,6 +88,7 @@ def emit(opcode: str, *operands: Tracer, shape: Shape | None = None, **attrs: An
 def constant(like: Tracer | Trace, value: Any, dtype: Any = None) -> Tracer:
     """A NumPy value, exactly, as a constant."""
     recorder = like.recorder if isinstance(like, Tracer) else like
+    refuse_masked(value)
     given = np.asarray(value, dtype=dtype)
     made = given.astype(hlo_dtype(given.dtype, recorder).numpy, copy=False)
     if made.size > 1 and all(s == 0 or n == 1 for s, n in zip(made.strides, made.shape, strict=True)):

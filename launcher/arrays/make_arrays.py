@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.types import DType
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.assemble import assemble
@@ -288,6 +289,7 @@ def _jax_piece(shard: Any, dims: Sequence[int], dtype: DType) -> Piece:
 def _plain(value: Any, where: str, dtype: DType | None = None) -> NDArray[Any]:
     """``value`` as NumPy: what it is already, by DLPack, or as NumPy reads it."""
     wanted = None if dtype is None else dtype.numpy
+    refuse_masked(value, where)
     if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
         from shardc.launcher.arrays.dlpack import from_dlpack
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array
@@ -114,6 +115,7 @@ def _leaf_out(value: Any, name: str, arrays: dict[str, Any]) -> Any:
         arrays[name] = array(value, value.sharding)
         return {"array": name}
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        refuse_masked(value, name)
         plain = np.asarray(value)
         arrays[name] = plain if plain.dtype.isnative else plain.astype(plain.dtype.newbyteorder("="))
         return {"numpy": name}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.errors import InputError, Location, UnsupportedError
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.recorder import user_line
 from shardc.hlo.numpy.trace_call import CallResult, Number
 from shardc.hlo.numpy.tracer import Tracer
@@ -199,6 +200,7 @@ class _Encoding:
             kind = next((t for t in (int, float, complex) if type(value) is t), None)
             return self._leaf(value, value, None if kind is None else Number(kind))
         if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "dtype")):
+            refuse_masked(value)
             return encode_static(value) if isinstance(value, np.generic) else self._leaf(value, np.asarray(value))
         return encode_static(value)
 

@@ -272,6 +272,9 @@ def _short(text: str, most: int) -> str:
 
 def profile_steps(compiled: Any, arguments: Sequence[Any], steps: int = 5, warmup: int = 2) -> Profile:
     """Run a program that was compiled for profiling on flat ``arguments``; every rank of a job calls it."""
+    for name, number, least in (("steps", steps, 1), ("warmup", warmup, 0)):
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
+            raise InputError(f"{name}={number!r}", where="profile", fix=f"give a number, {least} or more")
     driver = compiled.driver
     plan: ProfilePlan = driver.executable.profile
     expected = len(driver.executable.arguments)

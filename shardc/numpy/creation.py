@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.recorder import current_trace
 from shardc.hlo.numpy.trace import constrain
 from shardc.hlo.numpy.tracer import Tracer
@@ -314,6 +315,7 @@ def array(
         moved = kept if here else array_of_value(kept, new_sharding(kept.shape, sharding, over))
         made = np.copy(moved) if copy and moved is value else moved
     else:
+        refuse_masked(value, "array")
         plain = np.asarray(value, dtype=dtype)
         made = array_of_value(plain, new_sharding(plain.shape, sharding, mesh), copy=copy)
     return made if made.ndim >= ndmin else made.reshape((1,) * (ndmin - made.ndim) + made.shape)

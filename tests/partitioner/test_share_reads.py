@@ -183,3 +183,12 @@ def test_places_are_those_of_the_program(mode: Any) -> None:
         made = evaluate_computation(Computation("part", topological([*module.parameters, value]), value), [x])
         assert read.root is module.parameters[0]
         np.testing.assert_array_equal(np.asarray(made), padded[np.ix_(*places)])
+
+
+def test_what_readers_of_an_argument_exchange_has_their_line() -> None:
+    def slope(u: Any) -> Any:
+        return u[1:] - u[:-1]
+
+    traced = shardc.trace(slope, np.zeros(1000), mesh=Mesh({"d": 4}), in_shardings=(P("d"),))
+    sources = [c["source"] for c in traced.partition().report()["collectives"]]
+    assert sources and all(s.startswith(f"{__file__}:") for s in sources)

@@ -10,7 +10,7 @@ next dimension's margins have the corners, and what is cut out of the result is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,17 +138,19 @@ class Extended:
     splits: tuple[DimSharding, ...]
     at: tuple[int, ...]
     fill: Instruction
+    reader: Instruction
 
     @staticmethod
-    def of(x: Instruction, mesh: Mesh, fill: Instruction | None) -> Extended:
-        """The array itself, without margins; ``fill`` is what padding holds."""
+    def of(x: Instruction, mesh: Mesh, fill: Instruction | None, reader: Instruction) -> Extended:
+        """The array itself, without margins; ``fill`` is what padding holds. What is made of it is because of
+        ``reader``: it has that line of the source."""
         given = x.sharding
         assert isinstance(given, Sharding)
         if fill is None:
             zero = Literal(np.zeros((), x.shape.dtype.numpy))
             fill = make("constant", zero.shape, (), x, literal=zero)
             fill.sharding = Sharding(mesh, ())
-        return Extended(mesh, x, given.dims, tuple(range(x.shape.rank)), fill)
+        return Extended(mesh, x, given.dims, tuple(range(x.shape.rank)), fill, reader)
 
     def along(self, d: int, shares: Shares) -> Extended:
         """With the margins of a split dimension, in blocks."""
@@ -192,7 +194,7 @@ class Extended:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def _with(self, sheet: Sheet) -> Extended:
-        return Extended(self.mesh, sheet, self.splits, self.at, self.fill)
+        return replace(self, sheet=sheet)
 
     def _add(self, opcode: str, dims: Sequence[int], *operands: Instruction, **attrs: object) -> Instruction:
         """An array that is split as this one."""
@@ -208,18 +210,18 @@ class Extended:
         at = tuple(p + (p >= q) for p in self.at)
 
         def change(x: Instruction) -> Instruction:
-            dims = x.shape.dims
+            dims, like = x.shape.dims, self.reader
             edges = (-start, k * size + start - dims[q], 0)
             if any(edges):
                 padding = tuple(edges if p == q else (0, 0, 0) for p in range(len(dims)))
                 padded = x.shape.plain.with_dims((*dims[:q], k * size, *dims[q + 1 :]))
-                x, given = make("pad", padded, (x, self.fill), x, padding=padding), x.sharding
+                x, given = make("pad", padded, (x, self.fill), self.reader, padding=padding), x.sharding
                 x.sharding = given
-            made = make("reshape", x.shape.plain.with_dims((*dims[:q], k, size, *dims[q + 1 :])), (x,), x)
+            made = make("reshape", x.shape.plain.with_dims((*dims[:q], k, size, *dims[q + 1 :])), (x,), like)
             made.sharding = Sharding(self.mesh, splits)
             return made
 
-        return Extended(self.mesh, each(self.sheet, change, lambda p: p + (p > q)), splits, at, self.fill)
+        return replace(self, sheet=each(self.sheet, change, lambda p: p + (p > q)), splits=splits, at=at)
 
     def _part(self, q: int, low: int, high: int) -> Sheet:
         """Places ``low`` to ``high`` of one dimension."""

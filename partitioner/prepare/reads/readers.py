@@ -155,7 +155,7 @@ class Readers:
 
     def extended(self, root: Instruction) -> Extended:
         """The array with all margins, split dimensions first: edges that each device makes need not be sent."""
-        made = Extended.of(_laid_out(root, self._gathering), self._layout.mesh, self.fill)
+        made = Extended.of(_laid_out(root, self._gathering), self._layout.mesh, self.fill, next(iter(self.places)))
         for d, shares in self.shares.items():
             made = made.along(d, shares)
         for d, line in enumerate(self.lines):
