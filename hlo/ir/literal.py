@@ -54,16 +54,28 @@ class Literal:
         return self._absent is not None
 
     @property
+    def left_out_at(self) -> str:
+        """Where the constant stands whose value is not known; empty for all others."""
+        return "" if self._absent is None else self._absent[1]
+
+    @property
     def array(self) -> NDArray[Any]:
         """The values; raises `UnsupportedError` for a literal that was left out."""
         if self._absent is not None:
+            self.require_value()
+        return self._array
+
+    def require_value(self) -> None:
+        """Raise `UnsupportedError` for a literal that was left out."""
+        for element in self.elements or ():
+            element.require_value()
+        if self._absent is not None:
             shape, where = self._absent
             raise UnsupportedError(
-                f"the value of this constant of shape {shape} was left out ('{{...}}'), so no result can be computed",
+                f"the value of this constant of shape {shape} was left out ('{{...}}'), and is needed here",
                 where=where,
                 fix="print the program with large constants (print_large_constants=True, --xla_dump_large_constants)",
             )
-        return self._array
 
     @staticmethod
     def full(shape: Shape, value: Any) -> Literal:

@@ -44,4 +44,5 @@ class FoldConstants:
         if OPS[i.opcode].family not in _FAMILIES or i.opcode in _KEPT or not i.shape.is_array:
             return False
         sizes = [i.shape.size, *(o.shape.size for o in operands)]
-        return bool(operands) and all(o.opcode == "constant" for o in operands) and max(sizes) <= self.limit
+        known = all(o.opcode == "constant" and not o.attrs["literal"].is_left_out for o in operands)
+        return bool(operands) and known and max(sizes) <= self.limit

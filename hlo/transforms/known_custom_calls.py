@@ -135,8 +135,10 @@ def expand_custom_call(call: Instruction, custom_calls: CustomCalls = MappingPro
 
 
 def require_computable(module: Module, custom_calls: CustomCalls) -> None:
-    """Raise `UnsupportedError` for the first call that compiled code cannot make."""
+    """Raise `UnsupportedError` for the first call that compiled code cannot make, or constant without a value."""
     for i in module.instructions():
+        if i.opcode == "constant":
+            i.attrs["literal"].require_value()
         if i.opcode != "custom-call":
             continue
         target = i.attrs["custom_call_target"]

@@ -63,6 +63,8 @@ def literal_digest(literal: Literal) -> str:
     """Shape and content of a literal as text; a splat is told by its one element."""
     if literal.elements is not None:
         return "(" + ",".join(literal_digest(e) for e in literal.elements) + ")"
+    if literal.left_out_at:
+        return f"{literal.shape}:left out:{literal.left_out_at}"
     if literal.is_splat:
         return f"{literal.shape}:splat:{np.asarray(literal.splat).tobytes().hex()}"
     data = literal.array.tobytes()

@@ -36,7 +36,7 @@ def reshape_of_splat(i: Instruction) -> Instruction | None:
 
 def reshape_of_constant(i: Instruction) -> Instruction | None:
     inner = i.operands[0]
-    if inner.opcode != "constant":
+    if inner.opcode != "constant" or inner.attrs["literal"].is_left_out:
         return None
     return constant(Literal(inner.attrs["literal"].array.reshape(i.shape.dims)), i)
 
