@@ -51,8 +51,8 @@ USES = {
     "negative": WIDE + "r = f32[64,48] negate(c)\n  ROOT y = f32[64,48] add(x, r)",
     "update": "c = f32[4,48] constant({...})\n  ROOT y = f32[64,48] dynamic-update-slice(x, c, i, i)",
     "scatter": "c = s32[32,1] constant({...})\n  u = f32[32,48] constant({...})\n"
-    "  ROOT y = f32[64,48] scatter(x, c, u), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
-    "index_vector_dim=1, to_apply=add",
+    "  ROOT y = f32[64,48] scatter(x, c, u), update_window_dims={1}, "
+    "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
     "sort": WIDE + "m = f32[64,48] add(x, c)\n  ROOT y = f32[64,48] sort(m), dimensions={0}, to_apply=lt",
     "sum": WIDE
     + "m = f32[48] reduce(c, z), dimensions={0}, to_apply=add\n  b = f32[64,48] broadcast(m), dimensions={1}\n"
