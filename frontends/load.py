@@ -30,6 +30,9 @@ _PYTHON_LINE = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|class \w
 
 def read_file(path: str | Path) -> bytes:
     """The bytes of a program file; raises `InputError` when there is none."""
+    if "\n" in str(path) or str(path).startswith("HloModule"):
+        fix = "write it to a file, such as step.hlo or step.mlir, and give that name"
+        raise InputError("a program's text was given where the path of a file is needed", fix=fix)
     path = Path(path)
     try:
         data = path.read_bytes()

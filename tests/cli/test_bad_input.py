@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import shardc
 from shardc.cli.app import main
+from shardc.hlo.errors import InputError
 from tests.cli.programs import MLP, PLAIN
 
 
@@ -273,3 +275,9 @@ def test_a_changed_guide_file_stays(folder: Path, capsys: pytest.CaptureFixture[
     assert main(["demo", "--write", "guide", "--overwrite"]) == 0
     assert main(["demo", "--write", "guide"]) == 0
     assert "# mine" not in script.read_text()
+
+
+@pytest.mark.parametrize("text", ["HloModule x", "module {\n}\n"])
+def test_a_text_is_no_path(text: str) -> None:
+    with pytest.raises(InputError, match=r"^a program's text was given[^H]*write it to a file"):
+        shardc.load(text)

@@ -31,6 +31,7 @@ __all__ = [
     "modf",
     "nextafter",
     "reciprocal",
+    "rint",
     "sign",
     "signbit",
     "spacing",
@@ -67,11 +68,23 @@ def truncate(x: Tracer) -> Tracer:
     return copysign(emit("floor", emit("abs", x)), x)
 
 
+def rint(x: Tracer) -> Tracer:
+    """Integers and bools are their own; of a complex number both parts are rounded."""
+    if x.aval.dtype.is_complex:
+        return emit("complex", rint(emit("real", x)), rint(emit("imag", x)))
+    return emit("round-nearest-even", x) if x.aval.dtype.is_float else x
+
+
 def sign(x: Tracer) -> Tracer:
     """Zeros of either sign give +0."""
     if x.aval.dtype.kind == "unsigned":
         return convert(_is(x, "NE", _like(x, 0)), x.dtype)
     found = emit("sign", x)
+    if x.aval.dtype.is_complex:  # with one infinite part it is that part's
+        parts = emit("real", x), emit("imag", x)
+        far = [is_inf(p) for p in parts]
+        ends = [_pick(f, emit("sign", p), _like(p, 0)) for p, f in zip(parts, far, strict=True)]
+        return _pick(_is(far[0], "NE", far[1]), emit("complex", *ends), found)
     return _pick(_is(x, "EQ", _like(x, 0)), _like(x, 0), found) if x.aval.dtype.is_float else found
 
 

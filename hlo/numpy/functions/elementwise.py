@@ -167,7 +167,7 @@ UFUNCS: Mapping[str, Row] = {
     "positive": lambda x: x,
     "absolute": _absolute,
     "fabs": _absolute,
-    "rint": _unless_integer("round-nearest-even"),
+    "rint": a.rint,
     "floor": _unless_integer("floor"),
     "ceil": _unless_integer("ceil"),
     "trunc": lambda x: a.truncate(x) if x.aval.dtype.is_float else x,

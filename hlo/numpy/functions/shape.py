@@ -185,7 +185,7 @@ def _imag(recorder: Trace, val: Any) -> Any:
 
 def _angle(recorder: Trace, z: Any, deg: bool = False) -> Any:
     x = lift(recorder, z)
-    made = NP.arctan2(NP.imag(x), NP.real(x))
+    made = NP.arctan2(NP.imag(x), NP.real(x)) if x.aval.dtype.is_complex else NP.arctan2(0, x)
     return NP.rad2deg(made) if deg else made
 
 

@@ -174,7 +174,7 @@ def _at(x: Tracer, k: int) -> Tracer:
 
 
 def _nan_where_any(made: Tracer, x: Tracer) -> Tracer:
-    if not x.aval.dtype.is_float:
+    if not (x.aval.dtype.is_float or x.aval.dtype.is_complex):
         return made
     bad = NP.any(NP.isnan(x), axis=-1)
     return emit("select", bad, full(made, made.shape, np.nan, made.dtype), made)
