@@ -31,7 +31,7 @@ class Address:
         if not given:
             raise InputError("no compile service is named", fix="give --server URL, or set SHARDC_SERVER=URL")
         return Address(
-            _check_url(given, "--server" if url else "environment variable SHARDC_SERVER"),
+            _check_url(given, "the URL of the service" if url else "environment variable SHARDC_SERVER"),
             config.token,
             config.server_key,
         )

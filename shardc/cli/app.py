@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -35,7 +36,7 @@ from shardc.cli.commands import (
 from shardc.cli.progress import is_quiet, shown_progress
 from shardc.cli.shown_warnings import shown_warnings
 from shardc.cli.view import print_error, rank
-from shardc.hlo.errors import ShardcError
+from shardc.hlo.errors import InputError, ShardcError
 from shardc.hlo.variables import warn_of_unknown
 from shardc.launcher.jobs.interrupts import prompt_interrupts
 
@@ -146,6 +147,10 @@ def _fail(error: BaseException, command: str = "") -> int:
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and not error.filename:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        fix = "free space on the disk that it goes to, or send it elsewhere"
+        error = InputError(f"standard output cannot be written: {error.strerror}", fix=fix)
     if isinstance(error, SharedFailureError):
         return _fail_together(error.error)
     if hasattr(error, "format_message"):  # click's usage errors, of whichever click typer brings along

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,3 +51,15 @@ def test_pages_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         out, err = capfd.readouterr()
         assert not out and "several pictures cannot go to one file" in err and "name a folder" in err
     assert not list(empty.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_a_full_disk_is_told(json: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "p.hlo").write_text(STEP)
+    with open("/dev/full", "w") as full:
+        line = [sys.executable, "-m", "shardc", "explain", "p.hlo", *json]
+        done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "error: standard output cannot be written: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
