@@ -52,11 +52,15 @@ Count = Annotated[int, Between(0, 1000)]
 
 Thresholds = Annotated[Mapping[Line, Annotated[float, Between(0.0, 1e6)]], Most(20), Closed()]
 
-#: A machine's name, with or without devices. No path: it has no slashes, and does not begin with a dot.
+#: A machine's name, with or without devices and where mesh axes lie. No path: it has no slashes before the @, and does
+#: not begin with a dot.
 MachineName = Annotated[
     str,
-    Text(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?)?", "a machine's name"),
-    Most(120),
+    Text(
+        r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*(?::[0-9]{1,9}(?:x[0-9]{1,9}){0,3})?(?:@[A-Za-z0-9_.,=+-]+)?)?",
+        "a machine's name",
+    ),
+    Most(500),
 ]
 Mapped = Annotated[str, Text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]*", "a mapping of axes"), Most(1000)]
 Target = Annotated[str, Text(r"cpu|cuda-emulated(?::[a-z0-9_]+)?|cuda:[a-z0-9_]+", "a target"), Most(40)]

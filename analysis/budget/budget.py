@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shardc.costs.machines.machine import placed_machine
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
 from shardc.hlo.ir.opset import COLLECTIVES
@@ -75,6 +76,11 @@ class ProgramBudget:
     tolerance: Mapping[str, float] = field(default_factory=dict)
     forbid: tuple[Forbidden, ...] = ()
     place: str = "budget"
+
+    @property
+    def placed(self) -> str | None:
+        """The machine, with where mesh axes lie on it; None where the budget names none."""
+        return placed_machine(self.machine or None, self.mapping)
 
     def allowed_over(self, total: str) -> float:
         """The share by which a total may exceed the baseline."""

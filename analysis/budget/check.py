@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from shardc.analysis.budget.baseline import Baseline, baseline_of, read_baseline, write_baseline
@@ -18,7 +17,6 @@ from shardc.analysis.explain.collect import collect_collectives
 from shardc.analysis.explain.explain import explain
 from shardc.analysis.explain.explanation import CollectiveReason, Explanation, Remedy
 from shardc.analysis.explain.remedies import SearchLimits
-from shardc.analysis.simulate.simulate_program import simulate_partitioned
 from shardc.costs.machines.machine import load_machine
 from shardc.costs.network.mapping import place
 from shardc.hlo.errors import InputError
@@ -41,8 +39,8 @@ def check(
     and no new one after ``seconds``. Raises `InputError` for unknown machines and links, and where the baseline is
     missing.
     """
-    machine = budget.machine or None
-    told = _as_mapped(explain(partitioned, machine), partitioned, budget)
+    machine = budget.placed
+    told = explain(partitioned, machine)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
     if known is not None:
         _warn_of_another("mesh", budget, sizes_text(known.mesh), sizes_text(told.mesh))
@@ -52,7 +50,7 @@ def check(
     numbers = [n for n, _ in blamed if n is not None][:remedies]
     if numbers:  # collectives come in the order in which remedies are looked for
         limits = SearchLimits(max(numbers) + 1, tries, seconds)
-        told = _as_mapped(explain(partitioned, machine, limits), partitioned, budget)
+        told = explain(partitioned, machine, limits)
     return Checked(told.program, baseline_of(told).totals, tuple(_with_cause(v, told, n) for n, v in blamed))
 
 
@@ -60,7 +58,7 @@ def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:
     """Write the totals of the program as the budget's baseline. Raises `InputError` where it names no file."""
     if budget.baseline is None:
         raise InputError("the budget names no file for the totals", fix='add baseline = "step.json" to the budget')
-    made = baseline_of(_as_mapped(explain(partitioned, budget.machine or None), partitioned, budget))
+    made = baseline_of(explain(partitioned, budget.placed))
     write_baseline(budget.baseline, made)
     return made
 
@@ -69,14 +67,6 @@ def _warn_of_another(kind: str, budget: ProgramBudget, before: str, now: str) ->
     if before != now:
         text = "the baseline %s is of another %s: %s, not %s"
         logging.getLogger("shardc").warning(text, budget.baseline, kind, before or "none", now or "none")
-
-
-def _as_mapped(told: Explanation, partitioned: PartitionedProgram, budget: ProgramBudget) -> Explanation:
-    """``told`` with the time of a step where the budget says that its axes lie."""
-    if not budget.mapping:
-        return told
-    step = simulate_partitioned(partitioned, budget.machine, mapping=budget.mapping, ignore_memory=True)
-    return replace(told, totals=replace(told.totals, seconds=step.step_seconds))
 
 
 def _blamed(
@@ -124,9 +114,9 @@ def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[st
             raise InputError(
                 f"the mesh has no axis {rule.axis!r}", where=f"{budget.place}: forbid {number}: axis", fix=fix
             )
-    if not budget.machine:
+    if budget.placed is None:
         return {}
-    machine = load_machine(budget.machine)
+    machine = load_machine(budget.placed)
     kinds = [level.name for level in machine.levels]
     for number, rule in enumerate(budget.forbid, 1):
         if rule.link and rule.link not in kinds:
@@ -136,7 +126,7 @@ def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[st
             )
     if mesh is None:
         return {}
-    placement = place(machine, mesh, budget.mapping or None)
+    placement = place(machine, mesh)
     found = {}
     for group in collect_collectives(partitioned):
         for row, op in zip(group.rows, group.instructions, strict=True):

@@ -12,7 +12,7 @@ from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
 from shardc.compiler.lower.described import lower_for, overlap_on
 from shardc.compiler.measured import program_key, read_measured
-from shardc.costs.machines.machine import Machine, load_machine
+from shardc.costs.machines.machine import Machine, load_machine, placed_machine
 from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.search_mapping import mesh_of, search_mapping
@@ -42,8 +42,9 @@ def simulate_program(
     if is_scheduled(program.module):
         return simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=ignore_memory)
     program = program if mesh is None else program.annotate({}, mesh)
-    partitioned = program.partition(machine=machine, judge=judge_of(machine, program.config))
-    return simulate_partitioned(partitioned, machine, mapping=mapping, ignore_memory=ignore_memory)
+    placed = placed_machine(machine or program.config.machine or None, mapping)
+    partitioned = program.partition(machine=placed, judge=judge_of(placed, program.config))
+    return simulate_partitioned(partitioned, placed, mapping=mapping, ignore_memory=ignore_memory)
 
 
 @stage("simulate")

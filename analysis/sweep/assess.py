@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.auto.find_plan import PlanSearch
 from shardc.analysis.simulate.simulate_program import simulate_partitioned
-from shardc.costs.machines.machine import load_machine
+from shardc.costs.machines.machine import load_machine, placed_machine
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
@@ -112,7 +112,7 @@ def assess(program: SourceProgram, candidate: SweepCandidate, settings: SweepSet
         if problem:
             return replace(outcome, reason=problem)
         if settings.for_machine:  # as `shardc simulate` does, plan included
-            partitioned = annotated.partition(machine=settings.machine)
+            partitioned = annotated.partition(machine=placed_machine(settings.machine, settings.mapping))
         else:
             partitioned = annotated.partition(plan="propagated")
         mapping = settings.mapping or None

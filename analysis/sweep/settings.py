@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shardc.costs.machines.machine import machine_file, machine_names
+from shardc.costs.machines.machine import machine_file, machine_names, split_mapping
 from shardc.hlo.config import CodeSettings, Config
 from shardc.hlo.errors import InputError
 
@@ -29,7 +29,7 @@ class PortableMachine:
     def of(machine: str | Path, off_host: bool) -> PortableMachine:
         """Raises `InputError` for machines that are unknown, and for this computer where workers are ``off_host``."""
         path, counts = machine_file(machine)
-        name = str(machine).removesuffix(f":{counts}")
+        name = split_mapping(machine)[0].removesuffix(f":{counts}")
         if name in machine_names():
             return PortableMachine(name, counts)
         if name not in ("this", "this-virtual"):

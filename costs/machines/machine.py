@@ -31,7 +31,7 @@ import logging
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -46,7 +46,15 @@ from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_tabl
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
 
-__all__ = ["Machine", "load_machine", "machine_file", "machine_names", "read_machine"]
+__all__ = [
+    "Machine",
+    "load_machine",
+    "machine_file",
+    "machine_names",
+    "placed_machine",
+    "read_machine",
+    "split_mapping",
+]
 
 _FOLDER = Path(__file__).parent
 _THIS = ("this", "this-virtual")
@@ -60,6 +68,7 @@ class Machine:
 
     ``measured`` is what calibrating a computer found; it then says what collectives and kernels cost. ``host`` is the
     link to the host's memory; None where nobody described it, and where devices are processors of the host.
+    ``mapping`` says where mesh axes lie, as `shardc.costs.network.mapping.place` takes it; empty: the last innermost.
     """
 
     name: str
@@ -68,6 +77,7 @@ class Machine:
     counts: tuple[int, ...] = ()
     measured: Measured | None = None
     host: HostLink | None = None
+    mapping: str = ""
 
     @property
     def devices(self) -> int | None:
@@ -90,13 +100,14 @@ def load_machine(name: str | Path) -> Machine:
 
     A count may follow: ``h100-dgx:64`` has 64 devices, ``tpu-v5p:2x64`` two slices of 64 chips, ``tpu-v5p:4x4x8`` one
     slice of that shape. ``this`` is the computer that was calibrated, its devices ranks, and ``this-virtual`` the same
-    with virtual devices in one process.
+    with virtual devices in one process. Where mesh axes lie may follow behind an @: ``h100-dgx:64@model,data``.
     """
+    name, mapping = split_mapping(name)
     path, counted = machine_file(name)
     counts = tuple(int(n) for n in counted.split("x") if n)
     if any(n < 1 for n in counts):
         raise InputError(f"{str(name)!r} has no devices", fix="give positive counts, such as h100-dgx:64")
-    machine = replace(read_machine(path)[0], counts=counts)
+    machine = replace(read_machine(path)[0], counts=counts, mapping=mapping)
     if machine.measured is not None and (stale := machine.measured.stale()):
         _warn(f"{path}: {stale}")
     for text in implausible(machine.device, machine.levels):
@@ -121,17 +132,40 @@ def read_machine(path: Path) -> tuple[Machine, str]:
     return _machine(given, path), text
 
 
+def placed_machine(machine: str | Path | None, mapping: str | Sequence[str] | Mapping[str, str] | None) -> str | None:
+    """What `load_machine` takes for a machine on which mesh axes lie as ``mapping`` says, an order or links by axis;
+    the machine alone where it says nothing, or that the place is to be searched."""
+    if not machine or not mapping or mapping == "search":
+        return None if machine is None else str(machine)
+    text = mapping if isinstance(mapping, str) else ",".join(mapping)
+    if isinstance(mapping, Mapping):
+        text = ",".join(f"{axis}={links}" for axis, links in mapping.items())
+    return f"{split_mapping(machine)[0]}@{text}"
+
+
+def split_mapping(name: str | Path) -> tuple[str, str]:
+    """The machine of `placed_machine`, and the mapping; empty where there is none."""
+    text = str(name)
+    before, at, mapping = text.rpartition("@")
+    return (before, mapping) if at and _find(text) is None and _find(before) is not None else (text, "")
+
+
 def machine_file(name: str | Path) -> tuple[Path, str]:
     """The file that describes the machine called ``name``, and what follows the name: ``64`` of ``h100-dgx:64``.
 
     Raises `InputError` for unknown names.
     """
-    path, counts = _path(str(name)), ""
-    if path is None and (counted := _COUNTED.fullmatch(str(name))) is not None:
-        path, counts = _path(counted[1]), counted[2]
-    if path is None:
+    found = _find(split_mapping(name)[0])
+    if found is None:
         raise _no_machine(str(name))
-    return path, counts
+    return found
+
+
+def _find(name: str) -> tuple[Path, str] | None:
+    path, counts = _path(name), ""
+    if path is None and (counted := _COUNTED.fullmatch(name)) is not None:
+        path, counts = _path(counted[1]), counted[2]
+    return None if path is None else (path, counts)
 
 
 def _no_machine(name: str) -> InputError:

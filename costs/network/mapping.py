@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.placement import AxisPiece, Placement
 from shardc.costs.network.topology import Links, links_of
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.units import kind_text
 
 __all__ = ["candidates", "place", "search"]
 
@@ -27,17 +29,17 @@ _Axes = Sequence[tuple[str, int]]
 _Cut = list[tuple[str, int, int]]
 
 
-def place(machine: Machine, mesh: Mesh, mapping: str | Mapping[str, str] | None = None) -> Placement:
+def place(machine: Machine, mesh: Mesh, mapping: str | Sequence[str] | Mapping[str, str] | None = None) -> Placement:
     """The devices of ``mesh`` on ``machine``, cut to that size.
 
     ``mapping`` says by axis which links it lies on, outermost first (``"data=dcn,fsdp=x+y,tensor=z"``; axes that are
-    not named take what is left), or gives the order of the axes, outermost first (``"tensor,data"``). Raises
-    `InputError`, with the numbers, where the mesh does not fit.
+    not named take what is left), or gives the order of the axes, outermost first (``"tensor,data"``); default: the
+    machine's own. Raises `InputError`, with the numbers, where the mesh does not fit.
 
     Example: ``place(load_machine("tpu-v5p"), Mesh({"fsdp": 16, "tensor": 4})).describe()`` is
     ``{"fsdp": "torus x,y", "tensor": "torus z"}``.
     """
-    given = _read(mapping, mesh)
+    given = _read(mapping or machine.mapping, mesh)
     axes = [(n, s) for n, s in mesh.axes if s > 1]
     if isinstance(given, list):
         axes.sort(key=lambda axis: given.index(axis[0]))
@@ -53,6 +55,7 @@ def candidates(machine: Machine, mesh: Mesh) -> Iterator[Placement]:
 
     Behind a switch all places are alike, so orders that differ only there count once.
     """
+    machine = replace(machine, mapping="")
     first = place(machine, mesh)
     seen = {_distinct(first)}
     yield first
@@ -81,10 +84,16 @@ def search(machine: Machine, mesh: Mesh, seconds: Callable[[Placement], float]) 
     return min(candidates(machine, mesh), key=lambda p: round(seconds(p), 12))
 
 
-def _read(mapping: str | Mapping[str, str] | None, mesh: Mesh) -> list[str] | dict[str, list[str]] | None:
+def _read(
+    mapping: str | Sequence[str] | Mapping[str, str] | None, mesh: Mesh
+) -> list[str] | dict[str, list[str]] | None:
     """A mapping as the order of all axes, or as names of links by axis."""
     if mapping is None or not mapping:
         return None
+    if isinstance(mapping, list | tuple) and all(isinstance(p, str) for p in mapping):
+        mapping = ",".join(mapping)
+    if not isinstance(mapping, str | Mapping):
+        raise InputError(f"a mapping is {kind_text(mapping)}", where="mapping", fix=_FIX)
     parts = [p.strip() for p in mapping.split(",") if p.strip()] if isinstance(mapping, str) else []
     rows = dict(p.split("=", 1) for p in parts if "=" in p) if isinstance(mapping, str) else dict(mapping)
     names = list(rows) + [p for p in parts if "=" not in p]
@@ -164,10 +173,11 @@ def _read_given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links]
             on = " and ".join(f"{links[n].name} ({links[n].size})" for n in numbers) or "no links"
             beside = list(dict.fromkeys(a for a, n, _ in out if n in numbers and a != axis))
             taken = f" beside {' and '.join(f'{a} ({dict(axes)[a]})' for a in beside)}" if beside else ""
-            raise InputError(
-                f"axis {axis} of {size} does not fit on {on} of {machine.title}{taken}",
-                fix="name links whose sizes multiply to the size of the axis: " + _sizes(links),
-            )
+            fix = "name links whose sizes multiply to the size of the axis: " + _sizes(links)
+            if not machine.counts and any(links[n].size == 1 for n in numbers):
+                rest = math.prod(n for _, n in axes) // size
+                fix += f"; or name a machine of {size} groups of {rest}: {machine.name}:{size}x{rest}"
+            raise InputError(f"axis {axis} of {size} does not fit on {on} of {machine.title}{taken}", fix=fix)
     return out
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardc.costs.machines.machine import placed_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
@@ -178,8 +179,8 @@ class RemoteProgram:
         ignore_memory: bool = False,
     ) -> Simulation:
         """As `Program.simulate`, also of a program that XLA has scheduled."""
-        program = self if mesh is None else self.annotate(mesh=mesh)
-        return program.partition(machine=machine).simulate(machine, mapping=mapping, ignore_memory=ignore_memory)
+        program, placed = self if mesh is None else self.annotate(mesh=mesh), placed_machine(machine, mapping)
+        return program.partition(machine=placed).simulate(placed, mapping=mapping, ignore_memory=ignore_memory)
 
     def compile(self, target: str = "cpu", *, tune: float | None = None) -> Compiled:
         """As `Program.compile`, for this computer's processor."""

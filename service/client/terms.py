@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardc.costs.machines.machine import machine_file, machine_names, read_machine
+from shardc.costs.machines.machine import machine_file, machine_names, read_machine, split_mapping
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
@@ -46,11 +46,12 @@ def machine_terms(machine: str | Path | None) -> dict[str, str]:
     """
     if not machine:
         return {}
-    path, counts = machine_file(machine)
-    if path.stem in machine_names() and str(machine).partition(":")[0] == path.stem:
+    (path, counts), (plain, mapping) = machine_file(machine), split_mapping(machine)
+    if path.stem in machine_names() and plain.partition(":")[0] == path.stem:
         return {"machine": str(machine)}
     stem = _NOT_IN_NAMES.sub("-", path.stem.lower()).strip("-") or "machine"
-    return {"machine": stem + (f":{counts}" if counts else ""), "machine_text": read_machine(path)[1]}
+    shown = stem + (f":{counts}" if counts else "") + (f"@{mapping}" if mapping else "")
+    return {"machine": shown, "machine_text": read_machine(path)[1]}
 
 
 def settings_terms(config: Config) -> dict[str, Any]:

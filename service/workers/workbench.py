@@ -70,20 +70,21 @@ class Workbench:
 
         Raises `InputError` for machines that do not come with shardc, unless their description came along.
         """
-        from shardc.costs.machines.machine import machine_names
+        from shardc.costs.machines.machine import machine_names, placed_machine
 
-        name, colon, counts = self.order.machine.partition(":")
+        plain, at, mapping = self.order.machine.partition("@")
+        name, colon, counts = plain.partition(":")
         if self.order.machine_text:
             path = self.folder / f"{name or 'machine'}.toml"
             path.write_text(self.order.machine_text, encoding="utf-8")
-            return f"{path}{colon}{counts}"
+            return placed_machine(f"{path}{colon}{counts}{at}{mapping}", getattr(self.order, "mapping", "")) or ""
         if name and name not in machine_names():
             raise InputError(
                 f"the service has no machine {name!r}",
                 where="order.machine",
                 fix=f"use one of {', '.join(machine_names())}, or send a description (machine_text)",
             )
-        return self.order.machine
+        return placed_machine(self.order.machine, getattr(self.order, "mapping", "")) or ""
 
     def need_machine(self) -> str:
         """`machine`; `InputError` where the order has none."""

@@ -53,7 +53,7 @@ def assert_budget(
     5242884.0
     """
     wanted = as_budget(budget)
-    found = check(as_partitioned(subject, arguments, wanted.machine), wanted, remedies=remedies)
+    found = check(as_partitioned(subject, arguments, wanted.placed), wanted, remedies=remedies)
     if not found.within:
         raise BudgetExceededError(found)
     return found
@@ -70,7 +70,7 @@ def as_budget(budget: str | Path | Mapping[str, Any] | ProgramBudget) -> Program
     return read_budget(budget)
 
 
-def as_partitioned(subject: Any, arguments: tuple[Any, ...], machine: str) -> Partitioned:
+def as_partitioned(subject: Any, arguments: tuple[Any, ...], machine: str | None) -> Partitioned:
     """The per-device program of what `assert_budget` takes, made for ``machine``. Raises `InputError`."""
     if isinstance(subject, str | Path):
         subject = load(subject)

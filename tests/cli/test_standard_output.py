@@ -57,7 +57,7 @@ def test_pages_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 @pytest.mark.parametrize("json", [(), ("--json",)])
 def test_a_full_disk_is_told(json: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.hlo").write_text(STEP)
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         line = [sys.executable, "-m", "shardc", "explain", "p.hlo", *json]
         done = subprocess.run(line, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2

@@ -6,17 +6,20 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from link_oracle import Network, axes_gather, doubling_gather, groups_at, rail_rings, ring_gather
 
+import shardc
 from shardc.costs.machines.level import Level
-from shardc.costs.machines.machine import Machine, load_machine
+from shardc.costs.machines.machine import Machine, load_machine, placed_machine
 from shardc.costs.network.collective_cost import Estimate, collective_cost
 from shardc.costs.network.mapping import candidates, place, search
 from shardc.costs.network.placement import Placement
+from shardc.demo.guide import write_guide_files
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
 from shardc.hlo.ir.mesh import Mesh
@@ -314,6 +317,7 @@ def test_given_mappings() -> None:
             r"of 8 does not fit on nvlink \(8\) of h100-dgx beside b \(8\)",
         ),
         ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b", "neither an order"),
+        ("h100-dgx", {"a": 2, "b": 2}, "a=infiniband", "or name a machine of 2 groups of 2: h100-dgx:2x2"),
         ("h100-dgx:0", {"a": 1}, None, "no devices"),
     ],
 )
@@ -427,3 +431,36 @@ def test_a_mapping_with_an_unknown_word_names_the_ways_out() -> None:
     with pytest.raises(AnnotationError, match="no axis 'serach'") as caught:
         place(load_machine("h100-dgx:8"), Mesh({"data": 8}), "serach")
     assert '"search"' in str(caught.value.fix)
+
+
+def test_a_machine_may_say_where_axes_lie() -> None:
+    mesh = Mesh({"a": 8, "b": 8})
+    swapped = place(load_machine("h100-dgx"), mesh, "b,a")
+    assert place(load_machine("h100-dgx@b,a"), mesh).pieces == swapped.pieces
+    assert place(load_machine("h100-dgx:64@a=nvlink"), mesh).describe() == swapped.describe()
+    assert place(load_machine("h100-dgx"), mesh, ["b", "a"]) == swapped
+    assert place(load_machine("h100-dgx@b,a"), mesh, "a,b").pieces == place(load_machine("h100-dgx"), mesh).pieces
+    with pytest.raises(InputError, match=r"a mapping is an int"):
+        place(load_machine("h100-dgx"), mesh, 5)  # type: ignore[arg-type]
+    for name in ("h100@b,a", "h100-dgx@"):
+        with pytest.raises(InputError, match="no machine"):
+            load_machine(name)
+
+
+def test_a_placed_machine_is_a_machine_again() -> None:
+    assert placed_machine("h100-dgx:64", "b,a") == "h100-dgx:64@b,a"
+    assert placed_machine("h100-dgx@a,b", {"a": "nvlink"}) == "h100-dgx@a=nvlink"
+    assert placed_machine("h100-dgx", "search") == placed_machine("h100-dgx", None) == "h100-dgx"
+    assert placed_machine(None, "b,a") is None
+
+
+def test_programs_are_partitioned_for_their_placement(tmp_path: Path) -> None:
+    """The same devices on the same links, by names or by order: the same step."""
+    path, *_ = (p for p in write_guide_files(tmp_path) if p.suffix == ".mlir")
+    program = shardc.load(path)
+    swapped = program.annotate({}, mesh={"data": 8, "model": 8})
+    other = program.annotate({}, mesh=Mesh({"model": 8, "data": 8}))
+    wanted = other.simulate("h100-dgx").step_seconds
+    assert swapped.simulate("h100-dgx", mapping="model,data").step_seconds == wanted
+    assert swapped.simulate("h100-dgx@model,data").step_seconds == wanted
+    assert swapped.simulate("h100-dgx").step_seconds != wanted

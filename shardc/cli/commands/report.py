@@ -81,6 +81,9 @@ def report(
     check_outputs(file, annotations, profile_in, output=output)
     if beside is not None:
         read_report(beside)
+    from shardc.costs.machines.machine import placed_machine
+
+    machine = placed_machine(machine, map_axes) or ""
     scheduling = Scheduling(machine, overlap, profile_in, windowed_einsum, pipelined_loops, plan, memory)
     with source(view, server) as here:
         partitioned = scheduling.partitioned(here.open(file, mesh, annotate, annotations))

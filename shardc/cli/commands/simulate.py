@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,11 +121,13 @@ def _simulated(
 ) -> Simulation:
     """The step of the program in ``file``; one that XLA has scheduled as it is, which a service sees by itself."""
     from shardc.compiler.lower.as_scheduled import is_scheduled
+    from shardc.costs.machines.machine import placed_machine
 
     program, (specs, wanted) = here.load(file), given
     found: Simulation
     if here.client is not None or not is_scheduled(program.module):
-        found = scheduling.partitioned(annotated(program, specs, wanted)).simulate(scheduling.machine, **options)
+        placed = replace(scheduling, machine=placed_machine(scheduling.machine, options["mapping"]) or "")
+        found = placed.partitioned(annotated(program, specs, wanted)).simulate(placed.machine, **options)
     elif specs:
         raise InputError(
             "the program is already partitioned and scheduled: annotations have no effect", where=str(file)
