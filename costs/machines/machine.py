@@ -146,8 +146,8 @@ def placed_machine(machine: str | Path | None, mapping: str | Sequence[str] | Ma
 def split_mapping(name: str | Path) -> tuple[str, str]:
     """The machine of `placed_machine`, and the mapping; empty where there is none."""
     text = str(name)
-    before, at, mapping = text.rpartition("@")
-    return (before, mapping) if at and _find(text) is None and _find(before) is not None else (text, "")
+    before, _, mapping = text.rpartition("@")
+    return (before, mapping) if mapping and _find(text) is None and _find(before) is not None else (text, "")
 
 
 def machine_file(name: str | Path) -> tuple[Path, str]:

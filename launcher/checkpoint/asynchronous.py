@@ -6,6 +6,8 @@ next call on all ranks, `AsyncCheckpointer.save` or `AsyncCheckpointer.wait`, co
 
 from __future__ import annotations
 
+import logging
+import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +39,9 @@ class AsyncCheckpointer:
         self._writer = ThreadPoolExecutor(1, "shardc-checkpoint")
         self._closed = False
         self._pending: tuple[CheckpointSaving, Future[Any]] | None = None
+        #: What nobody has waited for yet, of a job.
+        self._incomplete: list[Path] = []
+        weakref.finalize(self, _warn_of_incomplete, self._incomplete)
 
     def save(self, tree: Any, *, step: int, metadata: Any = None) -> Path:
         """Copy ``tree``, start to write it, and return the path that it will have. In a job every rank must call it.
@@ -61,6 +66,8 @@ class AsyncCheckpointer:
             self._pending = saving, self._writer.submit(saving.finish, saving.write)
         else:
             self._pending = saving, self._writer.submit(saving.write)
+            if saving.transport.process_index == 0:
+                self._incomplete.append(saving.target)
         return saving.target
 
     def wait(self) -> None:
@@ -73,6 +80,7 @@ class AsyncCheckpointer:
         if self._pending is None:
             return
         (saving, written), self._pending = self._pending, None
+        self._incomplete.clear()
         if saving.transport.process_count == 1:
             written.result()
         else:
@@ -89,3 +97,10 @@ class AsyncCheckpointer:
             self.wait()
         self._closed = True
         self._writer.shutdown()
+
+
+def _warn_of_incomplete(paths: list[Path]) -> None:
+    """At the end of the program, or of the checkpointer."""
+    for path in paths:
+        text = "%s was written, but not completed: in a job call wait() at the end, or use AsyncCheckpointer in a with"
+        logging.getLogger("shardc").warning(text, path)

@@ -60,3 +60,21 @@ def test_ranks_with_different_values(tmp_path: Path, repository: Path) -> None:
     pytest.importorskip("jax")
     assert run(2, "different", tmp_path, repository) == "done\n"
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
+
+
+UNFINISHED = """
+import numpy as np, shardc
+w = shardc.array(np.ones(6), (shardc.Mesh({"d": 2}), shardc.P("d")))
+checkpointer = shardc.AsyncCheckpointer("run")
+checkpointer.save({"w": w}, step=7)
+if {wait}:
+    checkpointer.wait()
+"""
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_checkpoint_that_nobody_waited_for_is_told(wait: bool, tmp_path: Path) -> None:
+    done = mpiexec(2, sys.executable, "-c", UNFINISHED.replace("{wait}", str(wait)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "step-00000007").exists() == wait
+    assert done.stderr.count("step-00000007 was written, but not completed") == (not wait)

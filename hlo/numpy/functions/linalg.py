@@ -124,7 +124,9 @@ def _solve(recorder: Trace, a: Any, b: Any) -> Any:
     right = y[:, None] if vector else y
     lead = np.broadcast_shapes(x.shape[:-2], right.shape[:-2])
     x, right = broadcast(x, (*lead, *x.shape[-2:])), broadcast(right, (*lead, *right.shape[-2:]))
-    if not lead and 2 * right.shape[1] <= x.shape[0]:
+    if not right.size:
+        made = right
+    elif not lead and 2 * right.shape[1] <= x.shape[0]:
         packed, pivots, _ = _lu_factors(x)
         made = _triangular(packed, right[_row_order(recorder, pivots)], lower=True, unit=True)
         made = _triangular(packed, made, lower=False)
@@ -197,8 +199,14 @@ def _svd_parts(x: Tracer, mode: str) -> tuple[Any, Any, Any]:
         array_shape(dtype, *lead, right, n),
         array_shape("s32", *lead),
     ]
-    _, s, u, vh, _ = _lapack("gesdd", [x], results, _letter("mode", mode))
-    return u, s, vh
+    _, s, u, vh, info = _lapack("gesdd", [x], results, _letter("mode", mode))
+    return _where_found(info, u, 2), _where_found(info, s, 1), _where_found(info, vh, 2)
+
+
+def _where_found(info: Tracer, made: Tracer, rank: int) -> Any:
+    """NaN where LAPACK reports that it found nothing, and may have left ``made`` as it was: matrices with NaN."""
+    found = NP.reshape(NP.equal(info, 0), (*info.shape, *(1,) * rank))
+    return NP.where(found, made, made.dtype.type(np.nan))
 
 
 def _svd(recorder: Trace, a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:

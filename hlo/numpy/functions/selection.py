@@ -99,6 +99,8 @@ def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "
         if is_traced(indices)
         else np.asarray(indices)
     )
+    if places.size == 0 and isinstance(places, np.ndarray):  # of an empty list, whose type says nothing
+        places = places.astype(np.int64)
     n = x.shape[d]
     if mode == "wrap":
         places = NP.remainder(places, n)

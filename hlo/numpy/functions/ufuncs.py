@@ -69,7 +69,7 @@ def ufunc_method(
     known = ufunc.__name__ in gufuncs if method == "__call__" and ufunc.signature else ufunc.__name__ in UFUNCS
     handler = _METHODS.get(method)
     if not known or (method != "__call__" and handler is None):
-        refuse(recorder, f"np.{name}" if hasattr(np, name) else f"SciPy's {name}", _NO_UFUNC)
+        refuse(recorder, f"np.{name}" if hasattr(np, ufunc.__name__) else f"SciPy's {name}", _NO_UFUNC)
     with recorder.call(name):
         if method == "__call__" and ufunc.signature:
             rest.pop("out", None)
