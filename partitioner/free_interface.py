@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -76,8 +77,9 @@ def find_free_interface(module: Module, ties: Iterable[tuple[int, int]] = ()) ->
 
 
 def find_free_results(module: Module, propagated: Module) -> FreeInterface | None:
-    """The results of ``propagated`` that are whole though nobody annotated them in ``module``, as it was before: each
-    may lie as its argument does, where that is split. None without such results.
+    """The results of ``propagated`` that are whole, or in fewer parts than their arguments along the same axes, though
+    nobody annotated them in ``module``, as it was before: each may lie as its argument does, where that is split. None
+    without such results.
 
     Its argument is the one whose memory it may take, else the k-th of its shape, where it is the k-th result of that
     shape: a step gives back its state in order, and the next step takes it as it lies.
@@ -92,9 +94,18 @@ def find_free_results(module: Module, propagated: Module) -> FreeInterface | Non
     for r, (shape, lies) in enumerate(zip(module.results, propagated.entry.root.leaf_shardings(), strict=True)):
         at = next(kinds.get(shape.plain, iter(())), None)
         a = shared.get(r, at)
-        if r in free.results and lies.is_replicated and a is not None and any(d.axes for d in given[a].dims):
+        if r in free.results and a is not None and _is_coarser(lies, given[a]):
             found.append((a, r))
     return FreeInterface(results=frozenset(r for _, r in found), like=tuple(found)) if found else None
+
+
+def _is_coarser(sharding: Sharding, other: Sharding) -> bool:
+    """Whether it has fewer shards than another one, and no dimension over axes that the other has not there."""
+    names = [
+        ({a.name for a in d.axes}, {a.name for a in e.axes}) for d, e in zip(sharding.dims, other.dims, strict=True)
+    ]
+    fewer = math.prod(sharding.num_shards()) < math.prod(other.num_shards())
+    return fewer and all(mine <= theirs for mine, theirs in names)
 
 
 def _annotations(shape: Shape, sharding: object) -> list[object]:

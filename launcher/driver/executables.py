@@ -167,7 +167,7 @@ def _warn_of_whole_results(partitioned: PartitionedProgram) -> None:
     from shardc.sharding.propagation.whole_results import whole_results
 
     outcome = partitioned.propagated.outcome
-    for result in whole_results(outcome) if outcome is not None else ():
+    for result in whole_results(outcome, partitioned.module) if outcome is not None else ():
         if result.bytes_held - result.bytes_of_part >= _TOLD:
             log.warning(
                 "of %s %s of %s, %s; out_shardings=%s of shardc.jit keeps it split, as a shardc.Array, "

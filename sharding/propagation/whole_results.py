@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.units import bytes_text
@@ -63,8 +64,10 @@ class WholeResult:
         return -(-self.shape.dims[self.dimension] // shards) * shards
 
 
-def whole_results(outcome: PropagationOutcome) -> Iterator[WholeResult]:
-    """The results that `even_interface` took axes from; those with fewer elements than parts are left out."""
+def whole_results(outcome: PropagationOutcome, partitioned: Module | None = None) -> Iterator[WholeResult]:
+    """The results that `even_interface` took axes from; those with fewer elements than parts are left out, and those
+    that are split all the same in the per-device program ``partitioned``."""
+    held = () if partitioned is None else [leaf.nbytes for leaf in partitioned.entry.root.shape.leaves()]
     module, graph = outcome.prepared, outcome.graph
     root = module.entry.root
     names = module.result_names or ("",) * len(module.results)
@@ -73,7 +76,9 @@ def whole_results(outcome: PropagationOutcome) -> Iterator[WholeResult]:
         wanted, given = outcome.found_shardings[v], outcome.shardings[v]
         if _joined_dimensions(shape, wanted, given):
             title = name if name.startswith("result") else f"result {name or number}"
-            yield WholeResult(title, shape, wanted, given)
+            found = WholeResult(title, shape, wanted, given)
+            if number >= len(held) or held[number] >= found.bytes_held:
+                yield found
 
 
 def _joined_dimensions(shape: Shape, wanted: Sharding, given: Sharding) -> list[int]:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import jax
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shardc
+from shardc import P
 from shardc.hlo.ir.build import Builder, make_module
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
@@ -53,3 +58,14 @@ def test_how_it_is_said() -> None:
     )
     both = Sharding(MESH, (DimSharding(), replace(Sharding.of(MESH, ("a", "b")).dims[0])))
     assert replace(found, wanted=both).spec == "P(None, ('a', 'b'))"
+
+
+@pytest.mark.parametrize("devices", [3, 6, 8, 9, 12])
+def test_results_like_their_arguments_stay_split_and_are_not_warned_of(devices: int) -> None:
+    """Whether the size divides by a part of the axis makes no difference."""
+    x = jax.ShapeDtypeStruct((4100, 4), np.float32)
+    program = shardc.from_jax(jax.jit(lambda a: a * 2), x).annotate({"a": P("d")}, mesh={"d": devices})
+    partitioned = program.partition()
+    report = partitioned.report()
+    assert report["wire_bytes"] == 0 and report["results"][0]["sharding"] == "[{d}, {}]"
+    assert partitioned.explanation().warnings == ()

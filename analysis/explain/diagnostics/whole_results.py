@@ -13,9 +13,9 @@ __all__ = ["whole_results"]
 
 def whole_results(survey: Survey) -> Iterator[Diagnostic]:
     """One warning for each that is large enough to matter."""
-    outcome = survey.partitioned.propagated.outcome
+    outcome, module = survey.partitioned.propagated.outcome, survey.partitioned.module
     least = survey.thresholds.memory * survey.totals.peak_bytes
-    for result in found_in(outcome) if outcome is not None else ():
+    for result in found_in(outcome, module) if outcome is not None else ():
         more = result.bytes_held - result.bytes_of_part
         if more and more >= least:
             text = f"of {result.name} {result.shape}, {result.reason}"
