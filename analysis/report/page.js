@@ -94,9 +94,13 @@ function showReport(data, place, prefix) {
     return [`${causes.slice(0, CAUSES_SHOWN).join('; ')} `, el('details', {}, el('summary', {}, `${causes.length - CAUSES_SHOWN} more causes`), el('ul', {}, causes.slice(CAUSES_SHOWN).map((cause) => el('li', {}, cause))))];
   }
 
+  function tensorName(r) {
+    return r.kind === 'value' ? `${r.instruction} ${r.name}` : r.name;
+  }
+
   function tensorsSection() {
     const columns = [
-      { title: 'tensor', text: (r) => r.name, value: (r) => r.name, show: (r) => el('span', { class: 'clip', title: r.name }, r.kind === 'value' ? lastScope(r.name) : r.name), wide: true },
+      { title: 'tensor', text: (r) => tensorName(r), value: (r) => tensorName(r), show: (r) => el('span', { class: 'clip', title: tensorName(r) }, r.kind === 'value' ? `${r.instruction} ${lastScope(r.name)}` : r.name), wide: true },
       { title: 'kind', text: (r) => r.kind, value: (r) => r.kind, choice: true },
       { title: 'shape', text: (r) => r.shape, value: (r) => r.bytes, hint: 'sorts by bytes' },
       { title: 'on a device', text: (r) => r.local, value: (r) => r.local_bytes, hint: 'sorts by bytes' },
@@ -107,7 +111,8 @@ function showReport(data, place, prefix) {
     data.tensors.forEach((row, n) => (row.key = String(n)));
     const { element } = dataTable(data.tensors, columns, { label: 'tensors', key: (r) => r.key, detail: (r) => layoutDrawing(data.drawings[r.drawing]) });
     const left = data.tensors_left_out;
-    return [element, left ? el('p', { class: 'quiet' }, `${countText(left, 'smaller value')} inside the program left out`) : null];
+    const planned = data.plan && data.plan.taken ? ' The program that runs has those of the decided values, under Plan.' : '';
+    return [el('p', { class: 'quiet' }, `Layouts as they propagate.${planned}`), element, left ? el('p', { class: 'quiet' }, `${countText(left, 'smaller value')} inside the program left out`) : null];
   }
 
   // Of skipped blocks those that do not lie within another.

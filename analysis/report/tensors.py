@@ -18,7 +18,7 @@ _LIMITS = PictureLimits(parts=8, panels=6, devices=6)
 #: Instructions whose value is another's, or nobody's.
 _NAMES = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call"))
 
-Row = tuple[str, str, Shape, Sharding, str, str]
+Row = tuple[str, str, Shape, Sharding, str, str, str]
 
 
 def tensor_rows(module: Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
@@ -32,7 +32,7 @@ def tensor_rows(module: Module) -> tuple[list[dict[str, Any]], list[dict[str, An
     inner = [row for row in _values(module) if row[2].rank]
     inner.sort(key=lambda row: -_local_bytes(row[2], row[3]))
     shown = list({(r[1], str(r[2].plain), str(r[3]), r[4]): r for r in reversed(inner)}.values())[::-1]
-    for kind, name, shape, sharding, source, opcode in (*_ends(module), *shown[:_MOST]):
+    for kind, name, shape, sharding, source, opcode, instruction in (*_ends(module), *shown[:_MOST]):
         key = (shape.dims, str(sharding))
         if key not in seen:
             seen[key] = len(drawings)
@@ -41,6 +41,7 @@ def tensor_rows(module: Module) -> tuple[list[dict[str, Any]], list[dict[str, An
             {
                 "kind": kind,
                 "name": name,
+                "instruction": instruction,
                 "shape": str(shape.plain),
                 "local": str(_local(shape, sharding).plain),
                 "sharding": str(sharding),
@@ -59,9 +60,9 @@ def _ends(module: Module) -> Iterator[Row]:
     for name, p in zip(module.argument_names, module.parameters, strict=True):
         yield from _leaves("parameter", name, p)
     root = module.entry.root
-    for n, (kind, name, shape, sharding, source, opcode) in enumerate(_leaves("result", "result", root)):
+    for n, row in enumerate(_leaves("result", "result", root)):
         given = module.result_names[n] if n < len(module.result_names) else ""
-        yield kind, given or name, shape, sharding, source, opcode
+        yield row[0], given or row[1], *row[2:]
 
 
 def _values(module: Module) -> Iterator[Row]:
@@ -78,7 +79,8 @@ def _leaves(kind: str, name: str, i: Instruction) -> Iterator[Row]:
     for n, shape in enumerate(leaves):
         sharding = given[n] if n < len(given) else None
         if shape.is_array and isinstance(sharding, Sharding):
-            yield kind, name if len(leaves) == 1 else f"{name}[{n}]", shape, sharding, i.source, i.opcode
+            called = name if len(leaves) == 1 else f"{name}[{n}]"
+            yield kind, called, shape, sharding, i.source, i.opcode, f"%{i.name}"
 
 
 def _local(shape: Shape, sharding: Sharding) -> Shape:

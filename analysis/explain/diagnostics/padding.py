@@ -31,7 +31,7 @@ def _warning(survey: Survey, split: UnevenSplit, values: Sequence[tuple[Instruct
     text = (
         f"dimension {dimension} of {name} {largest.shape}{others}, "
         f"{n}, does not divide by the {count_text(k, 'shard')} over"
-        f" {axes}: each holds {split.chunk}, {share:.0%} of it padding ({bytes_text(local)} per device with it)"
+        f" {axes}: each holds {split.chunk}, together {share:.1%} more ({bytes_text(local)} per device with it)"
     )
     text += f", {idle} of {count_text(k, 'device')} hold nothing else" if idle else ""
     near = (n // k * k, split.padded)
