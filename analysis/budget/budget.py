@@ -78,7 +78,7 @@ class ProgramBudget:
     place: str = "budget"
 
     @property
-    def placed(self) -> str | None:
+    def placed_machine(self) -> str | None:
         """The machine, with where mesh axes lie on it; None where the budget names none."""
         return placed_machine(self.machine or None, self.mapping)
 

@@ -39,7 +39,7 @@ def check(
     and no new one after ``seconds``. Raises `InputError` for unknown machines and links, and where the baseline is
     missing.
     """
-    machine = budget.placed
+    machine = budget.placed_machine
     told = explain(partitioned, machine)
     known = None if budget.baseline is None else read_baseline(budget.baseline, _UPDATE)
     if known is not None:
@@ -58,7 +58,7 @@ def record(partitioned: PartitionedProgram, budget: ProgramBudget) -> Baseline:
     """Write the totals of the program as the budget's baseline. Raises `InputError` where it names no file."""
     if budget.baseline is None:
         raise InputError("the budget names no file for the totals", fix='add baseline = "step.json" to the budget')
-    made = baseline_of(explain(partitioned, budget.placed))
+    made = baseline_of(explain(partitioned, budget.placed_machine))
     write_baseline(budget.baseline, made)
     return made
 
@@ -114,9 +114,9 @@ def _links_of(partitioned: PartitionedProgram, budget: ProgramBudget) -> dict[st
             raise InputError(
                 f"the mesh has no axis {rule.axis!r}", where=f"{budget.place}: forbid {number}: axis", fix=fix
             )
-    if budget.placed is None:
+    if budget.placed_machine is None:
         return {}
-    machine = load_machine(budget.placed)
+    machine = load_machine(budget.placed_machine)
     kinds = [level.name for level in machine.levels]
     for number, rule in enumerate(budget.forbid, 1):
         if rule.link and rule.link not in kinds:

@@ -53,7 +53,7 @@ def assert_budget(
     5242884.0
     """
     wanted = as_budget(budget)
-    found = check(as_partitioned(subject, arguments, wanted.placed), wanted, remedies=remedies)
+    found = check(as_partitioned(subject, arguments, wanted.placed_machine), wanted, remedies=remedies)
     if not found.within:
         raise BudgetExceededError(found)
     return found

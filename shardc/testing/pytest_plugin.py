@@ -61,7 +61,7 @@ class BudgetSnapshots:
         given: Mapping[str, Any] = {} if budget is None else budget
         wanted = as_budget(given)
         wanted = replace(wanted, baseline=wanted.baseline or self.folder / f"{key}.json")
-        partitioned = as_partitioned(subject, arguments, wanted.placed)
+        partitioned = as_partitioned(subject, arguments, wanted.placed_machine)
         if self.update:
             record(partitioned, wanted)
         return assert_budget(partitioned, wanted, remedies=remedies)

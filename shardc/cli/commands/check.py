@@ -63,7 +63,7 @@ def check(
         raise InputError("--json and --github exclude each other", fix="give one of them")
     wanted = read_budget(budget)
     program = open_program(file, mesh, annotate, annotations)
-    partitioned = program.partition(machine=wanted.placed)
+    partitioned = program.partition(machine=wanted.placed_machine)
     if update:
         record(partitioned, wanted)
         view.log(f"recorded the totals in {wanted.baseline}")
