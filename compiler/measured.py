@@ -51,7 +51,12 @@ def read_measured(path: Path, key: str) -> Mapping[str, float]:
     programs = _programs(path)
     if key not in programs:
         names = ", ".join(sorted({str(p["name"]) for p in programs.values()})) or "none"
-        log.warning("%s has no times of this program (it has those of: %s); it is scheduled by the model", path, names)
+        text = (
+            "%s has no times of this program (it has those of: %s); it is scheduled by the model. Times fit a program "
+            "that is partitioned alike: for the same mesh, annotations and --machine, and with --plan propagated, since "
+            "plans differ between commands that run and that simulate"
+        )
+        log.warning(text, path, names)
         return {}
     seconds: Mapping[str, float] = programs[key]["seconds"]
     return seconds

@@ -96,7 +96,8 @@ def _read(
         raise InputError(f"a mapping is {kind_text(mapping)}", where="mapping", fix=_FIX)
     parts = [p.strip() for p in mapping.split(",") if p.strip()] if isinstance(mapping, str) else []
     rows = dict(p.split("=", 1) for p in parts if "=" in p) if isinstance(mapping, str) else dict(mapping)
-    names = list(rows) + [p for p in parts if "=" not in p]
+    named = [p.partition("=")[0] for p in parts if "=" in p] if isinstance(mapping, str) else list(rows)
+    names = named + [p for p in parts if "=" not in p]
     for name in names:
         if name.strip() not in mesh.axis_names:
             axes = ", ".join(mesh.axis_names)

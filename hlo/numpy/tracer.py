@@ -263,7 +263,8 @@ class Tracer:
         raise self.refusal(
             f"a branch depends on a traced value of {self.aval}: its value is not known yet",
             "`if` becomes np.where(condition, a, b), or shardc.cond(condition, f, g, *operands) where only one side "
-            "may be computed; `while` becomes shardc.while_loop(condition, body, state); shapes and dtypes are known",
+            "may be computed; `while` becomes shardc.while_loop(condition, body, state); `and`, `or` and `0 < x < 1` "
+            "become a & b, a | b and (0 < x) & (x < 1); shapes and dtypes are known",
         )
 
     def steps(self, count: int) -> range:

@@ -51,7 +51,7 @@ class PartitionSpec:
 
     def __init__(self, *entries: Any, unreduced: Any = ()) -> None:
         self.entries: tuple[Entry, ...] = tuple(_entry(e, d) for d, e in enumerate(entries))
-        self.unreduced: tuple[str, ...] = tuple(sorted(unreduced))
+        self.unreduced: tuple[str, ...] = (unreduced,) if isinstance(unreduced, str) else tuple(sorted(unreduced))
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)

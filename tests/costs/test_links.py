@@ -317,6 +317,7 @@ def test_given_mappings() -> None:
             r"of 8 does not fit on nvlink \(8\) of h100-dgx beside b \(8\)",
         ),
         ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,b", "neither an order"),
+        ("h100-dgx", {"a": 8, "b": 8}, "a=nvlink,a=infiniband", "neither an order"),
         ("h100-dgx", {"a": 2, "b": 2}, "a=infiniband", "or name a machine of 2 groups of 2: h100-dgx:2x2"),
         ("h100-dgx:0", {"a": 1}, None, "no devices"),
     ],
