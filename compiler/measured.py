@@ -53,8 +53,8 @@ def read_measured(path: Path, key: str) -> Mapping[str, float]:
         names = ", ".join(sorted({str(p["name"]) for p in programs.values()})) or "none"
         text = (
             "%s has no times of this program (it has those of: %s); it is scheduled by the model. Times fit a program "
-            "that is partitioned alike: for the same mesh, annotations and --machine, and with --plan propagated, since "
-            "plans differ between commands that run and that simulate"
+            "that is partitioned alike: for the same mesh, annotations and --machine, and with --plan propagated, "
+            "since plans differ between commands that run and that simulate"
         )
         log.warning(text, path, names)
         return {}
