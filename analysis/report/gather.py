@@ -11,6 +11,7 @@ from shardc.analysis.report.page import VERSION
 from shardc.analysis.report.plan_data import plan_data
 from shardc.analysis.report.structure import StructureNode, structure
 from shardc.analysis.report.tensors import tensor_rows
+from shardc.analysis.simulate.traffic_matrix import block_size
 from shardc.compiler.lower.buffers.memory_timeline import MemoryTimeline
 from shardc.hlo.part_names import numbered_parts, whole_of
 from shardc.hlo.units import bytes_text, count_text
@@ -277,7 +278,8 @@ def _traffic(simulation: Simulation) -> dict[str, Any]:
     """The matrix as [from block, to block, bytes] where bytes are sent."""
     matrix = simulation.traffic_matrix(_BLOCKS)
     cells = [[i, j, _number(float(n))] for i, row in enumerate(matrix) for j, n in enumerate(row) if n > 0]
-    return {"blocks": len(matrix), "devices": simulation.devices, "cells": cells}
+    each = block_size(simulation.devices, _BLOCKS)
+    return {"blocks": len(matrix), "each": each, "devices": simulation.devices, "cells": cells}
 
 
 def _number(x: float) -> float | int:

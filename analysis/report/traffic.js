@@ -4,7 +4,7 @@ function trafficView(data, links) {
   const most = Math.max(...data.cells.map((c) => c[2]), 0);
   const least = Math.min(...data.cells.map((c) => c[2]), most);
   const cells = new Map(data.cells.map(([i, j, n]) => [i * data.blocks + j, n]));
-  const each = data.devices / data.blocks;
+  const each = data.each;
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a cell to see its bytes');
   const text = `bytes from device to device; a pair sends at most ${bytesText(most)}`;
   const chart = canvasBox((width) => size(width) * data.blocks + 30, { role: 'img', 'aria-label': text }, draw);
@@ -13,7 +13,7 @@ function trafficView(data, links) {
 
   const size = (width) => (Math.min(width, 520) - left - 4) / data.blocks;
   const name = (n) => {
-    const [first, last] = [Math.ceil(n * each), Math.ceil((n + 1) * each) - 1];
+    const [first, last] = [n * each, Math.min((n + 1) * each, data.devices) - 1];
     return first === last ? `device ${first}` : `devices ${first} to ${last}`;
   };
 
@@ -29,7 +29,7 @@ function trafficView(data, links) {
     context.fillStyle = colour('quiet');
     const step = 2 ** Math.ceil(Math.log2(Math.max(1, (data.blocks * 40) / (cell * data.blocks))));
     for (let n = 0; n < data.blocks; n += step) {
-      const label = String(Math.ceil(n * each));
+      const label = String(n * each);
       context.textAlign = 'right';
       context.textBaseline = 'middle';
       context.fillText(label, left - 6, Math.max((n + 0.5) * cell, 6));
@@ -50,7 +50,7 @@ function trafficView(data, links) {
     if (marked) info.textContent = `${name(i)} to ${name(j)}: ${bytesText(cells.get(i * data.blocks + j) || 0)} in a step`;
     chart.redraw();
   });
-  const what = each === 1 ? 'Rows send, columns receive.' : `Rows send, columns receive; a cell is a block of ${digits(each)} devices.`;
+  const what = each === 1 ? 'Rows send, columns receive.' : `Rows send, columns receive; a cell is a block of ${each} devices.`;
   return el('div', { class: 'traffic' },
     el('div', {}, el('p', { class: 'quiet' }, `${what} Numbers are devices${least < most / 4 ? '; colours go by the logarithm' : ''}.`), chart.box, info,
       el('p', { class: 'scale' }, bytesText(least), el('span', { class: 'ramp', 'aria-hidden': 'true' }), bytesText(most))),

@@ -13,7 +13,7 @@ import numpy as np
 from shardc.analysis.simulate.fold import FoldedTime
 from shardc.analysis.simulate.simulated_step import SimulatedEvent, SimulatedStep, SimulatedWork
 from shardc.analysis.simulate.trace import lanes
-from shardc.analysis.simulate.traffic_matrix import traffic_matrix
+from shardc.analysis.simulate.traffic_matrix import block_size, traffic_matrix
 from shardc.hlo.units import bytes_text, flops_text, seconds_text
 
 __all__ = [
@@ -267,12 +267,12 @@ def draw_traffic(axes: Any, simulation: SimulatedStep, blocks: int = 64) -> None
     bar.ax.tick_params(labelsize=8)
     if isinstance(norm, LogNorm):
         bar.set_ticks(np.geomspace(low, high, 5).tolist())
-    each = simulation.devices / count
+    each = block_size(simulation.devices, blocks)
     ticks = range(0, count, max(1, 1 << max(0, (count - 1) // 10).bit_length()))
     labels = [str(round(t * each)) for t in ticks]
     axes.set_xticks(ticks, labels, fontsize=8)
     axes.set_yticks(ticks, labels, fontsize=8)
-    what = "device" if each == 1 else f"first device of a block of {each:.4g}"
+    what = "device" if each == 1 else f"first device of a block of {each}"
     axes.set_xlabel(f"to ({what})", fontsize=9)
     axes.set_ylabel(f"from ({what})", fontsize=9)
 

@@ -19,11 +19,20 @@ _EXCHANGES = frozenset({"all-to-all", "ragged-all-to-all"})
 _Groups = ReplicaGroups | Pairs
 
 
+def block_size(devices: int, blocks: int) -> int:
+    """How many devices a block has so that there are at most ``blocks``: all the same where that makes few blocks less,
+    else the last one has fewer."""
+    least = -(-devices // max(1, blocks))
+    even = next((n for n in range(least, 2 * least) if devices % n == 0), None)
+    return max(1, least if even is None else even)
+
+
 def traffic_matrix(simulation: SimulatedStep, blocks: int) -> NDArray[np.float64]:
     """See `Simulation.traffic_matrix`. Works on one row per device, so 100,000 devices are fine."""
     devices = simulation.devices
-    blocks = max(1, min(blocks, devices))
-    block_of = np.arange(devices) * blocks // devices
+    each = block_size(devices, blocks)
+    blocks = -(-devices // each)
+    block_of = np.arange(devices) // each
     sent: dict[tuple[_Groups | None, bool], float] = {}
     for work, groups in zip(simulation.work, simulation.groups, strict=True):
         if work.kind == "collective" and work.wire_bytes:

@@ -170,9 +170,16 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         special_flops=_optional(given, "special_flops", where),
         on_chip_bytes=int(_optional(given, "on_chip_bytes", where)),
         granule_bytes=int(_optional(given, "granule_bytes", where)),
-        fused_attention=bool(given.get("fused_attention", False)),
+        fused_attention=_flag(given, "fused_attention", where),
         matrix=_matrix(given.get("matrix", {}), f"{where}, matrix"),
     )
+
+
+def _flag(given: Mapping[str, Any], key: str, where: str) -> bool:
+    value = given.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"{key} is {value!r}", where=where, fix=f"write {key} = true or false")
+    return value
 
 
 def _count(given: Mapping[str, Any], key: str, where: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from shardc.costs.machines.device import Device
+from shardc.costs.machines.host_link import HostLink
 from shardc.costs.machines.level import Level
 
 __all__ = ["implausible"]
@@ -16,7 +17,7 @@ _RATE = (1e7, 1e18, "operations per second")
 _LATENCY = (1e-10, 0.5, "seconds")
 
 
-def implausible(device: Device, levels: Iterable[Level]) -> Iterator[str]:
+def implausible(device: Device, levels: Iterable[Level], host: HostLink | None = None) -> Iterator[str]:
     """A warning for each number that is far from what devices and links have."""
     checked = [
         ("device, memory_bytes", device.memory_bytes, _BYTES),
@@ -31,6 +32,12 @@ def implausible(device: Device, levels: Iterable[Level]) -> Iterator[str]:
             (f"level {level.name}, bandwidth", level.bandwidth, _BANDWIDTH),
             (f"level {level.name}, latency", level.latency, _LATENCY),
             (f"level {level.name}, start", level.start, _LATENCY),
+        ]
+    if host is not None:
+        checked += [
+            ("host, bandwidth", host.bandwidth, _BANDWIDTH),
+            ("host, latency", host.latency, _LATENCY),
+            ("host, memory_bytes", host.memory_bytes, _BYTES),
         ]
     for where, value, (least, most, unit) in checked:
         if value and not least <= value <= most:

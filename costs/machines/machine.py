@@ -110,7 +110,7 @@ def load_machine(name: str | Path) -> Machine:
     machine = replace(read_machine(path)[0], counts=counts, mapping=mapping)
     if machine.measured is not None and (stale := machine.measured.stale()):
         _warn(f"{path}: {stale}")
-    for text in implausible(machine.device, machine.levels):
+    for text in implausible(machine.device, machine.levels, machine.host):
         _warn(f"{path}: {text}")
     if str(name) == "this-virtual" and machine.measured is not None:
         return replace(machine, name=str(name), measured=replace(machine.measured, where=VIRTUAL))

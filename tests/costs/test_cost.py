@@ -127,6 +127,7 @@ def test_numbers_in_other_units_are_warned_of(tmp_path: Path, caplog: pytest.Log
     path.write_text(
         "[device]\nmemory_bytes = 80\nmemory_bandwidth = 3e12\nflops = { f32 = 67, bf16 = 1e14 }\n"
         '[[levels]]\nname = "links"\nbandwidth = 450\nlatency = 3.0\n'
+        '[host]\nname = "pcie"\nbandwidth = 64\nlatency = 10\nmemory_bytes = 250\n'
     )
     load_machine(path)
     load_machine(path)
@@ -135,7 +136,13 @@ def test_numbers_in_other_units_are_warned_of(tmp_path: Path, caplog: pytest.Log
         "device, flops of f32 is 67 operations per second",
         "level links, bandwidth is 450 bytes per second",
         "level links, latency is 3 seconds",
+        "host, bandwidth is 64 bytes per second",
+        "host, latency is 10 seconds",
+        "host, memory_bytes is 250 bytes",
     ]
+    path.write_text(path.read_text().replace("[device]\n", '[device]\nfused_attention = "no"\n'))
+    with pytest.raises(InputError, match="fused_attention is 'no'"):
+        load_machine(path)
 
 
 def cost(machine: str, mesh: dict[str, int], opcode: str, nbytes: float, *axes: str) -> Estimate:

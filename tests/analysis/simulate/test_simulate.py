@@ -11,6 +11,7 @@ import pytest
 import shardc
 from shardc import Mesh, P
 from shardc.analysis.simulate.simulation import Simulation
+from shardc.analysis.simulate.traffic_matrix import block_size
 from shardc.hlo.errors import InputError, ShardcError
 from shardc.stages.stages import Partitioned
 from tests.analysis.simulate.simulated_programs import LOOP, PER_DEVICE, UNKNOWN
@@ -135,6 +136,15 @@ def test_traffic_goes_where_groups_are(tmp_path: Path) -> None:
     along_model = sum(w.count * w.wire_bytes for w in found.work if w.axes == ("model",))
     assert matrix[near].sum() == pytest.approx(8 * along_model)
     assert found.traffic_matrix(4).sum() == pytest.approx(8 * sent)
+
+
+@pytest.mark.parametrize(
+    ("devices", "blocks", "each"),
+    [(1, 64, 1), (64, 64, 1), (80, 64, 2), (97, 64, 2), (66, 64, 2), (65, 64, 2), (9, 4, 3)],
+)
+def test_blocks_of_traffic_are_equal_but_for_the_last(devices: int, blocks: int, each: int) -> None:
+    assert block_size(devices, blocks) == each
+    assert -(-devices // each) <= blocks
 
 
 def test_larger_than_memory_names_what_is_large(tmp_path: Path) -> None:
