@@ -52,6 +52,7 @@ function flopsText(n) {
 }
 
 function percent(share) {
+  if (share > 0 && share < 1e-4) return '<0.01%';
   return `${Number((100 * share).toPrecision(3))}%`;
 }
 

@@ -171,14 +171,14 @@ function showReport(data, place, prefix) {
 const FIGURES = [
   ['step', (d) => (d.totals.seconds ? d.totals.seconds.step : null), secondsText], ['exposed communication', (d) => (d.totals.seconds ? d.totals.seconds.exposed : null), secondsText],
   ['operations', (d) => d.totals.flops, flopsText], ['sent', (d) => d.totals.wire_bytes, bytesText], ['memory', (d) => d.totals.peak_bytes, bytesText],
-  ['collectives', (d) => d.collectives.reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en')], ['devices', (d) => d.devices, (n) => n.toLocaleString('en')],
+  ['collectives run, loops counted', (d) => d.collectives.reduce((sum, row) => sum + row.count, 0), (n) => n.toLocaleString('en')], ['devices', (d) => d.devices, (n) => n.toLocaleString('en')],
 ];
 
 function differences(a, b) {
   const name = (d) => `${d.program}, ${d.mesh.map(([axis, size]) => `${axis}=${size}`).join(', ') || 'one device'}${d.totals.machine ? ` of ${d.totals.machine}` : ''}`;
   const rows = FIGURES.map(([title, value, text]) => [title, value(a), value(b), text]).filter((row) => row[1] !== null || row[2] !== null);
   const cell = (n, text) => el('td', { class: 'number' }, n === null ? 'not simulated' : text(n));
-  const change = (x, y) => (x === null || y === null ? '' : x === y ? 'same' : x === 0 ? 'new' : `${y < x ? '−' : '+'}${percent(Math.abs(y - x) / x)}`);
+  const change = (x, y) => (x === null || y === null ? '' : x === y ? 'same' : x === 0 ? 'new' : y < x / 10 || y > 10 * x ? `× ${digits(y / x)}` : `${y < x ? '−' : '+'}${percent(Math.abs(y - x) / x)}`);
   return el('section', { class: 'plain differences', 'aria-label': 'both reports' }, el('h1', {}, 'Two reports'), el('div', { class: 'scroll' }, el('table', {},
     el('thead', {}, el('tr', {}, ['of one device, in a step', name(a), name(b), 'change'].map((title, n) => el('th', { scope: 'col', class: n ? 'number' : false }, title)))),
     el('tbody', {}, rows.map(([title, x, y, text]) => el('tr', {}, el('th', { scope: 'row' }, title), cell(x, text), cell(y, text), el('td', { class: 'number' }, change(x, y))))))));

@@ -14,7 +14,7 @@ function remediesView(collectives, take) {
   const asked = collectives.slice(0, REMEDIES);
   if (!asked.length) return el('p', { class: 'quiet' }, 'No device sends anything: there is nothing to remove.');
   return el('ul', { class: 'remedies' }, asked.map((reason) => el('li', {},
-    el('p', {}, operationBadge(reason.op), ` of ${reason.value || reason.names[0]}, ${costOf(reason)}: `, el('span', { class: 'quiet' }, reason.remedies.length ? reason.reason : reason.why_none)),
+    el('p', {}, operationBadge(reason.op), ` of ${reason.value || reason.names[0]}${reason.names.length > 1 ? ` and ${reason.names.length - 1} like it` : ''}, ${costOf(reason)}: `, el('span', { class: 'quiet' }, reason.remedies.length ? reason.reason : reason.why_none)),
     reason.remedies.length ? el('ul', {}, reason.remedies.map((remedy) => remedyRow(remedy, take))) : null)));
 }
 
