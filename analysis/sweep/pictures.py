@@ -64,14 +64,14 @@ def _scaling(result: SweepResult) -> Any:
         left.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         left.yaxis.set_minor_locator(NullLocator())
     left.yaxis.set_major_formatter(lambda y, _: seconds_text(y) if y else "0")
-    left.set_ylabel("step")
+    left.set_ylabel("step" if result.weak else "step (logarithmic)")
     right.plot(counts, [100 * r.efficiency for r in rows], "o-", color=_COLOURS[0], label="efficiency")
     right.plot(counts, [100 * r.mfu for r in rows], "s-", color=_MFU, label="MFU")
     right.set_ylim(0, max(105.0, *(105 * r.efficiency for r in rows)))
     right.set_ylabel("percent")
     for axes in (left, right):
         _over_devices(axes, counts)
-        axes.legend(frameon=False, fontsize=9)
+        axes.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return figure
 
 

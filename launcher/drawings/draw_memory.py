@@ -9,6 +9,7 @@ from types import MappingProxyType
 from shardc.compiler.lower.buffers.memory_timeline import MemoryBlock, MemoryTimeline
 from shardc.hlo.units import bytes_text, count_text
 from shardc.launcher.drawings.draw_layout import COLOURS, svg_text
+from shardc.launcher.drawings.fragments import shortened
 
 __all__ = ["memory_svg"]
 
@@ -21,6 +22,8 @@ _KINDS: Mapping[str, str] = MappingProxyType({"argument": "#c9c9c9", "result": "
 _TEMPORARY = tuple(c for c in COLOURS if c not in _KINDS.values())
 #: Rectangles smaller than this many pixels on both sides are left out: nobody sees them.
 _VISIBLE = 0.4
+#: Pixels that a letter of a label takes, and the fewest letters that are worth a label.
+_LETTER, _LEAST_LETTERS = 6.2, 6
 
 
 def memory_svg(timeline: MemoryTimeline) -> str:
@@ -81,6 +84,7 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
         _LEFT, top - 6, "where values are stored: results (and donated arguments) below, the arena above", 11, _GREY
     )
     yield _rect(_LEFT, top, _WIDTH, _PLACES, "#f7f7f7", "")
+    labels = list[str]()
     for number, block in enumerate(timeline.blocks):
         x, end = _x(timeline, block.first), _x(timeline, block.last + 1)
         tall = block.nbytes * scale
@@ -89,9 +93,10 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
         colour = _KINDS.get(block.kind) or _TEMPORARY[number % len(_TEMPORARY)]
         y = top + _PLACES - block.offset * scale - tall
         yield _rect(x, y, end - x, tall, colour, _hint(timeline, block), edge=True)
-        label = _label(block)
-        if tall >= 11 and 5.6 * len(label) <= end - x - 6:
-            yield svg_text(x + 4, y + min(tall / 2 + 4, 14), label, 10, _DARK)
+        room = int((_x(timeline, _covered_from(timeline, number)) - x - 6) / _LETTER)
+        if tall >= 11 and room >= _LEAST_LETTERS:
+            labels.append(svg_text(x + 4, y + min(tall / 2 + 4, 14), shortened(_label(block), room), 10, _DARK))
+    yield from labels
     yield from _axis(top, _PLACES, timeline.written_bytes)
     yield svg_text(_LEFT, top + _PLACES + 16, "0", 10, _GREY, anchor="middle")
     yield svg_text(_LEFT + _WIDTH, top + _PLACES + 16, str(len(timeline.steps)), 10, _GREY, anchor="end")
@@ -114,8 +119,10 @@ def _legend(timeline: MemoryTimeline, listed: list[MemoryBlock]) -> Iterator[str
     yield svg_text(_LEFT, top, title, 12, _MARK)
     for number, block in enumerate(listed):
         y = top + 17 * (number + 1)
-        where = f"{block.op_name} ({block.source.rpartition('/')[2]})" if block.op_name else block.source
-        text = f"{bytes_text(block.nbytes)}  {block.name}  {block.shape}  steps {block.first} to {block.last}  {where}"
+        source = block.source.rpartition("/")[2]
+        where = "" if block.kind == "argument" else block.op_name
+        where += f" ({source})" if where and source else source
+        text = f"{bytes_text(block.nbytes)}  {_label(block)}  steps {block.first} to {block.last}  {where}"
         yield svg_text(_LEFT + 10, y, text, 11, _DARK)
 
 
@@ -135,7 +142,16 @@ def _rect(x: float, y: float, width: float, height: float, colour: str, hint: st
 
 
 def _label(block: MemoryBlock) -> str:
-    return f"{block.name} {block.shape}"
+    name = block.op_name if block.kind == "argument" and block.op_name else block.name
+    return f"{name} {block.shape}"
+
+
+def _covered_from(timeline: MemoryTimeline, number: int) -> int:
+    """The position from which a block drawn later, of the same places, covers a block."""
+    block = timeline.blocks[number]
+    end = block.offset + block.nbytes
+    later = (b for b in timeline.blocks[number + 1 :] if b.offset < end and block.offset < b.offset + b.nbytes)
+    return min((b.first for b in later if block.first < b.first <= block.last), default=block.last + 1)
 
 
 def _hint(timeline: MemoryTimeline, block: MemoryBlock) -> str:
