@@ -76,7 +76,7 @@ class DimensionClasses:
                 self.share[c] += work
                 self.beside[c] |= there - {c}
         for c in self.share:
-            self.share[c] /= total
+            self.share[c] /= total or 1.0
 
     def _tie(self, node: DecisionNode) -> None:
         if node.strategies:
