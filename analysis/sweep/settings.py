@@ -19,29 +19,31 @@ __all__ = ["PortableMachine", "WorkerSettings"]
 @dataclass(frozen=True, slots=True)
 class PortableMachine:
     """A machine as `shardc.costs.machines.machine.load_machine` takes it: by ``name``, or where its description is a
-    file of the user's with the ``text`` of that."""
+    file of the user's with the ``text`` of that. ``mapping`` is where mesh axes lie on it."""
 
     name: str
     counts: str = ""
     text: str = ""
+    mapping: str = ""
 
     @staticmethod
     def of(machine: str | Path, off_host: bool) -> PortableMachine:
         """Raises `InputError` for machines that are unknown, and for this computer where workers are ``off_host``."""
         path, counts = machine_file(machine)
-        name = split_mapping(machine)[0].removesuffix(f":{counts}")
+        plain, mapping = split_mapping(machine)
+        name = plain.removesuffix(f":{counts}")
         if name in machine_names():
-            return PortableMachine(name, counts)
+            return PortableMachine(name, counts, mapping=mapping)
         if name not in ("this", "this-virtual"):
-            return PortableMachine(path.stem, counts, path.read_text(encoding="utf-8"))
+            return PortableMachine(path.stem, counts, path.read_text(encoding="utf-8"), mapping)
         if off_host:
             what = f"machine {name!r} means another computer on every worker"
             raise InputError(what, fix=f"name its description: --machine {path}")
-        return PortableMachine(name, counts)
+        return PortableMachine(name, counts, mapping=mapping)
 
     def here(self, folder: Path) -> str:
         """What `load_machine` takes in this process, whose ``folder`` has a copy of the text."""
-        counts = f":{self.counts}" if self.counts else ""
+        counts = (f":{self.counts}" if self.counts else "") + (f"@{self.mapping}" if self.mapping else "")
         if not self.text:
             return self.name + counts
         path = folder / f"{self.name}.toml"

@@ -166,6 +166,11 @@ def test_this_computer_is_no_machine_for_workers_elsewhere(monkeypatch: pytest.M
         PortableMachine.of("this", off_host=True)
 
 
+def test_placements_travel_with_their_machine(tmp_path: Path) -> None:
+    for name in ("h100-dgx", "h100-dgx:64@model,data", "h100-dgx@model=nvlink"):
+        assert PortableMachine.of(name, off_host=True).here(tmp_path) == name
+
+
 def test_the_task_is_the_same_as_the_function(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = SweepCandidate(8, {"data": 4, "model": 2}, "columns", {"x": "data", "w": "None,model"})
     settings = SweepSettings("h100-dgx")
