@@ -187,8 +187,8 @@ def _einsum_draw(d: Drawer) -> Step | None:
     if j is None:
         return None
     b = d.values[j]
-    first = "abcde"[: len(a.shape)]
-    second = list("vwxyz"[: len(b.shape)])
+    first = "abcdefghij"[: len(a.shape)]
+    second = list("qrstuvwxyz"[: len(b.shape)])
     used = set()
     for k, n in enumerate(b.shape):
         same = [c for c, m in zip(first, a.shape, strict=True) if m == n and c not in used]
