@@ -172,15 +172,20 @@ function edgesOf(graph, scope, items) {
 function drawGraph(items, edges, choose) {
   const { places, back, ports, width, height } = placeGraph(items.length, edges.map((edge) => [edge.from, edge.to]));
   const shapes = new Map();
-  const lines = edges.map((edge, n) => edgeShape(edge, ends(edge, places, back.has(n), ports[n]), back.has(n), items));
+  const found = edges.map((edge, n) => ends(edge, places, back.has(n), ports[n]));
+  const lines = edges.map((edge, n) => edgeShape(edge, found[n], back.has(n), items));
+  // A curve comes three quarters of the way to where it bends, which can be beyond the outermost boxes.
+  const reach = edges.map((edge, n) => found[n][0] + 0.75 * bend(found[n], back.has(n)));
+  const left = Math.floor(Math.min(0, ...reach.map((x) => x - 6)));
+  const whole = Math.ceil(Math.max(width, ...reach.map((x) => x + 6))) - left;
   const boxes = items.map((item, n) => {
     const box = itemShape(item, places[n], choose);
     shapes.set(item, box);
     return box;
   });
   const heaviest = items.reduce((best, item, n) => ((item.operations || 0) > (items[best].operations || 0) ? n : best), 0);
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `graph of ${countText(items.length, 'item')}` }, lines, boxes, edgeLabels(edges, back, places, ports));
-  return { picture, shapes, width, height, heart: items.length ? places[heaviest].x + NODE.width / 2 : 0 };
+  const picture = svg('svg', { viewBox: `${left} 0 ${whole} ${height}`, role: 'group', 'aria-label': `graph of ${countText(items.length, 'item')}` }, lines, boxes, edgeLabels(edges, back, places, ports));
+  return { picture, shapes, width: whole, height, heart: items.length ? places[heaviest].x + NODE.width / 2 - left : 0 };
 }
 
 // [x, y] where an edge begins, and where it ends.
@@ -189,11 +194,15 @@ function ends(edge, places, isBack, port) {
   return isBack ? [a.x + NODE.width, a.y + NODE.height / 2, b.x + NODE.width, b.y + NODE.height / 2] : [port.from, a.y + NODE.height, port.to, b.y];
 }
 
-// One that passes layers between its ends goes around what stands in its column.
+// How far to the side an edge bends: one that passes layers between its ends goes around what stands in its column.
+function bend([x, y, to, down], isBack) {
+  const passes = !isBack && down - y > NODE.height + 2 * NODE.down && Math.abs(x - to) < NODE.width;
+  return passes ? (x < to ? -0.9 : 0.9) * NODE.width : 0;
+}
+
 function edgeShape(edge, [x, y, to, down], isBack, items) {
   const far = isBack ? 40 : Math.max(20, (down - y) / 2);
-  const passes = !isBack && down - y > NODE.height + 2 * NODE.down && Math.abs(x - to) < NODE.width;
-  const side = passes ? (x < to ? -0.9 : 0.9) * NODE.width : 0;
+  const side = bend([x, y, to, down], isBack);
   const path = isBack ? `M${x},${y} C${x + far},${y} ${to + far},${down} ${to},${down}` : `M${x},${y} C${x + side},${y + far} ${to + side},${down - far} ${to},${down}`;
   const said = [...edge.layouts].map(([layout, names]) => `${layout}: ${[...new Set(names)].slice(0, 5).join(', ')}`).join('\n');
   return svg('path', { class: `edge${isBack ? ' back' : ''}`, d: path }, svg('title', {}, `${items[edge.from].title} to ${items[edge.to].title}${said ? `\n${said}` : ''}`));
