@@ -42,6 +42,15 @@ class RandomStream:
         #: Draws since it was made.
         self.drawn = 0
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(np.random.Generator, name):
+            own = ", ".join(n for n in vars(RandomStream) if not n.startswith("_") and hasattr(np.random.Generator, n))
+            raise AttributeError(
+                f"generators of sharded arrays have no {name}, only {own}; make other numbers with numpy.random, "
+                "the same on every rank, and pass them to shardc.numpy.array"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def state(self) -> Any:
         """Key and number of the next draw."""
@@ -60,6 +69,10 @@ class RandomStream:
 
     def _draw(self, name: str, size: Any, dtype: Any, options: dict[str, Any]) -> Any:
         dims = () if size is None else _dims(size)
+        unknown = next((option for option in options if option not in ("sharding", "mesh")), None)
+        if unknown is not None:
+            fix = "omit it; draws take sharding= and mesh= besides NumPy's own size= and dtype="
+            raise UnsupportedError(f"draws of sharded arrays take no {unknown}=", where=f"random.{name}", fix=fix)
         recorder = current_trace()
         if _scope_of(recorder) is not self._scope:
             raise InputError(
@@ -161,6 +174,8 @@ class RandomStream:
         >>> 0 <= int(rng.integers(10, size=(64,), mesh=mesh).max()) < 10
         True
         """
+        if np.ndim(low) or np.ndim(high):
+            raise UnsupportedError("the bounds of integers() are arrays", where="integers", fix="give two numbers")
         first, last = (0, low) if high is None else (low, high)
         count = operator.index(last) - operator.index(first) + bool(endpoint)
         if count <= 0:

@@ -95,6 +95,10 @@ class _ArrayView(Array):
     def dtype(self) -> np.dtype[Any]:
         return self._dtype
 
+    def astype(self, dtype: Any) -> Any:
+        """An array with memory of its own: see `ShardedArray.astype`."""
+        return self.computed().astype(dtype)
+
     def take_computed(self) -> bool:
         version = self._base.version
         again = version in (self._used, self._of)

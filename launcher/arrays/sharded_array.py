@@ -203,9 +203,20 @@ class ShardedArray(ABC):
 
         return jnp.asarray(np.asarray(self))
 
-    def item(self) -> Any:
-        """The only element as a Python scalar."""
-        return np.asarray(self).item()
+    def item(self, *index: Any) -> Any:
+        """The only element as a Python scalar, or that at ``index``."""
+        return np.asarray(self).item(*index)
+
+    @property
+    def flat(self) -> Any:
+        """The elements one after another, to be read."""
+        whole = np.array(self)
+        whole.flags.writeable = False
+        return whole.flat
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The elements as bytes."""
+        return np.asarray(self).tobytes(order)
 
     def tolist(self) -> Any:
         return np.asarray(self).tolist()

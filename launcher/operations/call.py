@@ -199,6 +199,8 @@ class _Encoding:
         if self.numbers and self._is_value(value, integers):
             kind = next((t for t in (int, float, complex) if type(value) is t), None)
             return self._leaf(value, value, None if kind is None else Number(kind))
+        if isinstance(value, type):  # an element type, such as np.float32, which has an array's attributes
+            return encode_static(value)
         if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "dtype")):
             refuse_masked(value)
             return encode_static(value) if isinstance(value, np.generic) else self._leaf(value, np.asarray(value))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.recorder import current_trace
 from shardc.hlo.numpy.trace import constrain
@@ -174,7 +177,7 @@ def linspace(
     sharding: Any = None,
     mesh: Any = None,
 ) -> Any:
-    """`numpy.linspace` between numbers, sharded, with the same bits.
+    """`numpy.linspace`, sharded; between numbers each process makes its part, with the same bits.
 
     >>> float(np.linspace(0, 1, 65, mesh=mesh)[-1])
     1.0
@@ -183,6 +186,11 @@ def linspace(
     if recorder is not None:
         options = {"endpoint": endpoint, "retstep": retstep, "dtype": dtype, "axis": axis}
         return recorder.protocols.function(recorder, np.linspace, (start, stop, num), options)
+    if np.ndim(start) or np.ndim(stop):
+        whole: Any = np.linspace
+        made = whole(start, stop, num, endpoint, retstep, dtype, axis)
+        own = partial(array, sharding=sharding, mesh=mesh)
+        return (own(made[0]), made[1]) if retstep else own(made)
     kind = np.result_type(start, stop, float(num)) if dtype is None else np.dtype(dtype)
     count = operator.index(num)
     a, b = start * 1.0, stop * 1.0
@@ -238,35 +246,46 @@ def identity(n: int, dtype: Any = float, *, like: Any = None, sharding: Any = No
 def indices(
     dimensions: Sequence[int], dtype: Any = int, sparse: bool = False, *, sharding: Any = None, mesh: Any = None
 ) -> Any:
-    """`numpy.indices` as a tuple of arrays, one per dimension, each sharded over the grid's dimensions.
+    """`numpy.indices`: one array, whose first dimension counts those of the grid, or with ``sparse`` a tuple of arrays.
+
+    ``sharding`` is that of the grid; the first dimension is whole.
 
     >>> rows, columns = np.indices((64, 32), mesh=mesh)
     >>> int(rows[63, 0]), columns.shape
     (63, (64, 32))
     """
     dims, kind = _dims(tuple(dimensions)), np.dtype(dtype)
-    grid = None if current_trace() else new_sharding(dims, sharding, mesh)
-    found = []
-    for d, n in enumerate(dims):
-        own = tuple(n if k == d else 1 for k in range(len(dims))) if sparse else dims
+    if current_trace():
+        lines = [
+            arange(n, dtype=kind).reshape([n if k == d else 1 for k in range(len(dims))]) for d, n in enumerate(dims)
+        ]
+        if sparse:
+            return tuple(_constrained(line, sharding) for line in lines)
+        return np.stack([_constrained(np.broadcast_to(line, dims), sharding) for line in lines])
+    grid = new_sharding(dims, sharding, mesh)
 
-        def part(index: tuple[slice, ...], d: int = d) -> Any:
-            shape = _lengths(index)
-            at = np.arange(index[d].start, index[d].stop, dtype=kind)
-            return np.broadcast_to(at.reshape([-1 if k == d else 1 for k in range(len(shape))]), shape)
+    def line(index: tuple[slice, ...], d: int) -> Any:
+        """The positions along dimension ``d`` in a part of the grid."""
+        at = np.arange(index[d].start, index[d].stop, dtype=kind)
+        return at.reshape([-1 if k == d else 1 for k in range(len(index))])
 
-        if grid is None:
-            line = arange(n, dtype=kind).reshape([n if k == d else 1 for k in range(len(dims))])
-            found.append(_constrained(line if sparse else np.broadcast_to(line, dims), sharding))
-        else:
-            lies = grid if not sparse else _sparse(grid, d)
-            found.append(array_from_callback(own, kind, lies, part))
-    return tuple(found)
+    if sparse:
+        return tuple(
+            array_from_callback(
+                tuple(n if k == d else 1 for k in range(len(dims))), kind, _sparse(grid, d), partial(line, d=d)
+            )
+            for d, n in enumerate(dims)
+        )
+
+    def part(index: tuple[slice, ...]) -> Any:
+        numbers, *inside = index
+        shape = _lengths(tuple(inside))
+        return np.stack([np.broadcast_to(line(tuple(inside), d), shape) for d in range(numbers.start, numbers.stop)])
+
+    return array_from_callback((len(dims), *dims), kind, replace(grid, dims=(DimSharding(), *grid.dims)), part)
 
 
-def _sparse(grid: Any, dimension: int) -> Any:
-    from shardc.hlo.ir.sharding import DimSharding, Sharding
-
+def _sparse(grid: Sharding, dimension: int) -> Sharding:
     return Sharding(grid.mesh, tuple(s if k == dimension else DimSharding() for k, s in enumerate(grid.dims)))
 
 

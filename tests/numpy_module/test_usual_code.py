@@ -1,0 +1,75 @@
+"""What scripts of NumPy write every day, on arrays and on views: the same values, shapes and types as NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+import shardc
+import shardc.numpy as snp
+from shardc import Mesh, P
+
+VALUES = numpy.arange(18 * 7, dtype=float).reshape(18, 7) - 40
+MESH = Mesh({"d": 4})
+
+#: Of an array, and of NumPy's module or ours.
+CODE: dict[str, Callable[[Any, Any], Any]] = {
+    "a row converted": lambda x, np: x[0].astype(np.float32),
+    "rows converted": lambda x, np: x[1:5].astype("f4"),
+    "the transpose converted": lambda x, np: x.T.astype(int),
+    "one dimension converted": lambda x, np: x.ravel().astype(bool),
+    "sum in a type": lambda x, np: x.sum(dtype=np.float32),
+    "np.sum in a type": lambda x, np: np.sum(x > 0, dtype=np.int32),
+    "mean in a type": lambda x, np: x.mean(dtype=np.float64),
+    "cumsum in a type": lambda x, np: x.cumsum(dtype=np.float64),
+    "add in a type": lambda x, np: np.add(x, 1, dtype=np.float64),
+    "full_like in a type": lambda x, np: np.full_like(x, 3, dtype=np.int8),
+    "zeros_like in a type": lambda x, np: np.zeros_like(x, dtype=np.int32),
+    "astype of the module": lambda x, np: np.astype(x, np.float32),
+    "bits": lambda x, np: x.view(np.int64),
+    "item by number": lambda x, np: x.item(3),
+    "item by index": lambda x, np: x.item(1, 2),
+    "flat": lambda x, np: list(x.flat),
+    "bytes": lambda x, np: numpy.frombuffer(x.tobytes()),
+    "indices": lambda x, np: np.indices((64, 66)),
+    "indices doubled": lambda x, np: np.indices((64, 66)) * 2,
+    "indices in a type": lambda x, np: np.indices((5, 66), dtype=np.float32)[1],
+    "indices summed": lambda x, np: np.indices((64, 66)).sum(0),
+    "open indices": lambda x, np: np.indices((64, 66), sparse=True)[1],
+    "linspace of arrays": lambda x, np: np.linspace([0, 1], [2, 3], 80),
+    "linspace with its step": lambda x, np: np.linspace([0, 1], [2, 3], 80, retstep=True)[1],
+}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_is_as_in_numpy(name: str) -> None:
+    with snp.use_mesh(MESH):
+        found = numpy.asarray(CODE[name](shardc.array(VALUES, (MESH, P("d"))), snp))
+    expected = numpy.asarray(CODE[name](VALUES, numpy))
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    numpy.testing.assert_array_equal(found, expected)
+
+
+def test_traced_indices_are_one_array_too() -> None:
+    def positions(x: Any) -> Any:
+        return snp.indices((18, 7)).sum(0) * x
+
+    found = shardc.trace(positions, VALUES, mesh=MESH, in_shardings=(P("d"),)).compile()(VALUES)
+    numpy.testing.assert_array_equal(numpy.asarray(found), numpy.indices((18, 7)).sum(0) * VALUES)
+
+
+@pytest.mark.parametrize(
+    ("draw", "text"),
+    [
+        (lambda r: r.choice(9, 4, p=None), "take no p="),
+        (lambda r: r.integers(numpy.arange(1, 4)), "bounds of integers"),
+        (lambda r: r.poisson(3), "have no poisson, only random, uniform"),
+        (lambda r: r.poison, "no attribute 'poison'"),
+    ],
+)
+def test_draws_that_there_are_not_are_told(draw: Callable[[Any], Any], text: str) -> None:
+    with pytest.raises((shardc.ShardcError, AttributeError), match=text):
+        draw(snp.random.default_rng(0))
