@@ -94,12 +94,17 @@ def open_program(
     from shardc.stages.programs import load
 
     specs, wanted = given_annotations(mesh, annotate, annotations)
-    return annotated(load(file), specs, wanted)
+    return annotated(load(file), specs, wanted, None if annotate else annotations)
 
 
-def annotated(program: Any, specs: Mapping[str, str], mesh: Mesh | None) -> Any:
-    """``program`` with what `given_annotations` found; as it is where that is nothing."""
-    return program.annotate(dict(specs), mesh=mesh) if specs or mesh is not None else program
+def annotated(program: Any, specs: Mapping[str, str], mesh: Mesh | None, file: Path | None = None) -> Any:
+    """``program`` with what `given_annotations` found; as it is where that is nothing. Errors name the ``file``."""
+    try:
+        return program.annotate(dict(specs), mesh=mesh) if specs or mesh is not None else program
+    except AnnotationError as e:
+        if file is not None and e.where is None:
+            e.where = str(file)
+        raise
 
 
 def given_annotations(

@@ -44,7 +44,7 @@ class ProgramOpener:
     ) -> Any:
         """The program in ``file`` with the mesh and annotations of the command line, as `open_program`."""
         specs, wanted = given_annotations(mesh, annotate, annotations)
-        return annotated(self.load(file), specs, wanted)
+        return annotated(self.load(file), specs, wanted, None if annotate else annotations)
 
 
 @contextmanager

@@ -128,6 +128,15 @@ def test_run(folder: Path, options: list[str], message: str, capsys: pytest.Capt
     fails(capsys, ["run", "mlp.hlo", *output, *options], message, folder)
 
 
+def test_a_name_that_annotations_do_not_fit_names_their_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "names.toml").write_text('[mesh]\nd = 2\n[annotate]\nnobody = "d,None"\n')
+    for command in ("explain", "partition"):
+        more = ["-o", str(folder / "o.hlo")] if command == "partition" else []
+        assert main([command, str(folder / "plain.hlo"), "--annotations", str(folder / "names.toml"), *more]) == 2
+        error = capsys.readouterr().err
+        assert "no argument, result or value is named 'nobody'\n  where: " in error and "names.toml" in error
+
+
 def test_annotations_without_a_mesh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fails(capsys, ["partition", "plain.hlo", "--annotate", "x=data"], "mesh", folder)
 
