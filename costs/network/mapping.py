@@ -92,6 +92,9 @@ def _read(
         return None
     if isinstance(mapping, list | tuple) and all(isinstance(p, str) for p in mapping):
         mapping = ",".join(mapping)
+    if mapping == "search":
+        fix = 'use --map search of shardc simulate, mapping="search" in Python, or name an order ("data,model")'
+        raise InputError("a place for the axes is searched only for a program to simulate", where="mapping", fix=fix)
     if not isinstance(mapping, str | Mapping):
         raise InputError(f"a mapping is {kind_text(mapping)}", where="mapping", fix=_FIX)
     parts = [p.strip() for p in mapping.split(",") if p.strip()] if isinstance(mapping, str) else []

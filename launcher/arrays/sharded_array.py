@@ -226,6 +226,9 @@ class ShardedArray(ABC):
             raise TypeError("only arrays of one element can be converted to Python scalars")
         return self.item()
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self._scalar(), digits)
+
     def __float__(self) -> float:
         return float(self._scalar())
 

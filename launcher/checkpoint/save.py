@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -222,8 +223,12 @@ def check_keep(keep: int | None) -> None:
 
 
 def _checked(step: int, keep: int | None, metadata: Any) -> int:
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or step < 0:
-        raise InputError(f"step={step!r}", fix="give the number of the training step, 0 or more")
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"step={step!r}", fix="give the number of the training step, a whole number, 0 or more")
     check_keep(keep)
     try:
         json.dumps(metadata, allow_nan=False)
@@ -232,7 +237,7 @@ def _checked(step: int, keep: int | None, metadata: Any) -> int:
     key = next(_other_keys(metadata), None)
     if key is not None:
         raise InputError(f"metadata= has the key {key!r}; keys in JSON are text", fix=f"use {str(key)!r}")
-    return int(step)
+    return number
 
 
 def _other_keys(value: Any) -> Iterator[Any]:

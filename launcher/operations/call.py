@@ -8,6 +8,7 @@ and writes through it.
 from __future__ import annotations
 
 import logging
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -199,6 +200,8 @@ class _Encoding:
         if self.numbers and self._is_value(value, integers):
             kind = next((t for t in (int, float, complex) if type(value) is t), None)
             return self._leaf(value, value, None if kind is None else Number(kind))
+        if isinstance(value, dict):
+            return "dict", tuple(value), tuple(self._encoded(v, False) for v in value.values())
         if isinstance(value, type):  # an element type, such as np.float32, which has an array's attributes
             return encode_static(value)
         if isinstance(value, np.ndarray) or (hasattr(value, "__array__") and hasattr(value, "dtype")):
@@ -207,8 +210,8 @@ class _Encoding:
         return encode_static(value)
 
     def _is_value(self, value: Any, integers: bool) -> bool:
-        if isinstance(value, bool | np.bool_):
-            return False
+        if isinstance(value, bool | np.bool_) or (isinstance(value, float) and math.isinf(value)):
+            return False  # infinity is a choice, as in np.linalg.norm(x, np.inf)
         return isinstance(value, float | complex | np.inexact) or (
             integers and isinstance(value, int | np.integer) and self._fits(value)
         )

@@ -383,3 +383,10 @@ def test_a_url_is_no_folder() -> None:
     ):
         with pytest.raises(InputError, match="s3://bucket/run is a URL"):
             use()
+
+
+def test_steps_may_be_numbers_of_jax(tmp_path: Path) -> None:
+    shardc.save_checkpoint(tmp_path, {}, step=jax.numpy.asarray(5))  # type: ignore[arg-type]
+    assert shardc.load_checkpoint(tmp_path).step == 5
+    with pytest.raises(InputError, match="a whole number, 0 or more"):
+        shardc.save_checkpoint(tmp_path, {}, step=1.5)  # type: ignore[arg-type]

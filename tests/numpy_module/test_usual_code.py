@@ -40,6 +40,12 @@ CODE: dict[str, Callable[[Any, Any], Any]] = {
     "indices summed": lambda x, np: np.indices((64, 66)).sum(0),
     "open indices": lambda x, np: np.indices((64, 66), sparse=True)[1],
     "linspace of arrays": lambda x, np: np.linspace([0, 1], [2, 3], 80),
+    "largest row sum": lambda x, np: np.linalg.norm(x, np.inf),
+    "smallest row sum": lambda x, np: np.linalg.norm(x, ord=-np.inf),
+    "largest entries": lambda x, np: np.linalg.norm(x, np.inf, axis=0),
+    "infinity as a number": lambda x, np: np.where(x > 0, x, np.inf).min(),
+    "a number rounded": lambda x, np: round(float(x.sum()) / 7, 3),
+    "pads by a dict": lambda x, np: np.pad(x, {0: (1, 2)}),
     "linspace with its step": lambda x, np: np.linspace([0, 1], [2, 3], 80, retstep=True)[1],
 }
 
@@ -73,3 +79,8 @@ def test_traced_indices_are_one_array_too() -> None:
 def test_draws_that_there_are_not_are_told(draw: Callable[[Any], Any], text: str) -> None:
     with pytest.raises((shardc.ShardcError, AttributeError), match=text):
         draw(snp.random.default_rng(0))
+
+
+def test_single_numbers_round() -> None:
+    total = shardc.array(numpy.float64(2.0 / 3), None)
+    assert round(total, 3) == 0.667 and round(total) == 1
