@@ -13,7 +13,6 @@ from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.hlo.ir.types import DType, dtype_of
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.launcher.arrays.trees import children
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
@@ -37,6 +36,8 @@ def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
 
     Raises `AnnotationError` for pairs over different meshes.
     """
+    from shardc.launcher.arrays.trees import children
+
     found = mesh
 
     def look(given: Any, place: str) -> Any:

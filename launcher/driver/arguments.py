@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DType
-from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.sharded_array import ShardedArray
@@ -34,7 +33,10 @@ def as_global(value: Any, dtype: DType, where: Callable[[], str]) -> NDArray[Any
             except OverflowError:
                 raise InputError(f"{value} does not fit {dtype}", where=where()) from None
         raise InputError(f"the parameter is {dtype}, but a Python {type(value).__name__} was given", where=where())
-    refuse_masked(value, where)
+    if type(value) is not np.ndarray:
+        from shardc.hlo.masked_arrays import refuse_masked
+
+        refuse_masked(value, where)
     try:
         array = np.asarray(value)
         if array.dtype.hasobject:
