@@ -307,6 +307,7 @@ class Jitted:
         kind = self._kind(args, kwargs)
         call = self._known(kind)
         if call is None:
+            _refuse_traced(kind.leaves)
             call = Repeated.of(self._compiled_by_jax(args, kwargs), kind)
             self._recent = [call, *self._recent[: _RECENT - 1]]
             remember(call.compiled)
@@ -354,6 +355,18 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
         or (isinstance(error, TypeError) and "immutable" in str(error))
         or any(isinstance(x, RandomStream) for x in args)
     )
+
+
+def _refuse_traced(leaves: Sequence[Any]) -> None:
+    """Raise `UnsupportedError` where a transformation of JAX is around a call that JAX itself does not run."""
+    import jax
+
+    if any(isinstance(x, jax.core.Tracer) for x in leaves):
+        raise UnsupportedError(
+            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as on ranks and "
+            "under SHARDC_CHECK",
+            fix="transform inside: shardc.jit(jax.grad(f), ...); on ranks also JAX_PLATFORMS=shardc lets JAX run it",
+        )
 
 
 def _runs_on_plugin(options: JitOptions) -> bool:

@@ -100,3 +100,14 @@ def test_a_numpy_function_in_the_jax_front_end_names_the_other(function: Callabl
     with pytest.raises(jax.errors.TracerArrayConversionError) as caught:
         shardc.from_jax(function, X)
     assert any("shardc.trace takes those of numpy" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("around", [jax.grad, jax.jit, jax.vmap])
+def test_transformations_around_calls_that_jax_does_not_run_are_refused(
+    around: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDC_CHECK", "1")
+    total = shardc.jit(lambda x: (2 * x).sum(), mesh=MESH, in_shardings=P())
+    with pytest.raises(UnsupportedError, match=r"around a call of shardc\.jit[\s\S]*transform inside"):
+        around(total)(X)
+    assert float(np.asarray(shardc.jit(jax.grad(lambda x: (2 * x).sum()), mesh=MESH)(X)).max()) == 2
