@@ -363,8 +363,8 @@ def _refuse_traced(leaves: Sequence[Any]) -> None:
 
     if any(isinstance(x, jax.core.Tracer) for x in leaves):
         raise UnsupportedError(
-            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as on ranks and "
-            "under SHARDC_CHECK",
+            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as on ranks "
+            "and under SHARDC_CHECK",
             fix="transform inside: shardc.jit(jax.grad(f), ...); on ranks also JAX_PLATFORMS=shardc lets JAX run it",
         )
 
