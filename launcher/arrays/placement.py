@@ -48,7 +48,7 @@ def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
             return given[1]
         own = getattr(given, "mesh", None)
         if found is None and type(own).__name__ == "AbstractMesh":
-            found = own
+            found = as_mesh(own)  # with automatic axes, whatever JAX's release gives it
         node = None if given is None or is_sharding(given) else children(given)
         if node is None:
             return given

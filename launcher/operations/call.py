@@ -88,8 +88,9 @@ def _call_on_shards(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any
 def _run(encoding: _Encoding, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     encoded = encoding.encode(args, kwargs)
     found = encoding.find(encoded)
-    if any(encoding.sources[n] is not encoding.leaves[n] for n in found.traced.changed):
-        # It writes into a view of which a copy was at hand.
+    copies = {n for n, source in enumerate(encoding.sources) if source is not encoding.leaves[n]}
+    if copies.intersection(found.traced.changed) or (copies and any(r.what == "view" for r in found.traced.results)):
+        # It writes into a view of which a copy was at hand, or makes a view of that copy.
         encoding = _Encoding(encoding.function, encoding.numbers, through=True)
         encoded = encoding.encode(args, kwargs)
         found = encoding.find(encoded)
@@ -129,6 +130,12 @@ def _call_on_whole_values(
             where=refused.where or Location(*user_line()),
             fix=f"{refused.fix}; or let NumPy compute it from whole values: call shardc.gather(x) on every rank",
         ) from refused
+    if function is operator.setitem:
+        # NumPy assigns to a copy, which then takes the array's place.
+        base, key, value = given
+        changed = np.array(base)
+        changed[key] = value
+        return _call_on_shards(operator.setitem, (args[0], ..., changed), {})
     log.debug("%s is computed by NumPy, of whole values: %s", getattr(function, "__name__", function), refused.what)
     try:
         return function(*given, **named)

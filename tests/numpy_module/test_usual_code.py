@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -84,3 +85,40 @@ def test_draws_that_there_are_not_are_told(draw: Callable[[Any], Any], text: str
 def test_single_numbers_round() -> None:
     total = shardc.array(numpy.float64(2.0 / 3), None)
     assert round(total, 3) == 0.667 and round(total) == 1
+
+
+#: Changes in place: of an array and of a view of it.
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "subtract under a mask": lambda x: operator.setitem(x, x > 5, x[x > 5] - 7),
+    "values under a mask": lambda x: operator.setitem(x, x > 5, x[x > 5] * 2 + 1),
+    "rows under a mask": lambda x: operator.setitem(x, x[:, 0] > 3, x[x[:, 0] > 3] + 1),
+    "a plain mask": lambda x: operator.setitem(x, numpy.arange(18) % 2 == 0, numpy.ones((9, 7))),
+    "under a mask of a view": lambda x: operator.setitem(x[1:-1], x[1:-1] > 6, x[1:-1][x[1:-1] > 6] + 1),
+    "some rows": lambda x: operator.setitem(x, [0, 2], x[[0, 2]] + 1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_in_place(name: str) -> None:
+    found, expected = shardc.array(VALUES.copy(), (MESH, P("d"))), VALUES.copy()
+    for x in (found, expected):
+        CHANGES[name](x)
+    numpy.testing.assert_array_equal(numpy.asarray(found), expected)
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+@pytest.mark.parametrize("part", [lambda v: v[:, :1], lambda v: v.T, lambda v: v[1:], lambda v: v.T[0], lambda v: v[2]])
+def test_views_of_views_are_views(part: Callable[[Any], Any], reads: int) -> None:
+    """Also of one that was read, of which a copy is at hand: its own view is a view of the array."""
+    seen = []
+    for x in (shardc.array(VALUES.copy(), (MESH, P("d"))), VALUES.copy()):
+        inside = x[1:-1]
+        for _ in range(reads):
+            inside.sum()
+        inner = part(inside)
+        inner += 1
+        inside *= 2
+        inner[0] = 5
+        seen.append([numpy.array(v) for v in (x, inside, inner)])
+    for found, expected in zip(*seen, strict=True):
+        numpy.testing.assert_array_equal(found, expected)
