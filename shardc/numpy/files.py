@@ -30,12 +30,14 @@ def from_array(source: Any, *, dtype: Any = None, sharding: Any = None, mesh: An
     """Make an `Array` of an object with ``shape``, ``dtype`` and slices; each process reads only what its devices
     hold.
 
-    HDF5 datasets, netCDF variables, zarr arrays and memory maps are such objects.
+    HDF5 datasets, netCDF variables, zarr arrays and memory maps are such objects. Raises `InputError` for others.
 
     >>> import numpy
     >>> np.from_array(numpy.arange(64.0), sharding=P("x"), mesh=mesh)
     shardc.Array(f64[64], [{x}])
     """
+    if not hasattr(source, "shape") or not hasattr(source, "dtype"):
+        raise InputError(f"{kind_text(source)} has no shape and element type", fix="use np.array for lists and numbers")
     dims = tuple(int(n) for n in source.shape)
     kind = np.dtype(source.dtype if dtype is None else dtype).newbyteorder("=")
 

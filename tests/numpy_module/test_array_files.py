@@ -41,6 +41,8 @@ def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
         np.load(tmp_path / "missing.npy")
     with pytest.raises(InputError, match=r"folder\.npy cannot be written: the folder \S+no does not exist \(mkdir -p "):
         np.save(tmp_path / "no" / "folder.npy", np.zeros(3))
+    with pytest.raises(InputError, match=r"a list has no shape[\s\S]*np\.array"):
+        np.from_array([1, 2, 3])
     with pytest.raises(InputError, match=r"numpy\.save"):
         np.save(tmp_path / "plain.npy", X)  # type: ignore[arg-type]
 
