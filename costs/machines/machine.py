@@ -45,6 +45,7 @@ from shardc.costs.machines.level import Level, level_of
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.variables import read_variable
 
 __all__ = [
     "Machine",
@@ -157,7 +158,8 @@ def machine_file(name: str | Path) -> tuple[Path, str]:
     """
     found = _find(split_mapping(name)[0])
     if found is None:
-        raise _no_machine(str(name))
+        given = str(name) == read_variable("SHARDC_MACHINE")
+        raise _no_machine(str(name), "environment variable SHARDC_MACHINE" if given else None)
     return found
 
 
@@ -168,21 +170,22 @@ def _find(name: str) -> tuple[Path, str] | None:
     return None if path is None else (path, counts)
 
 
-def _no_machine(name: str) -> InputError:
+def _no_machine(name: str, where: str | None) -> InputError:
     """The error for a name that means no machine, with the names that are near."""
     if name.endswith(".toml") or "/" in name:
-        return InputError(f"no machine {name!r}: there is no such file", fix=near_files(Path(name)))
+        return InputError(f"no machine {name!r}: there is no such file", where=where, fix=near_files(Path(name)))
     known = machine_names()
     before, colon, count = name.partition(":")
     if colon and (before in known or before in _THIS):
         fix = f"write {before}:64, or {before}:2x64 for two groups of 64"
-        return InputError(f"no machine {name!r}: {count!r} is not a number of devices", fix=fix)
+        return InputError(f"no machine {name!r}: {count!r} is not a number of devices", where=where, fix=fix)
     plain = name.partition(":")[0].lower()
     near = [k for k in known if plain and k.startswith(plain)] or get_close_matches(plain, known, n=2)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     known_text = ", ".join(known)
     return InputError(
         f"no machine {name!r}",
+        where=where,
         fix=f"{meant}use one of {known_text}, this (the calibrated computer), or the path of a description",
     )
 

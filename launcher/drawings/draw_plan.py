@@ -48,9 +48,10 @@ def plan_svg(program: str, plan: PlanReasons, rows: int = _ROWS) -> str:
     """
     shown = plan.most_telling(rows)
     left = len(plan.decisions) - len(shown)
+    longest = max((more for d in shown for _, more, _ in _other_layouts(d) if more), default=0.0)
     body = [*_title(program, plan), *_columns(plan)]
     for number, decision in enumerate(shown):
-        body += _decision(plan, decision, _HEAD + 30 + number * _ROW)
+        body += _decision(plan, decision, _HEAD + 30 + number * _ROW, longest)
     top = _HEAD + 30 + len(shown) * _ROW + 12
     if left:
         more = f"and {left:,} more decision{'s' * (left > 1)} that make less of a difference"
@@ -112,7 +113,7 @@ def _columns(plan: PlanReasons) -> Iterator[str]:
     yield f'<line x1="{_MARGIN}" y1="{y + 8}" x2="{_MARGIN + _WIDTH}" y2="{y + 8}" stroke="{_LINE}"/>'
 
 
-def _decision(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]:
+def _decision(plan: PlanReasons, d: LayoutDecision, top: float, longest: float) -> Iterator[str]:
     many = f" (+{len(d.names) - 1} like it)" if len(d.names) > 1 else ""
     leaf = f", array {d.leaf}" if d.role == "loop" else ""
     yield svg_text(_MARGIN, top + 12, shortened(d.names[0], 34 - len(many)) + many, 13, _DARK)
@@ -128,7 +129,7 @@ def _decision(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]
         yield svg_text(_WANTED_AT, top + 24, "the same", 11, _GREY)
     yield from _glyph(d, d.chosen, _CHOSEN_AT, top, _PLANNED)
     yield from _bytes(d, top)
-    yield from _others(plan, d, top)
+    yield from _others(plan, d, top, longest)
     if d.binds:
         yield svg_text(_BYTES_AT, top + 54, "where memory limits it", 11, _MARK)
     y = top + _ROW - 12
@@ -143,21 +144,24 @@ def _bytes(d: LayoutDecision, top: float) -> Iterator[str]:
         yield svg_text(_BYTES_AT, top + 34, f"as propagated {bytes_text(before)}", 11, _GREY)
 
 
-def _others(plan: PlanReasons, d: LayoutDecision, top: float) -> Iterator[str]:
-    """What the plan costs with another layout here."""
-    lines = []
+def _other_layouts(d: LayoutDecision) -> Iterator[tuple[str, float | None, bool]]:
+    """Each other layout of the value: in words, what it adds (None: not known), whether it is the propagated one."""
     if d.moved:
-        lines.append(("as propagated", d.wanted_more, True))
+        yield "as propagated", d.wanted_more, True
     if d.next_best is not None and (d.next_best != d.wanted or not d.moved):
-        lines.append((layout_words(d.next_best), d.next_more, False))
-    for number, (what, more, loud) in enumerate(lines):
+        yield layout_words(d.next_best), d.next_more, False
+
+
+def _others(plan: PlanReasons, d: LayoutDecision, top: float, longest: float) -> Iterator[str]:
+    """What the plan costs with another layout here; the longest bar of the page stands for ``longest``."""
+    for number, (what, more, propagated) in enumerate(_other_layouts(d)):
         y = top + 14 + 26 * number
         cost = "not known" if more is None else f"+{plan.cost_text(more)}"
-        colour = _MARK if loud and more else _DARK
+        colour = _MARK if propagated and more else _DARK
         yield svg_text(_OTHER_AT, y, cost, 12, colour if more is not None else _GREY)
         yield svg_text(_OTHER_AT + 78, y, shortened(what, 32), 11, _GREY)
-        if more and plan.cost:
-            yield _rect(_OTHER_AT, y + 4, max(1.0, 240 * min(1.0, more / plan.cost)), 4, colour)
+        if more:
+            yield _rect(_OTHER_AT, y + 4, max(1.0, 240 * more / longest), 4, colour)
 
 
 # -- glyphs --------------------------------------------------------------------------------------------------
@@ -216,9 +220,11 @@ def _memory(plan: PlanReasons, top: float) -> Iterator[str]:
     if plan.wanted_usage:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in _steps(scale, plan.wanted_usage))
         yield f'<polyline points="{points}" fill="none" stroke="{_PROPAGATED}" stroke-width="1.5"/>'
-    for part in range(5):
-        y = top + _CURVE * (1 - part / 4)
-        yield svg_text(_CURVE_LEFT - 8, y + 4, bytes_text(most * part / 4), 10, _GREY, anchor="end")
+    # A power of two of bytes, so that every figure at the axis is round in binary units.
+    step = 2 ** max(0, math.ceil(math.log2(most / 6)))
+    for part in range(int(most / step) + 1):
+        y = scale.y(part * step)
+        yield svg_text(_CURVE_LEFT - 8, y + 4, bytes_text(part * step), 10, _GREY, anchor="end")
         yield _line(_CURVE_LEFT - 4, y, _CURVE_LEFT, y)
     if plan.limit is not None:
         y = scale.y(plan.limit)

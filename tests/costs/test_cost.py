@@ -76,6 +76,15 @@ def test_the_machine_of_the_page_has_its_sources() -> None:
     assert not missing_sources(tomllib.loads(text))
 
 
+def test_an_unknown_machine_of_the_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_MACHINE", "h1000")
+    with pytest.raises(InputError, match="environment variable SHARDC_MACHINE"):
+        load_machine("h1000")
+    with pytest.raises(InputError, match="no machine 'h1001'") as told:
+        load_machine("h1001")
+    assert "SHARDC_MACHINE" not in str(told.value)
+
+
 def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
     for name in ("h1000", "h1000:64", "x" * 3000, "a\0b", "", ":8", "h100-dgx:"):
         with pytest.raises(InputError, match="no machine") as told:

@@ -62,6 +62,17 @@ def test_the_filled_part_is_the_share_of_a_device(dims: tuple[object, ...], part
     assert found == pytest.approx(part, abs=0.06)
 
 
+def test_bars_are_as_long_as_what_another_layout_adds() -> None:
+    svg = plan_svg("f", example_plan())
+    bars = [width for colour in ("#c0392b", "#222") for width, height in filled(svg, colour) if height == 4]
+    assert bars == pytest.approx([240, 240 * 6.5 / 13.9, 1, 240 * 0.21 / 13.9, 1], abs=0.5)
+
+
+def test_the_axis_of_memory_has_round_figures() -> None:
+    told = texts(plan_svg("f", example_plan()))
+    assert {"0 B", "8.0 GiB", "16.0 GiB", "24.0 GiB", "32.0 GiB", "40.0 GiB"} <= set(told)
+
+
 def test_partial_values_are_hatched() -> None:
     plan = example_plan()
     assert filled(plan_svg("f", only(plan, plan.decisions[2])), "url(#partial)") == [(76.0, 9.5)]
