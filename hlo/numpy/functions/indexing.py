@@ -2,7 +2,8 @@
 
 An index is brought to a plan: slices first (a view), then, where there are arrays of positions, one gather or scatter
 over the dimensions that they index. Positions count from the end where they are negative; positions outside are
-clamped in a read and dropped in a write (NumPy raises an error, which a compiled program cannot).
+clamped in a read; a write drops those of arrays of positions, and clamps a single one (NumPy raises an error, which a
+compiled program cannot).
 """
 
 from __future__ import annotations
