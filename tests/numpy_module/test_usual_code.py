@@ -91,6 +91,7 @@ def test_single_numbers_round() -> None:
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "subtract under a mask": lambda x: operator.setitem(x, x > 5, x[x > 5] - 7),
     "values under a mask": lambda x: operator.setitem(x, x > 5, x[x > 5] * 2 + 1),
+    "place": lambda x: numpy.place(x, x > 5, [1.0, 2.0]),
     "rows under a mask": lambda x: operator.setitem(x, x[:, 0] > 3, x[x[:, 0] > 3] + 1),
     "a plain mask": lambda x: operator.setitem(x, numpy.arange(18) % 2 == 0, numpy.ones((9, 7))),
     "under a mask of a view": lambda x: operator.setitem(x[1:-1], x[1:-1] > 6, x[1:-1][x[1:-1] > 6] + 1),

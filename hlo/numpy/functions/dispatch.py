@@ -39,7 +39,7 @@ _MASKS = "use a mask: np.where(condition, x, y), np.sum(x, where=condition), np.
 
 #: Functions that cannot be traced: names, why, and what to use instead.
 _REFUSED_ROWS = (
-    ("nonzero argwhere flatnonzero compress extract place trim_zeros", _DYNAMIC, _MASKS),
+    ("nonzero argwhere flatnonzero compress extract trim_zeros", _DYNAMIC, _MASKS),
     (
         "unique unique_all unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d",
         _DYNAMIC,

@@ -177,6 +177,21 @@ def _putmask(recorder: Trace, a: Any, /, mask: Any, values: Any) -> None:
     _copyto(recorder, x, value, "unsafe", NP.reshape(lift(recorder, mask), x.shape))
 
 
+def _place(recorder: Trace, arr: Any, mask: Any, vals: Any) -> None:
+    """The n-th element under the mask becomes the n-th of the values, which start again after their last one."""
+    x, chosen, values = changeable(recorder, arr, "place"), lift(recorder, mask), NP.reshape(lift(recorder, vals), -1)
+    if chosen.size != x.size:
+        raise ValueError("place: mask and data must be the same size")
+    if not values.size:
+        raise ValueError("Cannot insert from an empty array!")
+    if isinstance(vals, Tracer | np.ndarray | np.generic) and not NP.can_cast(values.dtype, x.dtype, casting="safe"):
+        raise TypeError(f"Cannot cast array data from {values.dtype!r} to {x.dtype!r} according to the rule 'safe'")
+    chosen = NP.reshape(convert(chosen, np.bool), -1)
+    counted = NP.cumsum(chosen, dtype=np.int32 if x.size < 2**31 else np.int64)
+    placed = NP.take(convert(values, x.dtype), NP.remainder(counted - 1, values.size))
+    _copyto(recorder, x, NP.reshape(placed, x.shape), "unsafe", NP.reshape(chosen, x.shape))
+
+
 def _select(recorder: Trace, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError("list of cases must be same length as list of conditions")
@@ -258,6 +273,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "put": _put,
     "copyto": _copyto,
     "putmask": _putmask,
+    "place": _place,
     "select": _select,
     "choose": _choose,
     "piecewise": _piecewise,
