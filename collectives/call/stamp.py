@@ -19,7 +19,7 @@ __all__ = ["SAME_CALLS", "SAME_VALUES", "Stamping", "StepStamp", "Told", "digest
 #: What to do where ranks have come to different places.
 SAME_CALLS = (
     "call the same programs in the same order on all ranks: look for a call that one of them skips, repeats, or "
-    "makes with another dtype, shape or static value"
+    "makes with another dtype, shape, number or static value"
 )
 
 SAME_VALUES = (
