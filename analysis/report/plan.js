@@ -52,7 +52,8 @@ function planMemory(plan) {
     context.fillStyle = colour('quiet');
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    for (let part = 0; part <= 3; part++) context.fillText(bytesText((most * part) / 3), left - 6, Math.max(8, y((most * part) / 3)));
+    const step = 2 ** Math.ceil(Math.log2(Math.max(4, most) / 4)); // a power of two, so that every figure is round
+    for (let bytes = 0; bytes <= most; bytes += step) context.fillText(bytesText(bytes), left - 6, Math.max(8, y(bytes)));
     if (plan.limit === null) return;
     context.strokeStyle = context.fillStyle = colour('alarm');
     context.setLineDash([5, 4]);
