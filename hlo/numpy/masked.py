@@ -40,8 +40,8 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         raise UnsupportedError(
             f"{use}x[mask] with a traced mask: the result's shape depends on values",
             where=str(self.whole.recorder.place()) if use else self.place,
-            fix="use np.where(mask, x, other) or np.sum(x, where=mask); x[mask] = value, x[mask] *= 2 and "
-            "x[mask] = y[mask] + z[mask] under one mask work, too",
+            fix="use np.where(mask, x, other) or np.sum(x, where=mask); x[mask] = value works, and in a traced "
+            "function x[mask] *= 2 and x[mask] = y[mask] + z[mask] under one mask",
         )
 
     @property
