@@ -27,6 +27,8 @@ __all__ = ["check", "record"]
 
 #: The totals that a collective may be the reason of.
 _SENT = ("wire_bytes", "seconds")
+#: How totals that are no bytes are written, and in which unit in full.
+_FORMS = {"seconds": (seconds_text, "s"), "flops": (flops_text, "flop")}
 _UPDATE = "record one with --update (shardc check) or --update-budgets (pytest)"
 
 
@@ -186,6 +188,5 @@ def _how(c: CollectiveReason, links: Mapping[str, tuple[str, ...]]) -> str:
 
 def _shown(name: str, now: float, before: float) -> tuple[str, str]:
     """Two values of a total, in texts that differ."""
-    if name == "seconds":
-        return apart_text(seconds_text, now, before, "s")
-    return apart_text(flops_text, now, before, "flop") if name == "flops" else apart_text(bytes_text, now, before, "B")
+    form, unit = _FORMS.get(name, (bytes_text, "B"))
+    return apart_text(form, now, before, unit)

@@ -188,7 +188,7 @@ def _place(recorder: Trace, arr: Any, mask: Any, vals: Any) -> None:
         raise TypeError(f"Cannot cast array data from {values.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     chosen = NP.reshape(convert(chosen, np.bool), -1)
     counted = NP.cumsum(chosen, dtype=np.int32 if x.size < 2**31 else np.int64)
-    placed = NP.take(convert(values, x.dtype), NP.remainder(counted - 1, values.size))
+    placed = NP.take(convert(values, x.dtype), counted - 1, mode="wrap")
     _copyto(recorder, x, NP.reshape(placed, x.shape), "unsafe", NP.reshape(chosen, x.shape))
 
 
