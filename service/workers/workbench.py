@@ -72,19 +72,20 @@ class Workbench:
         """
         from shardc.costs.machines.machine import machine_names, placed_machine
 
-        plain, at, mapping = self.order.machine.partition("@")
+        machine = self.order.machine
+        plain, at, mapping = machine.partition("@")
         name, colon, counts = plain.partition(":")
         if self.order.machine_text:
             path = self.folder / f"{name or 'machine'}.toml"
             path.write_text(self.order.machine_text, encoding="utf-8")
-            return placed_machine(f"{path}{colon}{counts}{at}{mapping}", getattr(self.order, "mapping", "")) or ""
-        if name and name not in machine_names():
+            machine = f"{path}{colon}{counts}{at}{mapping}"
+        elif name and name not in machine_names():
             raise InputError(
                 f"the service has no machine {name!r}",
                 where="order.machine",
                 fix=f"use one of {', '.join(machine_names())}, or send a description (machine_text)",
             )
-        return placed_machine(self.order.machine, getattr(self.order, "mapping", "")) or ""
+        return placed_machine(machine, getattr(self.order, "mapping", "")) or ""
 
     def need_machine(self) -> str:
         """`machine`; `InputError` where the order has none."""
