@@ -19,9 +19,9 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.numpy.tracer import NP, Tracer
 from shardc.hlo.numpy.values import broadcast, convert, emit, normal_axes
 
-__all__ = ["Masked"]
+__all__ = ["REDUCTIONS", "Masked"]
 
-_REDUCTIONS = (np.sum, np.prod, np.mean, np.any, np.all, np.var, np.std, np.max, np.min, np.count_nonzero)
+REDUCTIONS = (np.sum, np.prod, np.mean, np.any, np.all, np.var, np.std, np.max, np.min, np.count_nonzero)
 _DEEP = 8
 
 
@@ -83,7 +83,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
         )
 
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = inspect.signature(func).bind(*args, **kwargs).arguments if func in _REDUCTIONS else {}
+        given = inspect.signature(func).bind(*args, **kwargs).arguments if func in REDUCTIONS else {}
         if given.pop("a", None) is not self or not {"where", "out"}.isdisjoint(given):
             self.refuse(f"np.{func.__name__} of ")
         if func in (np.max, np.min) and "initial" not in given:
@@ -122,7 +122,7 @@ class Masked(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(np, name, None)
-        if function in _REDUCTIONS:
+        if function in REDUCTIONS:
             return functools.partial(function, self)
         if not name.startswith("__"):
             self.refuse(f".{name} of ")

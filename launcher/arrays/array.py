@@ -21,7 +21,8 @@ class Array(OperationsArray):
     functions (``np.sum(x)``) and methods work on it. Each is a program over the array's mesh, compiled once for
     arguments of the same shapes, types and layouts, and returns another `Array`. In a job all processes make the same
     calls. ``x[0] = 1``, ``x += y`` and ``out=`` change it, and its views see the change. Operations whose result shape
-    depends on values (``x[mask]``, ``np.unique``) need the whole value on this process.
+    depends on values (``np.unique``) need the whole value on this process. Without it, ``x[mask]`` has arithmetic,
+    reductions and assignments under the same mask: ``x[x > 5] -= 7``.
 
     ``np.asarray(x)``, ``float(x)`` and ``x.item()`` never send anything. They work where this process holds the whole
     value: always with virtual devices, and for replicated values. Otherwise they raise `InputError`; `gather` sends the

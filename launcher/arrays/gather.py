@@ -45,6 +45,8 @@ def in_one_piece(array: ShardedArray) -> NDArray[Any] | None:
 def _whole(leaf: Any) -> Any:
     if isinstance(leaf, ShardedArray):
         return _gather_array(leaf)
+    if getattr(leaf, "is_masked", False):  # x[mask]
+        return leaf.gathered(_gather_array)
     of_jax = hasattr(leaf, "addressable_shards") and "key<" not in str(leaf.dtype)
     return np.asarray(leaf) if of_jax else leaf
 

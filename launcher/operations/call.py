@@ -26,6 +26,7 @@ from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.operations.encoding import Encoded, encode_static
 from shardc.launcher.operations.operation import ArrayOperation, LeafKind, find_operation
 from shardc.launcher.operations.operations_array import OperationsArray
+from shardc.launcher.operations.selection import OnSelections, Selection, put_each, select
 
 __all__ = ["call", "is_same_place"]
 
@@ -115,7 +116,7 @@ def _call_on_whole_values(
     """By NumPy, of the whole values; they are read-only, so that nothing is changed that nobody sees."""
 
     def whole(x: Any) -> Any:
-        if not isinstance(x, ShardedArray):
+        if not isinstance(x, ShardedArray | Selection):
             return x
         value = np.asarray(x)
         value.flags.writeable = False
@@ -125,6 +126,8 @@ def _call_on_whole_values(
     try:
         given, named = unflatten(tree, map(whole, leaves))
     except InputError:
+        if function in (operator.getitem, operator.setitem) and _is_mask(args[1]):
+            return _call_under_mask(function, *args)
         raise UnsupportedError(
             f"{refused.what}, and this process holds only a part of its arguments",
             where=refused.where or Location(*user_line()),
@@ -143,6 +146,17 @@ def _call_on_whole_values(
         if "read-only" in str(e):
             raise refused from None
         raise
+
+
+def _call_under_mask(function: Any, x: Any, mask: Any, *value: Any) -> Any:
+    """``x[mask]`` and ``x[mask] = value`` of what is split over processes."""
+    if isinstance(mask, np.ndarray):  # All processes know which elements these are.
+        return _call_on_shards(function, (x, mask.nonzero(), *value), {})
+    return put_each(x, mask, *value) if value else select(x, mask)
+
+
+def _is_mask(key: Any) -> bool:
+    return isinstance(key, OperationsArray | np.ndarray) and key.dtype == bool and key.ndim > 0
 
 
 @dataclass
@@ -164,7 +178,8 @@ class _Encoding:
     _numbers_of: dict[int, int] = field(default_factory=dict)
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Encoded:
-        values = isinstance(self.function, np.ufunc) and self.function not in _OF_INTEGERS
+        function = self.function.function if isinstance(self.function, OnSelections) else self.function
+        values = isinstance(function, np.ufunc) and function not in _OF_INTEGERS
         positional = tuple(
             self._encoded(a, values or (self.function is operator.setitem and n == 2)) for n, a in enumerate(args)
         )
@@ -196,6 +211,8 @@ class _Encoding:
     def _encoded(self, value: Any, integers: bool) -> Encoded:
         if isinstance(value, OperationsArray):
             return self._array(value)
+        if isinstance(value, Selection):
+            return "selection", self._array(value.whole)[1], self._array(value.mask)[1]
         if isinstance(value, slice):
             return "slice", tuple(self._encoded(v, False) for v in (value.start, value.stop, value.step))
         if isinstance(value, tuple) and not hasattr(value, "_fields"):

@@ -1,7 +1,7 @@
 """Arguments of a call as a hashable structure without its arrays, and the call made of that and others in their place.
 
 ``("leaf", n)`` stands for the n-th array or number that the program is given, ``("view", n, call)`` for a view of the
-n-th, which that call makes of it.
+n-th, which that call makes of it, ``("selection", n, m)`` for the elements of the n-th under the mask that is the m-th.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ def _decoded(encoded: Encoded, leaves: Sequence[Any], views: list[Any]) -> Any:
         return leaves[rest[0]]
     if kind == "static":
         return rest[-1]
+    if kind == "selection":
+        whole, mask = rest
+        return leaves[whole][leaves[mask]]
     if kind == "view":
         number, (function, inner, place) = rest
         view = flatten(decode(function, inner, [leaves[number]], []))[0][place]

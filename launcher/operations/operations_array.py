@@ -83,6 +83,9 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
     def __setitem__(self, key: Any, value: Any) -> None:
         from shardc.launcher.operations.call import is_same_place
 
+        if getattr(value, "is_masked", False):  # y[mask]
+            value = value.under(key)
+            key = value.mask
         if not is_same_place(self, key, value):
             self._call(operator.setitem, key, value)
 

@@ -136,3 +136,11 @@ def test_ranks(ranks: int, repository: Path) -> None:
     done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.operations_worker", cwd=repository)
     assert done.returncode == 0, done.stderr
     assert "all agree" in done.stdout
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_selections_on_ranks(ranks: int, repository: Path) -> None:
+    """``x[mask]`` of split arrays: changes under masks, reductions, and what has no order."""
+    done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.selection_worker", cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert "all agree" in done.stdout
