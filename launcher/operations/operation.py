@@ -19,6 +19,7 @@ from shardc.hlo.numpy.trace_call import Number, TracedCall, trace_call
 from shardc.launcher.arrays.assemble import assemble
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.pieces import Whole
+from shardc.launcher.arrays.placement import layout_of
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.driver import Driver
 from shardc.launcher.driver.executables import compilation_of_partitioned, share_executable
@@ -53,9 +54,15 @@ class ArrayOperation:
     """
 
     def __init__(
-        self, traced: TracedCall, transport: Transport, array_type: type[ShardedArray], *, alone: bool = False
+        self,
+        traced: TracedCall,
+        transport: Transport,
+        array_type: type[ShardedArray],
+        *,
+        alone: bool = False,
+        placed: Sharding | None = None,
     ) -> None:
-        self.traced = traced
+        self.traced, self._placed = traced, placed
         self._transport, self._array_type, self._alone = transport, array_type, alone
         self._driver: Driver | None = None
         self._made: Any = None
@@ -66,7 +73,7 @@ class ArrayOperation:
             return self._run(leaves)
         arrays = [x for x in leaves if isinstance(x, ShardedArray)]
         assert self.traced.module is not None
-        layouts = [_whole_layout(arrays[0]._layout, shape) for shape in self.traced.module.results]
+        layouts = [self._whole_layout(arrays, shape) for shape in self.traced.module.results]
         if all(x.local_devices for x in arrays):
             found = self._run([np.asarray(x) if isinstance(x, ShardedArray) else x for x in leaves])
             values = [np.asarray(x) for x in found]
@@ -76,6 +83,15 @@ class ArrayOperation:
             assemble(self._array_type, layout, Whole(value), self._transport)
             for layout, value in zip(layouts, values, strict=True)
         ]
+
+    def _whole_layout(self, arrays: Sequence[ShardedArray], shape: Shape) -> ArrayLayout:
+        """The layout of a result that is whole on all devices of the arguments, or of the mesh where it is placed."""
+        given = arrays[0].sharding if arrays else self._placed
+        sharding = given and Sharding(given.mesh, (DimSharding(),) * shape.rank)
+        if not arrays:
+            return layout_of(shape.dims, shape.dtype, sharding)
+        like = arrays[0]._layout
+        return replace(like, name="", dims=shape.dims, local_dims=shape.dims, dtype=shape.dtype, sharding=sharding)
 
     def _run(self, leaves: Sequence[Any]) -> list[ShardedArray]:
         driver = self._driver or self._load()
@@ -126,10 +142,4 @@ def find_operation(
     alone = transport.process_count > 1 and all(s is None or s.is_replicated for s in (*given, placed))
     if traced.module is not None and not alone:
         traced = replace(traced, module=lay_out(traced, given, placed))
-    return ArrayOperation(traced, transport, array_type, alone=alone)
-
-
-def _whole_layout(like: ArrayLayout, shape: Shape) -> ArrayLayout:
-    """The layout of a result that is whole on all devices of an array."""
-    sharding = like.sharding and Sharding(like.sharding.mesh, (DimSharding(),) * shape.rank)
-    return replace(like, name="", dims=shape.dims, local_dims=shape.dims, dtype=shape.dtype, sharding=sharding)
+    return ArrayOperation(traced, transport, array_type, alone=alone, placed=placed)

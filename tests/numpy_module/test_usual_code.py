@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -12,6 +14,7 @@ import pytest
 import shardc
 import shardc.numpy as snp
 from shardc import Mesh, P
+from tests.launcher.test_job import mpiexec
 
 VALUES = numpy.arange(18 * 7, dtype=float).reshape(18, 7) - 40
 MESH = Mesh({"d": 4})
@@ -123,3 +126,15 @@ def test_views_of_views_are_views(part: Callable[[Any], Any], reads: int) -> Non
         seen.append([numpy.array(v) for v in (x, inside, inner)])
     for found, expected in zip(*seen, strict=True):
         numpy.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_usual_code_on_ranks(ranks: int, repository: Path, tmp_path: Path) -> None:
+    """The same code on ranks, and the same random numbers as in one process."""
+    from tests.numpy_module.usual_code_worker import draws
+
+    numpy.savez(tmp_path / "drawn.npz", *draws())
+    worker = "tests.numpy_module.usual_code_worker"
+    done = mpiexec(ranks, sys.executable, "-m", worker, str(tmp_path / "drawn.npz"), cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("all agree") == ranks
