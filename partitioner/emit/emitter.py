@@ -254,6 +254,8 @@ class Emitter:
 
     def dynamic_slice(self, x: Instruction, dim: int, start: Instruction, size: int) -> Instruction:
         dims = (*x.shape.dims[:dim], size, *x.shape.dims[dim + 1 :])
+        if x.opcode == "broadcast" and not x.operands[0].shape.dims:
+            return self.splat(x.operands[0], dims)
         starts = [start if d == dim else self.index(0) for d in range(len(dims))]
         return self.add("dynamic-slice", x.shape.with_dims(dims), x, *starts, dynamic_slice_sizes=dims)
 

@@ -138,3 +138,44 @@ def test_usual_code_on_ranks(ranks: int, repository: Path, tmp_path: Path) -> No
     done = mpiexec(ranks, sys.executable, "-m", worker, str(tmp_path / "drawn.npz"), cwd=repository)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("all agree") == ranks
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u8", "i4", "i8"])
+@pytest.mark.parametrize("compare", [operator.gt, operator.le, operator.eq, operator.ne])
+def test_integers_beyond_the_type_compare_exactly(compare: Callable[[Any, Any], Any], dtype: str) -> None:
+    """As numbers outside of traced functions, in them, and as their arguments."""
+    plain = numpy.arange(70).astype(dtype)
+    x = shardc.array(plain, (MESH, P("d")))
+    for number in (-1, -200, 300, 2**40, -(2**63), 2**64 - 1, -(2**70)):
+        for run in (compare, lambda a, k: compare(k, a)):
+            expected = run(plain, number)
+            found = [run(x, number), snp.jit(lambda a, run=run, k=number: run(a, k))(x)]
+            if -(2**63) <= number < 2**63:
+                found.append(snp.jit(run)(x, number))
+            for f in found:
+                numpy.testing.assert_array_equal(numpy.asarray(f), expected, err_msg=str(number))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x + 300,
+        lambda x: -1 + x,
+        lambda x: numpy.maximum(x, -1),
+        lambda x: operator.setitem(x, 3, 300),
+        lambda x: operator.setitem(x, slice(2), [1, -1]),
+    ],
+)
+def test_integers_must_fit_in_arithmetic(change: Callable[[Any], Any]) -> None:
+    for x in (numpy.arange(70, dtype=numpy.uint8), shardc.array(numpy.arange(70, dtype=numpy.uint8), (MESH, P("d")))):
+        with pytest.raises(OverflowError, match="out of bounds for uint8"):
+            change(x)
+
+
+def test_limits_may_be_beyond_the_type() -> None:
+    plain = numpy.arange(-4, 60, dtype=numpy.int8)
+    x = shardc.array(plain, (MESH, P("d")))
+    for low, high in ((0, 300), (-300, 9), (-300, 300)):
+        found = numpy.clip(x, low, high)
+        numpy.testing.assert_array_equal(numpy.asarray(found), numpy.clip(plain, low, high))
+        assert found.dtype == numpy.int8

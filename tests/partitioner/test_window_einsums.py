@@ -61,11 +61,17 @@ def gathered(kind: str, members: int, *, swap: bool = False, dtype: str = "f32")
     return module_of(b, b.add("tuple", product, g) if members % 2 == 0 else product, groups)
 
 
-def scattered(kind: str, members: int, dtype: str = "f32") -> Module:
-    """A product that is scaled, turned and scattered along its left, right or batch index."""
+def scattered(kind: str, members: int, dtype: str = "f32", splat: int | None = None) -> Module:
+    """A product that is scaled, turned and scattered along its left, right or batch index; operand ``splat`` is one
+    number everywhere."""
     groups, b = groups_of(members), Builder("main")
     n = 2 * members
-    x, y = b.parameter(array_shape(dtype, n, 3, 5)), b.parameter(array_shape(dtype, n, 5, n))
+    x, y = (
+        b.add("broadcast", b.parameter(array_shape(dtype)), shape=array_shape(dtype, *dims), dimensions=())
+        if k == splat
+        else b.parameter(array_shape(dtype, *dims))
+        for k, dims in enumerate(((n, 3, 5), (n, 5, n)))
+    )
     product = b.add(
         "dot",
         x,
@@ -179,6 +185,14 @@ def test_narrow_sums_are_made_in_f32() -> None:
     same(before, after)
     kept = scattered("right", 3, dtype="bf16")
     assert WindowEinsums("always").run(kept) is kept
+
+
+@pytest.mark.parametrize("splat", [0, 1])
+@pytest.mark.parametrize("kind", ["right", "batch"])
+def test_operands_of_one_number_are_cut_too(kind: str, splat: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the ones are that the gradient of a sum multiplies with: no part of them is read from memory."""
+    after = windowed(scattered(kind, 4, splat=splat), monkeypatch)
+    assert all(i.operands[0].opcode != "broadcast" for i in after.instructions() if i.opcode == "dynamic-slice")
 
 
 def test_the_program_does_not_grow_with_the_devices() -> None:

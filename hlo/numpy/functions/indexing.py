@@ -408,7 +408,9 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
         return
     if _plain(value):
         with np.errstate(all="ignore"):
-            new = constant(x, np.asarray(value).astype(x.dtype))
+            # Python's integers must fit, as in NumPy.
+            given = np.asarray(value, x.dtype) if isinstance(value, int | list | tuple) else np.asarray(value)
+            new = constant(x, given.astype(x.dtype, copy=False))
     else:
         new = convert(lift(recorder, value), x.dtype)
     x, plan, items = _prepare(x, index)

@@ -62,6 +62,10 @@ def _clip(
     low = next((v for v in (a_min, min) if v is not _NOTHING), None)
     high = next((v for v in (a_max, max) if v is not _NOTHING), None)
     made = lift(recorder, a)
+    if made.dtype.kind in "iu":  # Limits that are Python integers may be beyond the type.
+        info = np.iinfo(made.dtype)
+        low = None if type(low) is int and low <= info.min else low
+        high = None if type(high) is int and high >= info.max else high
     if low is None and high is None:
         return NP.copy(made)
     made = made if low is None else NP.maximum(made, low)

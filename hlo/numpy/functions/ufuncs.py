@@ -28,10 +28,13 @@ from shardc.hlo.numpy.values import (
     normal_axis,
     refuse,
     reshape,
+    splat_of,
 )
 
 __all__ = ["IDENTITIES", "accumulate", "call_ufunc", "reduce", "store", "ufunc_method"]
 
+#: What a Python integer is traced as.
+_WIDEST = np.iinfo(np.int64)
 _COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
 _IGNORED = ("order", "subok")
 
@@ -95,7 +98,7 @@ def call_ufunc(
     signature: Any = None,
 ) -> Any:
     """``ufunc(*inputs)``: NumPy's own types, our operations."""
-    values = [lift(recorder, x) for x in inputs]
+    values = [lift(recorder, 0 if _is_beyond(x, _WIDEST) else x) for x in inputs]
     types = _loop_types(ufunc, values, dtype, signature, casting)
     given = types[: ufunc.nin]
     dims = np.broadcast_shapes(*(v.shape for v in values))
@@ -105,6 +108,8 @@ def call_ufunc(
     else:
         ready = [_operand(x, v, t, dims) for x, v, t in zip(inputs, values, given, strict=True)]
         results = UFUNCS[ufunc.__name__](*ready)
+        if ufunc.__name__ in _COMPARISONS:
+            results = _compare_beyond(ufunc, values, given, results)
     several = isinstance(results, tuple)
     made = [convert(r, t) for r, t in zip(results if several else (results,), types[ufunc.nin :], strict=True)]
     targets = out if out is not None else (None,) * len(made)
@@ -133,10 +138,26 @@ def _beyond_range(ufunc: Any, inputs: Sequence[Any], types: Sequence[Any]) -> An
     if ufunc.__name__ not in _COMPARISONS:
         return None
     for x, t in zip(inputs, types, strict=True):
-        if type(x) is int and t.kind in "iu" and not np.iinfo(t).min <= x <= np.iinfo(t).max:
+        if t.kind in "iu" and _is_beyond(x, np.iinfo(t)):
             others = [v if v is x else t.type(0) for v in inputs]
             return ufunc(*others)
     return None
+
+
+def _is_beyond(value: Any, info: Any) -> bool:
+    return type(value) is int and not info.min <= value <= info.max
+
+
+def _compare_beyond(ufunc: Any, values: Sequence[Tracer], types: Sequence[Any], made: Tracer) -> Tracer:
+    """Where a Python integer among the traced ``values`` is beyond the other operand's type, the answer is that of any
+    number of the type, 0 for example; ``made`` elsewhere."""
+    for value, t in zip(values, types, strict=True):
+        if value.weak is int and t.kind in "iu" and t != value.dtype and splat_of(value) is None:
+            info = np.iinfo(t)
+            fits = NP.logical_and(NP.greater_equal(value, info.min), NP.less_equal(value, info.max))
+            of_any = ufunc(*(v if v is value else np.int64(0) for v in values))
+            return select(broadcast(fits, made.shape), made, broadcast(of_any, made.shape))
+    return made
 
 
 def _operand(given: Any, value: Tracer, dtype: Any, dims: tuple[int, ...]) -> Tracer:

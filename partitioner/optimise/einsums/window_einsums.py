@@ -100,7 +100,8 @@ class _Scattered:
         (last,) = self.scatter.attrs["dimensions"]
         size = self.scatter.shape.dims[last]
         (dot, dim), *others = self.steps
-        made = multiply_parts(e, dot, cut_of_result(dot, dim), [values[_source(o)] for o in dot.operands], start, size)
+        factors = [values[o] if _source(o) is o else e.splat(values[_source(o)], o.shape.dims) for o in dot.operands]
+        made = multiply_parts(e, dot, cut_of_result(dot, dim), factors, start, size)
         done = {dot: made}
         for s, dim in others:
             dims = (*s.shape.dims[:dim], size, *s.shape.dims[dim + 1 :])
