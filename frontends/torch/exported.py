@@ -18,7 +18,7 @@ from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.units import kind_text
 
 __all__ = [
-    "TensorGraph", "check_devices", "core_aten", "decomposed", "distinct", "export", "graph_of",
+    "TensorGraph", "check_devices", "core_aten", "decomposed", "distinct", "export", "graph_of", "is_token",
     "without_fused_attention",
 ]  # fmt: skip
 
@@ -89,6 +89,11 @@ def check_devices(torch: Any, module: Any, tree: Any) -> None:
             where=type(module).__name__,
             fix="move the module and its arguments to one device: the CPU for a program that will run",
         )
+
+
+def is_token(descriptor: Any) -> bool:
+    """Whether an input or output of a graph of AOTAutograd's is a token, which orders checks that only raise errors."""
+    return "Token" in type(descriptor).__name__
 
 
 def without_fused_attention(torch: Any) -> Any:

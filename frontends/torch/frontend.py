@@ -59,7 +59,8 @@ def program_from_torch(
 
     run.__name__ = type(source).__name__
     module, kept, content = lower_named(run, graph.avals(jax), signature.names, signature.updates, tracer.places)
-    return TorchProgram(module, replace(signature, kept=kept), content)
+    owner = source if isinstance(source, torch.nn.Module) else None
+    return TorchProgram(module, replace(signature, kept=kept, module=owner), content)
 
 
 def lower_named(

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from shardc.frontends.torch.custom_operators import bodies
+from shardc.frontends.torch.determinants import determinants
 from shardc.frontends.torch.draw_keys import Draws
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.hlo.errors import UnsupportedError
@@ -52,7 +53,7 @@ def decompositions(torch: Any) -> dict[Any, Row]:
     from torch._decomp import core_aten_decompositions, decomposition_table
 
     have = {**_rows(), **_drawn()}
-    table = {**bodies(torch), **decomposition_table, **core_aten_decompositions()}
+    table = {**bodies(torch), **decomposition_table, **core_aten_decompositions(), **determinants(torch)}
     return {
         target: function
         for target, function in table.items()

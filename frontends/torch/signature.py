@@ -10,6 +10,7 @@ import numpy as np
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.torch.element_types import as_numpy, as_tensor, numpy_type
+from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
@@ -53,6 +54,7 @@ class TorchSignature:
 
     The flat arguments are ``states`` followed by the tensors among ``inputs``; ``kept`` are those that the program
     takes, in its order. ``outputs`` has a number of a result, or a value, for each leaf of the module's result.
+    ``module`` is what the program was made from, None for an exported program.
     """
 
     torch: Any
@@ -63,6 +65,29 @@ class TorchSignature:
     out_spec: Any
     updates: tuple[Update, ...]
     kept: tuple[int, ...]
+    module: Any = None
+
+    def state(self, flat: int) -> Any:
+        """The tensor of flat argument ``flat``: the one that the module has now, where it has one of that name.
+
+        InputError where that has another shape or element type.
+        """
+        known = self.states[flat]
+        owner, _, last = known.name.rpartition(".")
+        try:
+            tensor = getattr(self.module.get_submodule(owner), last)
+        except AttributeError:
+            return known.tensor
+        if not isinstance(tensor, self.torch.Tensor):
+            return known.tensor
+        if (tensor.shape, tensor.dtype) != (known.tensor.shape, known.tensor.dtype):
+            raise InputError(
+                f"the module's tensor has another shape or type now: {tensor.dtype}{list(tensor.shape)}, but the "
+                f"program takes {known.tensor.dtype}{list(known.tensor.shape)}",
+                where=known.name,
+                fix="make another program from the module",
+            )
+        return tensor
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +97,7 @@ class TorchSignature:
     def resident(self, executable: Executable) -> Resident:
         """The signature of a compiled program, which keeps the state where the program takes it."""
         layouts = [ArrayLayout.of(a, executable.num_devices) for a in executable.arguments]
-        return Resident(self, dict(zip(self.kept, layouts, strict=True)))
+        return Resident(self, dict(zip(self.kept, layouts, strict=True)), Writes(self.torch))
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The leaves of a call's arguments; InputError for another structure than the program was made with."""
@@ -126,7 +151,7 @@ class _Held:
 
     array: Any
     address: int
-    version: int
+    version: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +160,7 @@ class Resident:
 
     signature: TorchSignature
     layouts: Mapping[int, ArrayLayout]
+    writes: Writes
     held: dict[int, _Held] = field(default_factory=dict)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -150,18 +176,18 @@ class Resident:
                 out.append(self._state(flat))
             else:
                 out.append(as_numpy(given, names[flat]) if isinstance(given, s.torch.Tensor) else given)
-        self.held[-1] = _Held(tensors, 0, 0)
+        self.held[-1] = _Held(tensors, 0, (0, 0))
         return out
 
     def _state(self, flat: int) -> Any:
-        state = self.signature.states[flat]
-        tensor = state.tensor
+        tensor = self.signature.state(flat)
         held = self.held.get(flat)
-        if held is None or (held.address, held.version) != (tensor.data_ptr(), tensor._version):
-            data = as_numpy(tensor, state.name)
+        known = None if held is None or not self.writes.counted(tensor) else (held.address, held.version)
+        if held is None or known != (tensor.data_ptr(), self.writes.version(tensor)):
+            data = as_numpy(tensor, self.signature.names[flat])
             donated = any(u.argument == flat for u in self.signature.updates)
             array = array_of(self.layouts[flat], Whole(data), copy=True if donated else None)
-            held = self.held[flat] = _Held(array, tensor.data_ptr(), tensor._version)
+            held = self.held[flat] = _Held(array, tensor.data_ptr(), self.writes.version(tensor))
         return held.array
 
     def unflatten(self, results: Sequence[Array]) -> Any:
@@ -176,8 +202,8 @@ class Resident:
     def _write(self, update: Update, result: Array, tensors: Sequence[Any]) -> None:
         s, flat = self.signature, update.argument
         state = flat < len(s.states)
-        tensor = s.states[flat].tensor if state else tensors[flat - len(s.states)]
+        tensor = s.state(flat) if state else tensors[flat - len(s.states)]
         with s.torch.no_grad():
             tensor.copy_(as_tensor(s.torch, result))
         if state and flat in self.layouts and result._layout.same_data(self.layouts[flat]):
-            self.held[flat] = _Held(result, tensor.data_ptr(), tensor._version)
+            self.held[flat] = _Held(result, tensor.data_ptr(), self.writes.version(tensor))

@@ -109,8 +109,9 @@ class Tracer:
             return
         if view.write is None:
             raise ValueError("assignment destination is read-only")
+        made = new.instruction  # before the base changes, of which it may be another view
         view.base.assign(view.write(view.base, new))
-        self._instruction, self._version = new.instruction, view.base.version
+        self._instruction, self._version = made, view.base.version
 
     def as_view(
         self,

@@ -178,7 +178,8 @@ def broadcast(x: Tracer, dims: Sequence[int]) -> Tracer:
     wanted = tuple(dims)
     if x.shape == wanted:
         return x
-    np.broadcast_shapes(x.shape, wanted)  # NumPy's own error where it does not fit.
+    if np.broadcast_shapes(x.shape, wanted) != wanted:
+        raise ValueError(f"could not broadcast input array from shape {x.shape} into shape {wanted}")
     lead = len(wanted) - x.ndim
     kept = [d for d, n in enumerate(x.shape) if n == wanted[lead + d]]
     slim = reshape(x, tuple(x.shape[d] for d in kept)) if len(kept) < x.ndim else x

@@ -96,9 +96,9 @@ class _ArrayView(Array):
     def dtype(self) -> np.dtype[Any]:
         return self._dtype
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """An array with memory of its own: see `ShardedArray.astype`."""
-        return self.computed().astype(dtype)
+        return self.computed().astype(dtype, *args, **{**kwargs, "copy": True})
 
     def take_computed(self) -> bool:
         version = self._base.version

@@ -75,6 +75,11 @@ class ShardedArray(ABC):
         return self.size * self.dtype.itemsize
 
     @property
+    def device(self) -> str:
+        """NumPy's word for where its arrays are."""
+        return "cpu"
+
+    @property
     def name(self) -> str:
         """The name of the result that this is, for messages."""
         return self._layout.name
@@ -185,10 +190,20 @@ class ShardedArray(ABC):
         """Copies of the shards that ``devices`` of this process hold under ``target``, one per distinct shard; in a job
         all processes call it. ``take`` gives memory."""
 
-    def astype(self, dtype: Any) -> Self:
-        """The same values as another element type, in the same layout; nothing moves between devices."""
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Self:
+        """The same values as another element type, in the same layout; nothing moves between devices.
+
+        Options are those of `numpy.ndarray.astype`; ``order`` and ``subok`` change nothing.
+        """
         layout, transport = self._layout, self._transport
         target = replace(layout, dtype=as_dtype(dtype))
+        if not np.can_cast(self.dtype, target.dtype.numpy, casting):
+            types = f"{self.dtype!r} to {target.dtype.numpy!r}"
+            raise TypeError(f"Cannot cast array data from {types} according to the rule {casting!r}")
+        if not copy and target.dtype is layout.dtype:
+            return self
         made: dict[int, Block] = {}
         blocks: dict[int, Block] = {}
         for device, block in self._live().items():

@@ -23,6 +23,7 @@ from shardc.hlo.numpy.trace_call import CallResult, Number
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import flatten, unflatten
 from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.operations.check_positions import check_positions
 from shardc.launcher.operations.encoding import Encoded, encode_static
 from shardc.launcher.operations.operation import ArrayOperation, LeafKind, find_operation
 from shardc.launcher.operations.operations_array import OperationsArray
@@ -34,6 +35,8 @@ log = logging.getLogger("shardc")
 
 #: Ufuncs for which an integer is more than a value: x ** 2 is a product.
 _OF_INTEGERS = frozenset({np.power, np.float_power, np.left_shift, np.right_shift, np.ldexp})
+#: What messages of tracing say, and what they say outside of traced functions.
+_TRACED, _ON_SHARDS = " is not supported in a traced function", " cannot be computed from shards"
 #: Lists of so many numbers and more are values of a call, not part of what is compiled.
 _LONG = 64
 
@@ -50,6 +53,7 @@ def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return plain[0]
         if any(x is args[0] and not x.ndim for x in kwargs.get("out", ())):
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}  # s += 1 binds a scalar's name anew.
+    check_positions(function, args, kwargs)
     try:
         return _call_on_shards(function, args, kwargs)
     except UnsupportedError as refused:
@@ -129,7 +133,7 @@ def _call_on_whole_values(
         if function in (operator.getitem, operator.setitem) and _is_mask(args[1]):
             return _call_under_mask(function, *args)
         raise UnsupportedError(
-            f"{refused.what}, and this process holds only a part of its arguments",
+            f"{refused.what.replace(_TRACED, _ON_SHARDS)}, and this process holds only a part of its arguments",
             where=refused.where or Location(*user_line()),
             fix=f"{refused.fix}; or let NumPy compute it from whole values: call shardc.gather(x) on every rank",
         ) from refused

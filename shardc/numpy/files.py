@@ -48,15 +48,22 @@ def from_array(source: Any, *, dtype: Any = None, sharding: Any = None, mesh: An
     return array_from_callback(dims, kind, new_sharding(dims, sharding, mesh), part)
 
 
-def load(path: str | os.PathLike[str], *, sharding: Any = None, mesh: Any = None) -> Any:
+def load(path: str | os.PathLike[str], mmap_mode: str | None = None, *, sharding: Any = None, mesh: Any = None) -> Any:
     """Load an .npy file as `numpy.load` does, each process its part. An .npz file becomes a dict of whole arrays.
 
-    Raises `InputError` for files that are neither, or hold Python objects.
+    Each process reads its part through a memory map in any case, so ``mmap_mode`` may be None, "r" or "c". Raises
+    `InputError` for other modes, for files that are neither, and for files that hold Python objects.
 
     >>> np.save("u.npy", np.ones((64, 64), mesh=mesh))
     >>> np.load("u.npy", sharding=P("x"), mesh=mesh)
     shardc.Array(f64[64,64], [{x}, {}])
     """
+    if mmap_mode not in (None, "r", "c"):
+        raise InputError(
+            f"mmap_mode={mmap_mode!r}: changes of an array do not reach its file",
+            where="np.load",
+            fix='use mmap_mode="r", and write the file with np.save',
+        )
     try:
         found = np.load(path, mmap_mode="r")
     except FileNotFoundError:

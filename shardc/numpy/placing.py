@@ -16,7 +16,7 @@ from shardc.launcher.arrays.placement import as_sharding
 from shardc.launcher.jobs.job import process_count
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec
 
-__all__ = ["new_sharding", "use_mesh"]
+__all__ = ["mesh_in_use", "new_sharding", "use_mesh"]
 
 #: A dimension is split if it has at least so many positions per device: a table of 9 directions is whole everywhere.
 _LEAST = 16
@@ -51,6 +51,13 @@ def use_mesh(mesh: Any, sharding: Any = None) -> Iterator[Mesh]:
         yield over
     finally:
         _IN_USE.reset(token)
+
+
+def mesh_in_use() -> Mesh | None:
+    """The mesh of `use_mesh`, else all devices of the job; None where that is one device."""
+    placing = _IN_USE.get()
+    mesh = _mesh_of_job() if placing is None else placing.mesh
+    return mesh if mesh.size > 1 or placing is not None else None
 
 
 def new_sharding(dims: Sequence[int], sharding: Any = None, mesh: Any = None) -> Sharding:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from shardc.numpy.placing import mesh_in_use
 from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.jit_options import jit_options
 
@@ -26,7 +27,8 @@ def jit(
 ) -> Any:
     """Compile a NumPy function as one program over a mesh, at its first call for each signature, without JAX.
 
-    The options are those of `shardc.jit`; without ``mesh``, the mesh of the arguments is used. Results are values of
+    The options are those of `shardc.jit`; without ``mesh``, the mesh of the arguments is used, and where they have
+    none, that of `use_mesh` or all devices of the job. Results are values of
     `Array` with NumPy's element types. A generator of `shardc.numpy.random` among the arguments continues from call to
     call. ``np.jit`` is also a decorator. Raises what `shardc.trace` raises.
 
@@ -49,7 +51,7 @@ def jit(
             static_argnames=static_argnames,
             target=target,
         )
-        made = NumpyJit(function, options)
+        made = NumpyJit(function, options, mesh_in_use)
         functools.update_wrapper(made, function, updated=())
         return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any
@@ -22,10 +22,14 @@ __all__ = ["NumpyJit"]
 
 @dataclass(eq=False)
 class NumpyJit:
-    """``function`` of NumPy arrays, with the options of `shardc.jit`; results are `shardc.Array`s."""
+    """``function`` of NumPy arrays, with the options of `shardc.jit`; results are `shardc.Array`s.
+
+    Where neither the options nor the arguments say over which mesh it runs, ``mesh_in_use`` does.
+    """
 
     function: Callable[..., Any]
     options: JitOptions
+    mesh_in_use: Callable[[], Any] = lambda: None
     _compiled: dict[Any, Compiled] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,16 +53,21 @@ class NumpyJit:
         leaves, tree = flatten((list(options.dynamic(args)), options.dynamic_names(kwargs)))
         fixed = tuple((n, type(args[n]), args[n]) for n in sorted(options.static_positions(args)))
         named = tuple((k, type(v), v) for k, v in options.fixed_names(kwargs).items())
-        key = tree, tuple(map(_kind, leaves)), fixed, named
+        key = tree, tuple(map(_kind, leaves)), fixed, named, self._mesh(leaves)
         found = self._compiled.get(key)
         if found is not None:
             return found, False
         made = self._compiled[key] = self.program(*args, **kwargs).compile(options.target)
         return made, True
 
+    def _mesh(self, leaves: Sequence[Any]) -> Any:
+        given = self.options.mesh
+        return self.mesh_in_use() if given is None and not any(isinstance(x, Array) for x in leaves) else given
+
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""
         options = self.options
+        leaves, _ = flatten((list(options.dynamic(args)), options.dynamic_names(kwargs)))
         fixed = {n: args[n] for n in options.static_positions(args)}
         named = options.fixed_names(kwargs)
         function = self.function
@@ -68,7 +77,7 @@ class NumpyJit:
         made = trace(
             function,
             *options.dynamic(args),
-            mesh=options.mesh,
+            mesh=self._mesh(leaves),
             in_shardings=options.in_shardings,
             out_shardings=options.out_shardings,
             donate_argnums=tuple(numbers.index(n) for n in options.donate if n in numbers),

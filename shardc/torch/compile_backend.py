@@ -14,6 +14,7 @@ from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.exported import without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
+from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.driver.compiled import Compiled, job_config
@@ -29,8 +30,9 @@ def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, g
     """Make a backend of ``torch.compile`` that runs graphs on a mesh.
 
     ``annotations`` maps names of parameters as in ``state_dict``, names of the function's arguments, or globs of them,
-    to shardings, as `Program.annotate`; ``mesh`` is its mesh. Parameters and buffers stay on the devices between calls,
-    until a write changes them. PyTorch's version counters report writes, except those through ``tensor.data`` or NumPy.
+    to shardings, as `Program.annotate`; ``mesh`` is its mesh. Parameters stay on the devices between calls, until a
+    write changes them. PyTorch's version counters and steps of optimizers report writes, except those through
+    ``tensor.data`` or NumPy.
     Values that the backward pass needs from the forward pass stay on their devices. Gradients are returned as whole
     tensors.
 
@@ -113,7 +115,7 @@ class _ForwardBackward:
 
     def __init__(self, torch: Any, options: _Options, inputs: Sequence[GraphInput]) -> None:
         self._torch, self._options, self._inputs = torch, options, inputs
-        self._values = KeptValues()
+        self._values = KeptValues(Writes(torch))
         self._forward: _Runner | None = None
 
     def compile(self, kind: str, graph_module: Any, example_inputs: Sequence[Any]) -> Any:

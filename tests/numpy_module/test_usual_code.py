@@ -179,3 +179,76 @@ def test_limits_may_be_beyond_the_type() -> None:
         found = numpy.clip(x, low, high)
         numpy.testing.assert_array_equal(numpy.asarray(found), numpy.clip(plain, low, high))
         assert found.dtype == numpy.int8
+
+
+#: A view that is written whole from another part of the same array; of a square matrix.
+OVERLAPS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows down": lambda x, np: operator.setitem(v := x[1:], slice(None), x[:-1]) or (x, v),
+    "reversed": lambda x, np: operator.setitem(v := x[::-1], ..., x) or (x, v),
+    "turned": lambda x, np: operator.setitem(v := x.T, ..., x) or (x, v),
+    "flipped": lambda x, np: operator.setitem(v := np.flip(x), slice(None), x) or (x * 1, v * 1),
+    "copied": lambda x, np: np.copyto(v := x[:, ::-1], x) or (x, v),
+    "of a view": lambda x, np: operator.setitem(v := x[::-1], ..., (w := v[::-1])) or (x, v, w),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_views_that_are_written_from_their_array(name: str) -> None:
+    """Traced and not: the view reads what was written, not the other part once more."""
+    square = VALUES[:7].copy()
+    expected = OVERLAPS[name](square.copy(), numpy)
+    outside = OVERLAPS[name](shardc.array(square.copy(), (MESH, P("d"))), snp)
+    traced = snp.jit(lambda x: OVERLAPS[name](x, numpy))(shardc.array(square.copy(), (MESH, P("d"))))
+    for found in (outside, traced):
+        for f, e in zip(found, expected, strict=True):
+            numpy.testing.assert_array_equal(numpy.asarray(f), e)
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        lambda x, y: operator.setitem(y, 0, x[1:4, :3]),
+        lambda x, y: operator.setitem(y, (slice(None), 0), x[:, :1]),
+        lambda x, y: operator.setitem(y, (slice(3, 4), 0), numpy.arange(0.0)),
+        lambda x, y: operator.setitem(y, 0, numpy.ones((2, 3))),
+    ],
+)
+def test_values_of_another_shape_are_not_assigned(assign: Callable[[Any, Any], Any]) -> None:
+    def traced(x: Any) -> Any:
+        y = numpy.zeros((18, 3), like=x)
+        assign(x, y)
+        return y
+
+    x = shardc.array(VALUES.copy(), (MESH, P("d")))
+    for run in (
+        lambda: assign(VALUES, numpy.zeros((18, 3))),
+        lambda: assign(x, shardc.array(numpy.zeros((18, 3)), (MESH, P("d")))),
+        lambda: snp.jit(traced)(x),
+    ):
+        with pytest.raises(ValueError, match="could not broadcast"):
+            run()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x, np: x[numpy.array([18])],
+        lambda x, np: x[:, numpy.array([0, -8])],
+        lambda x, np: np.take(x, numpy.array([18]), axis=0),
+        lambda x, np: x.take(numpy.array([18 * 7])),
+        lambda x, np: operator.setitem(x, numpy.array([-19]), 0),
+        lambda x, np: np.insert(x, 19, 1, axis=0),
+    ],
+)
+def test_plain_positions_must_be_inside(read: Callable[[Any, Any], Any]) -> None:
+    for x, np in ((VALUES.copy(), numpy), (shardc.array(VALUES.copy(), (MESH, P("d"))), snp)):
+        with pytest.raises(IndexError, match="out of bounds"):
+            read(x, np)
+
+
+def test_astype_takes_options_of_numpy() -> None:
+    x = shardc.array(VALUES, (MESH, P("d")))
+    assert x.astype("float64", copy=False) is x and x.astype("float64") is not x
+    assert x[1:].astype("f4", copy=False).dtype == numpy.float32
+    with pytest.raises(TypeError, match="according to the rule 'safe'"):
+        x.astype(numpy.int8, casting="safe")

@@ -46,6 +46,10 @@ def main(wanted: str) -> None:
         change(changed)
         change(expected)
         numpy.testing.assert_array_equal(shardc.gather(changed), expected, err_msg=name)
+    # Without an array among its arguments, a function runs on all devices of the job.
+    drawn = snp.jit(lambda rng, n: rng.random(100).sum() * n)(snp.random.default_rng(3), 2.0)
+    assert 80 < float(drawn) < 120 and float(snp.jit(lambda: snp.arange(100.0).sum())()) == 4950
+    assert float(snp.jit(lambda x: x.sum())(numpy.arange(100.0))) == 4950
     with numpy.load(wanted) as plain:
         for name, drawn, single in zip(DRAWS, draws(), plain.values(), strict=True):
             numpy.testing.assert_array_equal(drawn, single, err_msg=name)

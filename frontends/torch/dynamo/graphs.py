@@ -14,6 +14,7 @@ from shardc.frontends.foreign import number_names
 from shardc.frontends.jax.frontend import require_jax
 from shardc.frontends.torch.dynamo.names import GraphInput
 from shardc.frontends.torch.element_types import numpy_type
+from shardc.frontends.torch.exported import is_token
 from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.tracer import GraphTracer
 from shardc.hlo.errors import UnsupportedError
@@ -77,7 +78,7 @@ def lower_graph(torch: Any, graph_module: Any, inputs: Sequence[GraphInput], tit
     jax = require_jax()
     placeholders = [n for n in graph_module.graph.nodes if n.op == "placeholder"]
     found = [_input(n, inputs) for n in placeholders]
-    tensors = [isinstance(n.meta.get("val"), torch.Tensor) for n in placeholders]
+    tensors = [isinstance(n.meta.get("val"), torch.Tensor) and not is_token(n.meta.get("desc")) for n in placeholders]
     results, outputs = _results(graph_module, placeholders)
     tracer = GraphTracer(torch, jax)
     values = [None if t else _number(n.meta.get("val")) for n, t in zip(placeholders, tensors, strict=True)]
@@ -129,10 +130,10 @@ def _results(graph_module: Any, placeholders: Sequence[Any]) -> tuple[tuple[Grap
     for number, (value, descriptor) in enumerate(zip(node.args[0], descriptors, strict=True)):
         name = getattr(value, "name", "")
         saved = type(descriptor).__name__.startswith("SavedForBackward")
-        if value in given:
+        if is_token(descriptor) or not name:
+            results.append(GraphResult("", value=None if name else value))
+        elif value in given:
             results.append(GraphResult(name, given=given[value], saved=saved))
-        elif not name:
-            results.append(GraphResult("", value=value))
         elif not hasattr(value.meta.get("val"), "shape"):
             results.append(GraphResult(name, value=_number(value.meta.get("val"))))
         else:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardc.frontends.torch.element_types import as_numpy
+from shardc.frontends.torch.writes import Writes
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout
 
@@ -22,7 +23,7 @@ class _ResidentValue:
     """A value, the tensor's storage (a weak reference, which no other storage can have) and its version."""
 
     storage: Any
-    version: int
+    version: tuple[int, int]
     array: Array
 
 
@@ -33,8 +34,9 @@ def _place(tensor: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class KeptValues:
-    """Arrays by the memory of tensors. PyTorch counts the writes to a tensor: another count is another value."""
+    """Arrays by the memory of tensors. Another count of ``writes`` to a tensor is another value."""
 
+    writes: Writes
     entries: dict[tuple[Any, ...], _ResidentValue] = field(default_factory=dict)
 
     def keep(self, tensor: Any, array: Array) -> None:
@@ -42,7 +44,7 @@ class KeptValues:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         storage = StorageWeakRef(tensor.untyped_storage())
-        self.entries[_place(tensor)] = _ResidentValue(storage, tensor._version, array)
+        self.entries[_place(tensor)] = _ResidentValue(storage, self.writes.version(tensor), array)
 
     def find(self, tensor: Any, layout: ArrayLayout) -> Array | None:
         """The value of ``tensor`` where it lies as ``layout`` says, and was not written to since.
@@ -52,7 +54,7 @@ class KeptValues:
         if tensor.is_inference():
             return None
         entry = self.entries.get(_place(tensor))
-        if entry is None or entry.version != tensor._version:
+        if entry is None or entry.version != self.writes.version(tensor):
             return None
         return entry.array if entry.array._layout.same_data(layout) else None
 
@@ -61,12 +63,12 @@ class KeptValues:
     ) -> Array:
         """The kept value of ``tensor``, or the tensor's own, which ``put`` lays out, and which is kept then.
 
-        ``again`` reads it in any case. PyTorch counts no writes to tensors of its inference mode, so their values are
-        not kept.
+        ``again`` reads it in any case, as tensors are read whose writes nobody counts. PyTorch counts no writes to
+        tensors of its inference mode, so their values are not kept.
         """
         if tensor.is_inference():
             return put(as_numpy(tensor, name))
-        found = None if again else self.find(tensor, layout)
+        found = None if again or not self.writes.counted(tensor) else self.find(tensor, layout)
         if found is None:
             found = put(_borrowed(tensor, as_numpy(tensor, name)))
             self.keep(tensor, found)

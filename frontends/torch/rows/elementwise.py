@@ -85,6 +85,9 @@ def _power(x: Any, y: Any) -> Any:
 
 
 def _sign(x: Any) -> Any:
+    """That of NaN is 0."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
     return jnp.sign(x) if jnp.issubdtype(x.dtype, jnp.number) else x
 
 
@@ -112,6 +115,7 @@ _UNARY = {
     "isneginf": jnp.isneginf,
     "isposinf": jnp.isposinf,
     "neg": jnp.negative,
+    "_neg_view": jnp.negative,
     "real": jnp.real,
     "relu": lambda x: jnp.where(x > 0, x, jnp.where(jnp.isnan(x), x, jnp.zeros_like(x))),
     "round": _round,
@@ -195,6 +199,8 @@ _BINARY = {
     "bitwise_xor": jnp.bitwise_xor,
     "bitwise_left_shift": _shift(jnp.left_shift),
     "bitwise_right_shift": _shift(jnp.right_shift),
+    "__lshift__": _shift(jnp.left_shift),
+    "__rshift__": _shift(jnp.right_shift),
     "eq": jnp.equal,
     "ne": jnp.not_equal,
     "lt": jnp.less,

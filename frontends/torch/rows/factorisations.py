@@ -116,16 +116,6 @@ def _inverse_ex(a: Any, *, check_errors: bool = False) -> tuple[Any, Any]:
     return jnp.linalg.inv(a), _fine(a)
 
 
-def _determinant(a: Any) -> tuple[Any, Any, Any]:
-    factors, exchanged, _ = _lu(a)
-    return jnp.linalg.det(a), factors, exchanged
-
-
-def _signed_logarithm(a: Any) -> tuple[Any, Any, Any, Any]:
-    factors, exchanged, _ = _lu(a)
-    return (*jnp.linalg.slogdet(a), factors, exchanged)
-
-
 def _qr(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
     if mode == "r":
         return jnp.zeros((0,), a.dtype), jnp.linalg.qr(a, mode="r")
@@ -207,8 +197,6 @@ _TABLE: dict[str, Row] = {
     "lu_unpack": _lu_unpack,
     "_linalg_solve_ex": _solve_ex,
     "linalg_inv_ex": _inverse_ex,
-    "_linalg_det": _determinant,
-    "_linalg_slogdet": _signed_logarithm,
     "linalg_qr": _qr,
     "geqrf": _reflections,
     "ormqr": lambda a, factors, b, left=True, transpose=False: lax.linalg.ormqr(

@@ -77,6 +77,20 @@ def _distance(a: Any, b: Any, p: float, compute_mode: Any = None) -> Any:
     return _norm(difference, p)
 
 
+def _distance_backward(gradient: Any, a: Any, b: Any, p: float, distance: Any) -> Any:
+    """The gradient of ``a``: nothing comes from pairs of distance 0."""
+    difference, far = a[..., :, None, :] - b[..., None, :, :], distance[..., None]
+    if p == 0:
+        return jnp.zeros_like(a)
+    if p == float("inf"):
+        slope = jnp.sign(difference) * (jnp.abs(difference) == far)
+    elif p == 1:
+        slope = jnp.sign(difference)
+    else:
+        slope = jnp.sign(difference) * (jnp.abs(difference) / jnp.where(far == 0, 1, far)) ** (p - 1)
+    return jnp.sum(jnp.where(far == 0, 0, slope) * gradient[..., None], axis=-2)
+
+
 def _norm(difference: Any, p: float) -> Any:
     if p == 0:
         return jnp.sum(difference != 0, axis=-1).astype(difference.dtype)
@@ -145,6 +159,7 @@ _TABLE: dict[str, Row] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_cdist_forward": _distance,
+    "_cdist_backward": _distance_backward,
     "_pdist_forward": _pair_distance,
     "linalg_cross": lambda a, b, dim=-1: jnp.cross(a, b, axis=dim),
     "trace": jnp.trace,

@@ -100,13 +100,21 @@ def _log_softmax_backward(gradient: Any, output: Any, dim: int, input_dtype: Any
 
 
 def _scan(function: Row) -> Row:
+    """A running sum or product: integers in 64 bits, narrow floats in 32, as PyTorch accumulates them."""
+
     def row(x: Any, dim: int, *, dtype: Any = None) -> Any:
         x = x if dtype is None else x.astype(dtype)
         if not x.ndim:
             return x
-        return function(x.astype(jnp.int64) if x.dtype == bool else x, axis=dim % x.ndim)
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            return function(x.astype(jnp.int64), axis=dim % x.ndim).astype(dtype or jnp.int64)
+        return function(x.astype(_accumulator(x.dtype)), axis=dim % x.ndim).astype(x.dtype)
 
     return row
+
+
+def _accumulator(dtype: Any) -> Any:
+    return jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.floating) else dtype
 
 
 def _running(better: Row) -> Row:
@@ -179,7 +187,7 @@ def _hash(x: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any
 
 
 def _logcumsumexp(x: Any, dim: int) -> Any:
-    return lax.cumlogsumexp(x, axis=dim % x.ndim) if x.ndim else x
+    return lax.cumlogsumexp(x.astype(_accumulator(x.dtype)), axis=dim % x.ndim).astype(x.dtype) if x.ndim else x
 
 
 def _transform() -> Row:

@@ -139,8 +139,11 @@ def _new(fill: Any) -> Callable[..., Any]:
 def _arange(*ends: Any, dtype: Any = None, **_: Any) -> Any:
     start, end, step = (0, *ends, 1) if len(ends) == 1 else (*ends, 1)[:3]
     count = max(0, math.ceil((end - start) / step))
-    wide = np.arange(count) if dtype is None or np.issubdtype(dtype, np.integer) else np.arange(count, dtype=np.float64)
-    return jnp.asarray(start + wide * step).astype(dtype or wide.dtype)
+    if dtype is not None and np.issubdtype(dtype, np.integer):
+        start, step = int(start), int(step)
+    whole = all(isinstance(n, int) for n in (start, step))
+    made = start + np.arange(count, dtype=np.int64 if whole else np.float64) * step
+    return jnp.asarray(made).astype(dtype or made.dtype)
 
 
 def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **_: Any) -> Any:

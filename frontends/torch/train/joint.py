@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.frontends.torch.exported import check_devices, distinct, export, without_fused_attention
+from shardc.frontends.torch.exported import check_devices, distinct, export, is_token, without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -28,10 +28,10 @@ class JointGraph:
     """A graph of forward and backward.
 
     ``placeholders`` has a tensor's name in ``state_dict``, the number of a leaf of the step's arguments, or None for
-    the gradient of the loss, which is one. Numbers of the graph's outputs are: ``results``, the loss and what comes
-    with it; ``changed``, new values of tensors by name; ``gradients``, by the name of the tensor, some of them sums of
-    several. ``tensors`` are the module's, by name. ``leaves`` are those of the arguments, ``rest`` those of the loss's
-    result after the loss, in the structure ``rest_spec``.
+    the gradient of the loss, which is one, and for tokens. Numbers of the graph's outputs are: ``results``, the loss
+    and what comes with it; ``changed``, new values of tensors by name; ``gradients``, by the name of the tensor, some
+    of them sums of several. ``tensors`` are the module's, by name. ``leaves`` are those of the arguments, ``rest``
+    those of the loss's result after the loss, in the structure ``rest_spec``.
     """
 
     graph_module: Any
@@ -59,8 +59,9 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
     named = _named(wrapper)
     with traceable(torch, wrapper, distinct(torch, module, tuple(args))) as given:
         exported = export(torch, wrapper, given, None)
-        graph_module = _differentiated(torch, exported.module(), given, type(module).__name__)
-        tensors, first = _tensors(named, _named(exported.module()))
+        whole = _with_constants(torch, exported)
+        graph_module = _differentiated(torch, whole, given, type(module).__name__)
+        tensors, first = _tensors(named, _named(whole))
     rest, rest_spec = pytree.tree_flatten(seen[-1])
     leaves, in_spec = pytree.tree_flatten(tuple(args))
     inputs = [n.meta["desc"] for n in graph_module.graph.nodes if n.op == "placeholder"]
@@ -70,6 +71,16 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
         graph_module, placeholders, outputs.results, outputs.changed, outputs.gradients, tensors, tuple(leaves),
         in_spec, tuple(rest), rest_spec,
     )  # fmt: skip
+
+
+def _with_constants(torch: Any, exported: Any) -> Any:
+    """The exported module; tensors that the loss takes from outside of it become buffers."""
+    whole = exported.module()
+    for name in [k for k, value in vars(whole).items() if isinstance(value, torch.Tensor)]:
+        value = getattr(whole, name)
+        delattr(whole, name)
+        whole.register_buffer(name, value, persistent=False)
+    return whole
 
 
 def _differentiated(torch: Any, module: Any, args: Sequence[Any], title: str) -> Any:
@@ -149,7 +160,7 @@ def _placeholder(descriptor: Any, first: Mapping[str, str]) -> str | int | None:
         return first[descriptor.target]
     if kind == "PlainAOTInput":
         return int(descriptor.idx)
-    if kind == "TangentAOTInput":
+    if kind == "TangentAOTInput" or is_token(descriptor):
         return None
     raise UnsupportedError(f"inputs of kind {descriptor} are not supported")
 
@@ -164,7 +175,7 @@ class _Outputs:
         self.gradients: dict[str, tuple[int, ...]] = {}
         for number, (value, descriptor) in enumerate(zip(node.args[0], node.meta["desc"], strict=True)):
             kind = type(descriptor).__name__
-            if value is None or descriptor is None:
+            if value is None or descriptor is None or is_token(descriptor):
                 continue
             if kind == "PlainAOTOutput":
                 results[descriptor.idx] = number

@@ -227,6 +227,8 @@ def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) 
     if not isinstance(obj, (int, np.integer)):
         refuse(recorder, "np.insert at several or traced positions", "insert one by one, or use np.concatenate")
     n = x.shape[d]
+    if not -n <= obj <= n:
+        raise IndexError(f"index {obj} is out of bounds for axis {d} with size {n}")
     place = int(obj) + n if int(obj) < 0 else int(obj)
     value = convert(lift(recorder, values), x.dtype)
     if value.ndim == x.ndim:
