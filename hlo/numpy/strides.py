@@ -26,6 +26,16 @@ class Strides:
             step *= max(n, 1)
         return cls(tuple(dims), tuple(reversed(steps)))
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements follow one another in memory in row-major order."""
+        pairs = zip(self.dims, self.steps, Strides.dense(self.dims).steps, strict=True)
+        return 0 in self.dims or all(n == 1 or have == wanted for n, have, wanted in pairs)
+
+    def spread(self, factor: int) -> Strides:
+        """With other elements between these."""
+        return Strides(self.dims, tuple(factor * s for s in self.steps))
+
     def transpose(self, order: Sequence[int]) -> Strides:
         return Strides(tuple(self.dims[d] for d in order), tuple(self.steps[d] for d in order))
 

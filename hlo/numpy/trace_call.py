@@ -92,5 +92,5 @@ def _result(leaf: Any, parameters: Sequence[Tracer], views: Sequence[Tracer]) ->
         if number is not None:
             return CallResult(what, number)
     # What depends on other arguments, too (positions in an array of their own), is a copy.
-    is_view = len(parameters) == 1 and leaf.written_base is parameters[0]
+    is_view = len(parameters) == 1 and leaf.base is parameters[0]
     return CallResult("view", 0, leaf.aval) if is_view else CallResult("result")

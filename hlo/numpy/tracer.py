@@ -125,13 +125,11 @@ class Tracer:
         return self
 
     @property
-    def written_base(self) -> Tracer | None:
-        """What changes with this value: the array that it is a view of; None for one of its own, or read-only."""
+    def base(self) -> Tracer | None:
+        """The array whose memory this value lies in, which it may only read; None for one of its own."""
         found: Tracer | None = None
         view = self._view
         while view is not None:
-            if view.write is None:
-                return None
             found = view.base
             view = found._view
         return found

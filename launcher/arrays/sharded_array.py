@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.sharding import Sharding
+from shardc.hlo.numpy.recorder import current_trace
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.placement import as_dtype
 from shardc.launcher.arrays.shards import Shards
@@ -137,11 +138,13 @@ class ShardedArray(ABC):
         layout = self._layout
         missing = [d for d in layout.holders.values() if self._held(d) is None]
         if missing:
+            traced = "pass the array to the traced function as an argument: it is no constant of it; or "
             raise InputError(
                 f"this process holds only a part of {self._title()}",
                 where=f"rank {self._transport.process_index} of {self._transport.process_count}, "
                 f"sharding {self.sharding}",
-                fix="call shardc.gather(x) on every rank, and use its result on any rank",
+                fix=(traced if current_trace() is not None else "")
+                + "call shardc.gather(x) on every rank, and use its result on any rank",
             )
         out = np.empty(layout.dims, layout.dtype.numpy)
         for position, device in layout.holders.items():

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shardc.hlo.config import Config
-from shardc.hlo.errors import ShardcError
+from shardc.hlo.errors import RunError, ShardcError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.passes import pause_collector
 from shardc.partitioner.program import PartitionedProgram, SourceProgram
@@ -206,11 +206,11 @@ def share_executable(compilation: ProgramCompilation, transport: Transport) -> B
     shares = [key == first and common_target([leader, target]) is not None for key, target in asked]
     machine = common_target([target for (_, target), taken in zip(asked, shares, strict=True) if taken])
     rank = transport.process_index
-    mine: Built | ShardcError | None = None
+    mine: Built | Exception | None = None
     if rank == 0 or not shares[rank]:
         try:
             mine = compilation.build(machine if rank == 0 and machine != host else None)
-        except ShardcError as e:
+        except Exception as e:
             mine = e
     offer: Any = None
     if rank == 0:
@@ -222,16 +222,23 @@ def share_executable(compilation: ProgramCompilation, transport: Transport) -> B
             answer = exchange(_to_send(mine) if rank == 0 else None)[0]
     if mine is None:
         mine = answer if isinstance(answer, ShardcError) else (read_bytes(answer, "from rank 0"), {})
-    if isinstance(mine, ShardcError):
+    if isinstance(mine, Exception):
         raise mine
     return mine
 
 
-def _to_send(mine: Built | ShardcError | None) -> bytes | ShardcError | None:
-    """What other ranks get of what rank 0 made."""
+def _to_send(mine: Built | Exception | None) -> bytes | ShardcError | None:
+    """What other ranks get of what rank 0 made: the executable, or why there is none."""
     from shardc.compiler.cache.serialize import to_bytes
 
-    return to_bytes(mine[0]) if isinstance(mine, tuple) else mine
+    if isinstance(mine, tuple):
+        return to_bytes(mine[0])
+    if mine is None or isinstance(mine, ShardcError):
+        return mine
+    return RunError(
+        f"compiling failed on rank 0: {type(mine).__name__}: {mine}",
+        fix="this is an error of shardc: report it with the traceback of rank 0",
+    )
 
 
 def _fetch(compilation: ProgramCompilation, ticket: Any) -> Built | None:

@@ -325,7 +325,8 @@ def array(
     if isinstance(value, list | tuple) and any(isinstance(v, Array | Tracer) for v in value):
         value, copy = np.stack([array(v) if isinstance(v, list | tuple) else v for v in value]), None
     if recorder is not None:
-        value = recorder.protocols.function(recorder, np.array, (value,), {"dtype": dtype})
+        if copy or not isinstance(value, Tracer) or np.dtype(dtype or value.dtype) != value.dtype:
+            value = recorder.protocols.function(recorder, np.array, (value,), {"dtype": dtype})
         made = _constrained(value, sharding)
     elif isinstance(value, Array):
         kept = value if dtype is None or np.dtype(dtype) == value.dtype else value.astype(dtype)

@@ -16,8 +16,10 @@ import numpy as np
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.make_arrays import array as array_of_value
 from shardc.launcher.arrays.make_arrays import array_from_callback
 from shardc.launcher.jobs.job import job_transport
 from shardc.launcher.jobs.job_config import job_config
@@ -132,17 +134,25 @@ def _imported(module: str, extra: str) -> Any:
 
 
 def save(path: str | os.PathLike[str], value: Any) -> None:
-    """`numpy.save` of an `Array`: each process writes its shards into one .npy file; every process must call it.
+    """`numpy.save`: each process writes its shards into one .npy file; every process must call it.
 
-    All processes must see the file, which appears when all of it is written. Raises `InputError` for other values, and
-    for a file that cannot be written.
+    All processes must see the file, which appears when all of it is written. What is not an `Array` is the same on
+    every process. Raises `InputError` for types that such files do not have, and for a file that cannot be written.
 
     >>> np.save("v.npy", np.ones((64, 64), mesh=mesh))
     >>> np.load("v.npy", mesh=mesh).shape
     (64, 64)
     """
+    if isinstance(value, Tracer):
+        raise value.refusal("np.save of a traced value, which has no elements yet", "return it, and save the result")
     if not isinstance(value, Array):
-        raise InputError(f"{kind_text(value)} is not a shardc.Array", fix="use numpy.save, on one process")
+        value = array_of_value(np.asarray(value), new_sharding(np.shape(value)))
+    if np.dtype(value.dtype).kind == "V":
+        raise InputError(
+            f"an .npy file has no element type {value.dtype}",
+            where=str(path),
+            fix='save x.astype("float32"), or keep the type with shardc.save_checkpoint',
+        )
     name = os.fspath(path)
     target = Path(name if name.endswith(".npy") else f"{name}.npy")
     part = target.with_name(target.name + ".part")

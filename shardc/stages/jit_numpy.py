@@ -10,8 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.numpy.trace import constrain
+from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import flatten
+from shardc.hlo.numpy.values import find_recorder
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.placement import is_sharding, is_spec
+from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.stages.jit_options import JitOptions
 from shardc.stages.last_compiled import remember
 from shardc.stages.programs import trace
@@ -33,11 +38,23 @@ class NumpyJit:
     _compiled: dict[Any, Compiled] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if find_recorder([*args, *kwargs.values()]) is not None:
+            return self._within(args, kwargs)
         found, is_new = self._find(args, kwargs)
         if is_new:
             found.share()
             remember(found)
         return found(*self.options.dynamic(args), **self.options.dynamic_names(kwargs))
+
+    def _within(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function as a part of another one that is being traced; shardings become constraints."""
+        options = self.options
+        fixed = options.static_positions(args)
+        dynamic = tuple(options.dynamic(args))
+        given = _constrained(dynamic, options.in_shardings) if options.in_shardings is not None else dynamic
+        rest = iter(given)
+        made = self.function(*(args[n] if n in fixed else next(rest) for n in range(len(args))), **kwargs)
+        return _constrained(made, options.out_shardings)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the function with its first argument."""
@@ -98,6 +115,15 @@ def _with_static(
     for n, value in sorted(fixed.items()):
         given.insert(n, value)
     return function(*given, **named, **kwargs)
+
+
+def _constrained(values: Any, shardings: Any) -> Any:
+    """Traced values with a constraint where ``shardings``, a prefix of their tree, has one."""
+
+    def place(leaf: Any, spec: Any) -> Any:
+        return constrain(leaf, spec) if isinstance(leaf, Tracer) and spec is not None else leaf
+
+    return map_with_prefix(place, values, shardings, lambda s: is_spec(s) or is_sharding(s))
 
 
 def _kind(x: Any) -> Any:

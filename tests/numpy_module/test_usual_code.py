@@ -14,6 +14,7 @@ import pytest
 import shardc
 import shardc.numpy as snp
 from shardc import Mesh, P
+from shardc.hlo.errors import InputError
 from tests.launcher.test_job import mpiexec
 
 VALUES = numpy.arange(18 * 7, dtype=float).reshape(18, 7) - 40
@@ -252,3 +253,94 @@ def test_astype_takes_options_of_numpy() -> None:
     assert x[1:].astype("f4", copy=False).dtype == numpy.float32
     with pytest.raises(TypeError, match="according to the rule 'safe'"):
         x.astype(numpy.int8, casting="safe")
+
+
+#: What is a view in NumPy and what a copy; of a square matrix, which is changed afterwards.
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "ravel of a column": lambda x, np: operator.setitem(x[:, 0].ravel(), slice(None), -1),
+    "ravel of steps": lambda x, np: operator.setitem(np.ravel(x[:, ::2]), slice(None), -1),
+    "ravel of all": lambda x, np: operator.setitem(x.ravel(), slice(3), -1),
+    "ravel of rows": lambda x, np: operator.setitem(x[2:5].ravel(), slice(3), -1),
+    "ravel of a transpose": lambda x, np: operator.setitem(x.T.ravel(), slice(3), -1),
+    "ravel of a transpose in its order": lambda x, np: operator.setitem(x.T.ravel("F"), slice(3), -1),
+    "ravel in memory's order": lambda x, np: operator.setitem(x.T.ravel("K"), slice(3), -1),
+    "diagonal": lambda x, np: x.diagonal(1),
+    "broadcast": lambda x, np: np.broadcast_to(x[0], (3, 7)),
+    "windows": lambda x, np: np.lib.stride_tricks.sliding_window_view(x, 2, axis=0),
+    "asarray": lambda x, np: operator.setitem(np.asarray(x), 0, -1),
+    "NaN in place": lambda x, np: np.nan_to_num(np.sqrt(x, out=x), copy=False, nan=-1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_is_a_view_and_what_a_copy(name: str) -> None:
+    """Traced and not: the array afterwards, and what the view shows."""
+
+    def run(x: Any, np: Any) -> Any:
+        seen = VIEWS[name](x, np)
+        x *= 5
+        return x, x[0] if seen is None else seen * 1
+
+    square = VALUES[:7].copy()
+    expected = run(square.copy(), numpy)
+    outside = run(shardc.array(square.copy(), (MESH, P("d"))), snp)
+    traced = snp.jit(lambda x: run(x, snp))(shardc.array(square.copy(), (MESH, P("d"))))
+    for found in (outside, traced):
+        for f, e in zip(found, expected, strict=True):
+            numpy.testing.assert_allclose(numpy.asarray(f), e)
+
+
+def test_views_that_are_read_only() -> None:
+    x = shardc.array(VALUES[:7].copy(), (MESH, P("d")))
+    for view in (x.diagonal(), snp.broadcast_to(x[0], (3, 7)), snp.lib.stride_tricks.sliding_window_view(x, 2, axis=0)):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+
+
+WRONG: dict[str, Callable[[Any, Any], Any]] = {
+    "solve": lambda x, np: np.linalg.solve(np.eye(18), np.ones(5)),
+    "lexsort": lambda x, np: np.lexsort((x[0], np.ones(3))),
+    "resize": lambda x, np: np.resize(x, (-1,)),
+    "einsum": lambda x, np: np.einsum("ij->k", x),
+    "convolve": lambda x, np: np.convolve(x, x),
+    "vander": lambda x, np: np.vander(x),
+    "array_split": lambda x, np: np.array_split(x, 0),
+    "diff": lambda x, np: np.diff(x, n=-1),
+    "digitize": lambda x, np: np.digitize(x, [3, 1, 2]),
+    "fill_diagonal": lambda x, np: np.fill_diagonal(x[0], 1),
+    "sort": lambda x, np: np.sort(x, kind="foo"),
+    "diagonal": lambda x, np: np.diagonal(x, axis1=0, axis2=-2),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_refused_as_by_numpy(name: str) -> None:
+    for x, np in ((VALUES.copy(), numpy), (shardc.array(VALUES.copy(), (MESH, P("d"))), snp)):
+        with pytest.raises(ValueError):
+            WRONG[name](x, np)
+
+
+def test_nothing_equals_none_or_a_text() -> None:
+    x = shardc.array(VALUES, (MESH, P("d")))
+    assert not (x == None).any() and (x != "a").all()  # noqa: E711
+
+
+def test_traced_functions_call_one_another() -> None:
+    inner = snp.jit(lambda x, by: x * by, static_argnames="by", out_shardings=P(None, "d"))
+    outer = snp.jit(lambda x: inner(x, by=3) + 1)
+    x = shardc.array(VALUES, (MESH, P("d")))
+    numpy.testing.assert_array_equal(numpy.asarray(outer(x)), VALUES * 3 + 1)
+    numpy.testing.assert_array_equal(numpy.asarray(inner(x, by=2)), VALUES * 2)
+
+
+def test_files_of_other_values(tmp_path: Path) -> None:
+    snp.save(tmp_path / "list.npy", [1.0, 2.0])
+    numpy.testing.assert_array_equal(numpy.load(tmp_path / "list.npy"), [1, 2])
+    assert snp.load(tmp_path / "list.npy", mmap_mode="r").shape == (2,)
+    with pytest.raises(InputError, match="no element type bfloat16"):
+        snp.save(tmp_path / "b.npy", shardc.array(VALUES, (MESH, P("d"))).astype("bfloat16"))
+    with pytest.raises(shardc.ShardcError, match=r"np\.save of a traced value"):
+        snp.jit(lambda x: snp.save(tmp_path / "t.npy", x))(VALUES)
+    with pytest.raises(InputError, match="mmap_mode"):
+        snp.load(tmp_path / "list.npy", mmap_mode="r+")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -205,6 +206,9 @@ def _subscripts(text: str, values: Sequence[Tracer]) -> tuple[list[str], str]:
     for term, v in zip(inputs, values, strict=True):
         count = v.ndim - len(term.replace("...", ""))
         full_inputs.append(term.replace("...", "".join(spare[longest - count :])))
+    unknown = sorted(set(right.replace("...", "")) - set(left))
+    if unknown:
+        raise ValueError(f"einstein sum subscripts {text!r}: output subscript {unknown[0]!r} never appears in an input")
     if not arrow:
         letters = left.replace(",", "").replace(".", "")
         right = "..." * bool(longest) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
@@ -294,7 +298,7 @@ def _multi_dot(recorder: Trace, arrays: Sequence[Any]) -> Any:
 
 def _matrix_power(recorder: Trace, a: Any, n: int) -> Any:
     """By squaring."""
-    x, power = lift(recorder, a), int(n)
+    x, power = lift(recorder, a), operator.index(n)
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
     if power < 0:

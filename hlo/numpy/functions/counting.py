@@ -63,8 +63,10 @@ def _search(table: Tracer, wanted: Any, side: str) -> Any:
 
 def _digitize(recorder: Trace, x: Any, bins: Any, right: bool = False) -> Any:
     edges = lift(recorder, bins)
-    rising = isinstance(bins, Tracer) or bool(NP.all(NP.diff(np.asarray(bins)) >= 0))
-    if not rising:
+    steps = np.zeros(0) if isinstance(bins, Tracer) else np.diff(np.asarray(bins))
+    if bool((steps < 0).any()):
+        if bool((steps > 0).any()):
+            raise ValueError("bins must be monotonically increasing or decreasing")
         found = _searchsorted(recorder, NP.flip(edges), x, "right" if right else "left")
         return NP.subtract(edges.size, found)
     return _searchsorted(recorder, edges, x, "left" if right else "right")

@@ -74,6 +74,8 @@ def _fill_diagonal(recorder: Trace, a: Any, val: Any, wrap: bool = False) -> Non
     x = changeable(recorder, a, "fill_diagonal")
     if wrap:
         refuse(recorder, "np.fill_diagonal(wrap=True)", "assign with a mask")
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
     n = min(x.shape)
     places = np.arange(n)
     value = lift(recorder, val)

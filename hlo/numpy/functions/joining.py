@@ -114,6 +114,8 @@ def _array_split(recorder: Trace, ary: Any, indices_or_sections: Any, axis: int 
     n = x.shape[d]
     if isinstance(indices_or_sections, (int, np.integer)):
         sections = int(indices_or_sections)
+        if sections <= 0:
+            raise ValueError("number sections must be larger than 0.")
         sizes = [n // sections + (k < n % sections) for k in range(sections)]
         bounds = [0, *NP.cumsum(sizes).tolist()]
     else:
@@ -243,6 +245,8 @@ def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) 
 def _resize(recorder: Trace, a: Any, new_shape: Any) -> Any:
     x = lift(recorder, a)
     dims = tuple(new_shape) if isinstance(new_shape, (tuple, list)) else (int(new_shape),)
+    if any(n < 0 for n in dims):
+        raise ValueError("all elements of `new_shape` must be non-negative")
     count = math.prod(dims)
     if not x.size or not count:
         return full(x, dims, 0, x.dtype)
@@ -257,8 +261,8 @@ _MOST_SLICES = 32
 def _windows(
     recorder: Trace, x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Any:
-    """Every window along the axes, as new last dimensions."""
-    value: Any = lift(recorder, x)
+    """Every window along the axes, as new last dimensions: a view that is read only."""
+    value = lift(recorder, x)
     sizes = [int(n) for n in np.atleast_1d(window_shape)]
     axes = [normal_axis(a, value.ndim) for a in (range(value.ndim) if axis is None else np.atleast_1d(axis))]
     if len(sizes) != len(axes):
@@ -268,14 +272,19 @@ def _windows(
         counts[d] -= size - 1
         if size < 0 or counts[d] < 1:
             raise ValueError("window shape cannot be larger than input array shape")
-    if 0 < math.prod(sizes) <= _MOST_SLICES:
-        slices = _side_by_side(value, [(0, n) for n in counts], list(zip(sizes, axes, strict=True)))
-        return Tracer(recorder, slices.instruction)
-    for size, d in zip(sizes, axes, strict=True):
+    windows = list(zip(sizes, axes, strict=True))
+    made = Tracer(recorder, _read_windows(value, windows, counts).instruction)
+    return made if writeable else made.as_view(value, lambda base: _read_windows(base, windows, counts), None)
+
+
+def _read_windows(value: Any, windows: list[tuple[int, int]], counts: Sequence[int]) -> Any:
+    if 0 < math.prod(size for size, _ in windows) <= _MOST_SLICES:
+        return _side_by_side(value, [(0, n) for n in counts], windows)
+    for size, d in windows:
         count = value.shape[d] - size + 1
         places = NP.add(iota(value, (count, size), 0), iota(value, (count, size), 1))
         value = NP.moveaxis(NP.take(value, places, axis=d), d + 1, -1)
-    return Tracer(recorder, value.instruction)
+    return value
 
 
 def _side_by_side(value: Any, ranges: list[tuple[int, int]], windows: list[tuple[int, int]]) -> Any:

@@ -122,6 +122,8 @@ def _solve(recorder: Trace, a: Any, b: Any) -> Any:
     x, y = convert(x, dtype), convert(y, dtype)
     vector = y.ndim == 1
     right = y[:, None] if vector else y
+    if right.ndim < 2 or right.shape[-2] != x.shape[-1]:
+        raise ValueError(f"solve: the matrix {x.shape} and the right-hand side {y.shape} do not fit")
     lead = np.broadcast_shapes(x.shape[:-2], right.shape[:-2])
     x, right = broadcast(x, (*lead, *x.shape[-2:])), broadcast(right, (*lead, *right.shape[-2:]))
     if not right.size:

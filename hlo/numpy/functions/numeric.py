@@ -137,6 +137,8 @@ def _polyval(recorder: Trace, p: Any, x: Any) -> Any:
 
 def _vander(recorder: Trace, x: Any, N: Any = None, increasing: bool = False) -> Any:
     value = lift(recorder, x)
+    if value.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
     value = convert(value, np.result_type(value.dtype, np.int64))
     count = value.size if N is None else int(N)
     powers: list[Any] = [NP.ones_like(value)]
@@ -148,6 +150,8 @@ def _vander(recorder: Trace, x: Any, N: Any = None, increasing: bool = False) ->
 def _convolve(recorder: Trace, a: Any, v: Any, mode: str = "full") -> Any:
     """A sum of shifted products, one per element of the shorter one."""
     long, short = lift(recorder, a), lift(recorder, v)
+    if long.ndim > 1 or short.ndim > 1:
+        raise ValueError("object too deep for desired array")
     if short.size > long.size:
         long, short = short, long
     dtype = np.result_type(long.dtype, short.dtype)

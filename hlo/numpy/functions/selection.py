@@ -234,17 +234,19 @@ def _nan_to_num(
     value = lift(recorder, x)
     if value.aval.dtype.is_complex:
         parts = [_nan_to_num(recorder, emit(p, value), True, nan, posinf, neginf) for p in ("real", "imag")]
-        return emit("complex", *parts)
-    if not value.aval.dtype.is_float:
-        return NP.copy(value)
-    info = np.finfo(value.dtype)
-    made = NP.where(NP.isnan(value), nan, value)
-    made = NP.where(NP.equal(value, np.inf), info.max if posinf is None else posinf, made)
-    made = NP.where(NP.equal(value, -np.inf), info.min if neginf is None else neginf, made)
-    made = convert(made, value.dtype)
-    if not copy:
-        value.assign(made)
-    return made
+        made = emit("complex", *parts)
+    elif value.aval.dtype.is_float:
+        info = np.finfo(value.dtype)
+        made = NP.where(NP.isnan(value), nan, value)
+        made = NP.where(NP.equal(value, np.inf), info.max if posinf is None else posinf, made)
+        made = NP.where(NP.equal(value, -np.inf), info.min if neginf is None else neginf, made)
+        made = convert(made, value.dtype)
+    else:
+        made = NP.copy(value)
+    if copy:
+        return made
+    value.assign(made)
+    return value
 
 
 def _isclose(recorder: Trace, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:

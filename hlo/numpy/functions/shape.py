@@ -71,7 +71,15 @@ def _known_dims(x: Tracer, shape: Any) -> tuple[int, ...]:
 
 
 def _ravel(recorder: Trace, a: Any, order: str = "C") -> Any:
-    return _reshape(recorder, a, -1, order="F" if order == "F" else "C")
+    """A view where the elements follow one another in memory, else a copy."""
+    x = lift(recorder, a)
+    flipped = range(x.ndim)[::-1]
+    if order == "K":
+        x = _reorder(x, sorted(range(x.ndim), key=lambda d: -abs(x.layout.steps[d])))
+    elif order == "F" or (order == "A" and x.layout.transpose(flipped).is_dense and not x.layout.is_dense):
+        x = _reorder(x, flipped)
+    made = _as_shape(x, (x.size,))
+    return made if x.layout.is_dense else Tracer(recorder, made.instruction)
 
 
 def _transpose(recorder: Trace, a: Any, axes: Any = None) -> Any:
@@ -169,7 +177,10 @@ def _real(recorder: Trace, val: Any) -> Any:
         return _as_shape(x, x.shape)
     made = emit("real", x)
     return made.as_view(
-        x, lambda base: emit("real", base), lambda base, new: emit("complex", new, emit("imag", base)), x.layout
+        x,
+        lambda base: emit("real", base),
+        lambda base, new: emit("complex", new, emit("imag", base)),
+        x.layout.spread(2),
     )
 
 
@@ -179,7 +190,10 @@ def _imag(recorder: Trace, val: Any) -> Any:
         return full(x, x.shape, 0, x.dtype)
     made = emit("imag", x)
     return made.as_view(
-        x, lambda base: emit("imag", base), lambda base, new: emit("complex", emit("real", base), new), x.layout
+        x,
+        lambda base: emit("imag", base),
+        lambda base, new: emit("complex", emit("real", base), new),
+        x.layout.spread(2),
     )
 
 
@@ -190,14 +204,22 @@ def _angle(recorder: Trace, z: Any, deg: bool = False) -> Any:
 
 
 def _diagonal(recorder: Trace, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """A view that is read only."""
     x = lift(recorder, a)
     i, j = normal_axis(axis1, x.ndim), normal_axis(axis2, x.ndim)
+    if i == j:
+        raise ValueError("axis1 and axis2 cannot be the same")
+    made = Tracer(recorder, _read_diagonal(x, int(offset), i, j).instruction)
+    return made.as_view(x, lambda base: _read_diagonal(base, int(offset), i, j), None)
+
+
+def _read_diagonal(x: Tracer, offset: int, i: int, j: int) -> Any:
     rest = [d for d in range(x.ndim) if d not in (i, j)]
     moved = transpose(x, [*rest, i, j])
     rows, columns = moved.shape[-2:]
-    low, right = max(-int(offset), 0), max(int(offset), 0)
+    low, right = max(-offset, 0), max(offset, 0)
     count = max(min(rows - low, columns - right), 0)
-    corner = moved[..., low : low + count, right : right + count]
+    corner: Any = moved[..., low : low + count, right : right + count]
     lead = corner.ndim - 2
     same = emit("compare", iota(x, corner.shape, lead), iota(x, corner.shape, lead + 1), direction="EQ")
     return NP.sum(NP.where(same, corner, corner.dtype.type(0)), axis=-1, dtype=x.dtype)

@@ -73,6 +73,7 @@ def _sort(recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any 
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.sort(order=) of structured arrays", "sort by np.lexsort")
+    np.sort(np.zeros(1), kind=kind)  # NumPy's own error for an unknown kind
     x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
     return _sort_by_keys([x], d, [])[0]
 
@@ -140,6 +141,8 @@ def _is_before(x: Tracer, y: Tracer) -> Tracer:
 def _lexsort(recorder: Trace, keys: Any, axis: int = -1) -> Any:
     """The last key counts most."""
     values = [lift(recorder, k) for k in keys][::-1]
+    if any(v.shape != values[0].shape for v in values):
+        raise ValueError("all keys need to be the same shape")
     d = normal_axis(axis, values[0].ndim)
     return _sort_by_keys(values, d, [iota(values[0], values[0].shape, d)])[-1]
 

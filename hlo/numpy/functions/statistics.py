@@ -291,6 +291,8 @@ def _nan_extreme(ufunc: Any) -> Callable[..., Any]:
 
 def _diff(recorder: Trace, a: Any, n: int = 1, axis: int = -1, prepend: Any = _NOTHING, append: Any = _NOTHING) -> Any:
     x: Any = lift(recorder, a)
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n}")
     d = normal_axis(axis, x.ndim)
     ends: list[Any] = []
     for end in (prepend, append):

@@ -98,6 +98,9 @@ def call_ufunc(
     signature: Any = None,
 ) -> Any:
     """``ufunc(*inputs)``: NumPy's own types, our operations."""
+    if ufunc.__name__ in ("equal", "not_equal") and any(x is None or isinstance(x, str) for x in inputs):
+        # No number equals None or a text.
+        return full(recorder, np.broadcast_shapes(*map(np.shape, inputs)), ufunc.__name__ == "not_equal")
     values = [lift(recorder, 0 if _is_beyond(x, _WIDEST) else x) for x in inputs]
     types = _loop_types(ufunc, values, dtype, signature, casting)
     given = types[: ufunc.nin]
