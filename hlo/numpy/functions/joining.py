@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.strides import Strides
 from shardc.hlo.numpy.tracer import NP, Tracer
 from shardc.hlo.numpy.values import (
     broadcast,
@@ -274,7 +275,8 @@ def _windows(
             raise ValueError("window shape cannot be larger than input array shape")
     windows = list(zip(sizes, axes, strict=True))
     made = Tracer(recorder, _read_windows(value, windows, counts).instruction)
-    return made if writeable else made.as_view(value, lambda base: _read_windows(base, windows, counts), None)
+    layout = Strides(made.shape, (*value.layout.steps, *(value.layout.steps[d] for _, d in windows)))
+    return made if writeable else made.as_view(value, lambda base: _read_windows(base, windows, counts), None, layout)
 
 
 def _read_windows(value: Any, windows: list[tuple[int, int]], counts: Sequence[int]) -> Any:

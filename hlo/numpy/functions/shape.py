@@ -10,6 +10,7 @@ import numpy as np
 
 from shardc.hlo.ir.types import array_shape
 from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.strides import Strides
 from shardc.hlo.numpy.tracer import NP, Tracer, _astype, _view_as
 from shardc.hlo.numpy.values import (
     broadcast,
@@ -210,7 +211,10 @@ def _diagonal(recorder: Trace, a: Any, offset: int = 0, axis1: int = 0, axis2: i
     if i == j:
         raise ValueError("axis1 and axis2 cannot be the same")
     made = Tracer(recorder, _read_diagonal(x, int(offset), i, j).instruction)
-    return made.as_view(x, lambda base: _read_diagonal(base, int(offset), i, j), None)
+    steps = x.layout.steps
+    rest = [s for d, s in enumerate(steps) if d not in (i, j)]
+    layout = Strides(made.shape, (*rest, steps[i] + steps[j]))
+    return made.as_view(x, lambda base: _read_diagonal(base, int(offset), i, j), None, layout)
 
 
 def _read_diagonal(x: Tracer, offset: int, i: int, j: int) -> Any:
