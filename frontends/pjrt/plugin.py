@@ -64,16 +64,19 @@ def _make_client(xla_bridge: Any) -> Any:
         options = {"node_id": job.process_id, "num_nodes": job.num_processes, **options}
     client = xla_client.make_c_api_client(PLATFORM, options, None)
     xla_bridge._backends.setdefault("cpu", client)
-    os.register_at_fork(after_in_child=partial(_keep_clients, xla_bridge))
+    _keep(client)
     return client
 
 
-def _keep_clients(xla_bridge: Any) -> None:
-    """Never end the clients in a child after fork: jaxlib would wait for threads that are not there."""
+def _keep(value: Any) -> None:
+    """Never end ``value``, the client or what it calls.
+
+    ``np.asarray`` of a JAX array shares its memory, and gives it back to the client. At the end of the process Python
+    may end the client before such an array. In a child after a fork jaxlib would wait for threads that are not there.
+    """
     import ctypes
 
-    for client in xla_bridge._backends.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def client_options() -> Mapping[str, Any]:
@@ -104,6 +107,7 @@ def api_capsule() -> Any:
         from shardc.frontends.pjrt.functions import plugin_api
 
         table = plugin_api()
+    _keep(table)
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return new(table.address, b"pjrt_c_api", None)

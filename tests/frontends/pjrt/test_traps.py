@@ -257,6 +257,19 @@ except KeyboardInterrupt:
 """
 
 
+#: NumPy arrays over the memory of JAX's, which Python ends in a cycle, after the client.
+SHARED_AT_EXIT = """
+import sys
+class Cycle:
+    pass
+cycle = Cycle()
+cycle.self, cycle.kept = cycle, [np.asarray(jnp.arange(1000.0) + k) for k in range(50)]
+sys.modules["__main__"].__dict__["kept"] = cycle
+del cycle
+print("done")
+"""
+
+
 def environment(folder: Path, **more: str) -> dict[str, str]:
     return plugin_environment("shardc", folder, devices=4, **more)
 
@@ -286,6 +299,12 @@ def test_destructors_run_while_exceptions_are_pending_10000_times(tmp_path: Path
 )
 def test_trap(script: str, tmp_path: Path) -> None:
     run_script(script, tmp_path)
+
+
+def test_numpy_arrays_outlive_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The C library writes over memory that is freed, so that nobody can go on to use it by chance."""
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")
+    run_script(SHARED_AT_EXIT, tmp_path)
 
 
 @pytest.mark.parametrize("doing", INTERRUPTED)
