@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,10 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.launcher.arrays.placement import with_own_mesh
+from shardc.launcher.arrays.placement import is_sharding, is_spec, with_own_mesh
+from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.launcher.jobs.mpi_environment import detect_launcher
+from shardc.sharding.notations.partition_spec import as_spec
 from shardc.stages.argument_errors import explain_call
 from shardc.stages.jit_numpy import NumpyJit
 from shardc.stages.jit_options import JitOptions, jit_options, need_known
@@ -35,6 +38,8 @@ __all__ = ["Jitted", "jit"]
 
 #: How many kinds of calls a function remembers.
 _RECENT = 4
+#: Whether JAX traces a function for shardc: a call of a jitted function is then a part of the same program.
+_TRACING: ContextVar[bool] = ContextVar("shardc_traces_with_jax", default=False)
 
 
 def jit(
@@ -278,17 +283,32 @@ class Jitted:
         layouts = None if options.in_shardings is not None or mesh is None else mesh
         args, named = jax.tree.map(lambda x: _abstract(x, layouts), (args, options.dynamic_names(kwargs)))
         static = tuple(sorted(options.static_positions(args)))
-        return make(
-            # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
-            functools.partial(self._function, **fixed) if fixed or static else self._function,
-            args,
-            named,
-            mesh=mesh,
-            in_shardings=options.in_shardings,
-            out_shardings=options.out_shardings,
-            donate_argnums=options.donate or None,
-            static_argnums=static or None,
-        )
+        around = _TRACING.set(True)
+        try:
+            return make(
+                # A new object with static arguments: JAX takes those of calls before for the same if they are equal.
+                functools.partial(self._function, **fixed) if fixed or static else self._function,
+                args,
+                named,
+                mesh=mesh,
+                in_shardings=options.in_shardings,
+                out_shardings=options.out_shardings,
+                donate_argnums=options.donate or None,
+                static_argnums=static or None,
+            )
+        finally:
+            _TRACING.reset(around)
+
+    def _within(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call as a part of a function that shardc traces with JAX; shardings become constraints."""
+        import jax
+
+        options = self._options
+        fixed = options.static_positions(args)
+        given = iter(_constrained(tuple(options.dynamic(args)), options.in_shardings))
+        taken = [args[n] if n in fixed else next(given) for n in range(len(args))]
+        call = jax.jit(self._function, static_argnums=tuple(fixed), static_argnames=tuple(options.fixed_names(kwargs)))
+        return _constrained(call(*taken, **kwargs), options.out_shardings)
 
     @functools.cached_property
     def _on_devices(self) -> JitOnDevices | None:
@@ -304,6 +324,8 @@ class Jitted:
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call by our own stages; results are `shardc.Array`s."""
+        if _TRACING.get():
+            return self._within(args, kwargs)
         kind = self._kind(args, kwargs)
         call = self._known(kind)
         if call is None:
@@ -355,6 +377,18 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
         or (isinstance(error, TypeError) and "immutable" in str(error))
         or any(isinstance(x, RandomStream) for x in args)
     )
+
+
+def _constrained(values: Any, shardings: Any) -> Any:
+    """Values that JAX traces, with a constraint where ``shardings``, a prefix of their tree, has one."""
+    import jax
+
+    def place(leaf: Any, given: Any) -> Any:
+        if given is None:
+            return leaf
+        return jax.lax.with_sharding_constraint(leaf, jax.sharding.PartitionSpec(*as_spec(given)))
+
+    return map_with_prefix(place, values, shardings, lambda s: is_spec(s) or is_sharding(s))
 
 
 def _refuse_traced(leaves: Sequence[Any]) -> None:
