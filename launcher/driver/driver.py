@@ -122,7 +122,7 @@ class Driver(StepDriver):
             _Device(d, tables.arguments.of(i), tables.results.of(i), self._constants, arena(d), mask)
             for i, (d, mask) in enumerate(zip(self.devices, masks, strict=True))
         ]
-        self._hosts = HostCalls(executable, config.custom_calls)
+        self._hosts = HostCalls(executable, config.custom_calls, shared=transport.process_count > 1)
         self._rows = (Row * len(self._running))(*(d.row() for d in self._running))
         self._config, self._pool = config, pool
         self._helpers: tuple[Pool, int, int] | None = None

@@ -1,12 +1,15 @@
 """Calls of Python from a step: the step waits, operands are read, the function is called, and its results are written.
 
 Functions get copies of the operands, which they may keep. Their results must have the shapes and element types of the
-call. Any exception ends the step: `RunError`, with the exception as its cause.
+call. Any exception ends the step: `RunError`, with the exception as its cause. Where other processes take part in the
+step, it ends the job: they wait for what the call would have sent, so nobody can go on.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +21,7 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
+from shardc.launcher.jobs.failures import end_job
 from shardc.native.threads.pool import Row
 
 __all__ = ["HostCalls", "is_host"]
@@ -31,10 +35,14 @@ def is_host(answer: int) -> bool:
 
 
 class HostCalls:
-    """The calls of ``executable``, by number; `InputError` for one whose function is not among ``custom_calls``."""
+    """The calls of ``executable``, by number; `InputError` for one whose function is not among ``custom_calls``.
 
-    def __init__(self, executable: Executable, custom_calls: CustomCalls) -> None:
+    ``shared`` says that other processes take part in the step.
+    """
+
+    def __init__(self, executable: Executable, custom_calls: CustomCalls, *, shared: bool = False) -> None:
         self._calls = executable.hosts
+        self._shared = shared
         #: Whether a function is being called.
         self.calling = False
         self._functions = [_function(executable, call, custom_calls) for call in executable.hosts]
@@ -45,6 +53,12 @@ class HostCalls:
         self.calling = True
         try:
             self._make(self._calls[number], self._functions[number], row)
+        except RunError as error:
+            if self._shared:
+                if error.__cause__ is not None:
+                    traceback.print_exception(error.__cause__)
+                end_job(error, sys.modules.get("mpi4py.MPI"))
+            raise
         finally:
             self.calling = False
 

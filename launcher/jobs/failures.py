@@ -111,8 +111,8 @@ def tell_before_mpi(rank: int, text: str) -> None:
 
 
 def end_job(error: BaseException, mpi: Any) -> NoReturn:
-    """Print ``error`` as this rank's and end the job through MPI; does not return."""
-    rank = mpi.COMM_WORLD.Get_rank()
+    """Print ``error`` as this rank's and end the job, through MPI where it runs; does not return."""
+    rank = mpi.COMM_WORLD.Get_rank() if mpi is not None else 0
     if rank:
         time.sleep(_HOLD_BACK)
     hook = sys.excepthook  # a watchdog's keeps the other ranks quiet

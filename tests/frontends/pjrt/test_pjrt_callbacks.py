@@ -121,6 +121,31 @@ def test_what_a_function_raised_is_raised_once(devices: int, ranks: int, tmp_pat
     assert "atexit" not in done.stderr
 
 
+ENDING = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+def fail(*given):
+    raise ZeroDivisionError("none")
+
+mesh = jax.make_mesh((len(jax.devices()),), ("x",))
+x = jax.device_put(jnp.ones(8), NamedSharding(mesh, PartitionSpec("x")))
+try:
+    jax.jit(lambda x: jax.pure_callback(fail, jax.ShapeDtypeStruct((8,), jnp.float32), x))(x).block_until_ready()
+finally:
+    print("went on")
+"""
+
+
+@pytest.mark.mpi
+def test_an_exception_that_other_ranks_wait_for_ends_the_job(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable, "-c", ENDING]
+    environment = plugin_environment("shardc", tmp_path, 1)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode != 0 and "went on" not in done.stdout
+    assert "[0] error: jax.pure_callback raised ZeroDivisionError: none" in done.stderr
+
+
 INTERRUPTED = """
 import signal, threading, time
 import jax, jax.numpy as jnp
