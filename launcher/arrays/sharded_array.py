@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from shardc.collectives.call.transport import Transport
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.sharding import Sharding
-from shardc.hlo.numpy.recorder import current_trace
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.placement import as_dtype
 from shardc.launcher.arrays.shards import Shards
@@ -138,6 +137,8 @@ class ShardedArray(ABC):
         layout = self._layout
         missing = [d for d in layout.holders.values() if self._held(d) is None]
         if missing:
+            from shardc.hlo.numpy.recorder import current_trace
+
             traced = "pass the array to the traced function as an argument: it is no constant of it; or "
             raise InputError(
                 f"this process holds only a part of {self._title()}",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.ir.custom_calls import CustomCalls
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.types import Shape
-from shardc.launcher.jobs.failures import end_job
 from shardc.native.threads.pool import Row
 
 __all__ = ["HostCalls", "is_host"]
@@ -55,6 +53,10 @@ class HostCalls:
             self._make(self._calls[number], self._functions[number], row)
         except RunError as error:
             if self._shared:
+                import traceback
+
+                from shardc.launcher.jobs.failures import end_job
+
                 if error.__cause__ is not None:
                     traceback.print_exception(error.__cause__)
                 end_job(error, sys.modules.get("mpi4py.MPI"))

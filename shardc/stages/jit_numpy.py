@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardc.hlo.numpy.trace import constrain
-from shardc.hlo.numpy.tracer import Tracer
+from shardc.hlo.numpy.recorder import current_trace
 from shardc.hlo.numpy.tree import flatten
-from shardc.hlo.numpy.values import find_recorder
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.placement import is_sharding, is_spec
 from shardc.launcher.arrays.trees import map_with_prefix
@@ -38,7 +36,7 @@ class NumpyJit:
     _compiled: dict[Any, Compiled] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if find_recorder([*args, *kwargs.values()]) is not None:
+        if current_trace() is not None and _has_traced(args, kwargs):
             return self._within(args, kwargs)
         found, is_new = self._find(args, kwargs)
         if is_new:
@@ -117,8 +115,16 @@ def _with_static(
     return function(*given, **named, **kwargs)
 
 
+def _has_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    from shardc.hlo.numpy.values import find_recorder
+
+    return find_recorder([*args, *kwargs.values()]) is not None
+
+
 def _constrained(values: Any, shardings: Any) -> Any:
     """Traced values with a constraint where ``shardings``, a prefix of their tree, has one."""
+    from shardc.hlo.numpy.trace import constrain
+    from shardc.hlo.numpy.tracer import Tracer
 
     def place(leaf: Any, spec: Any) -> Any:
         return constrain(leaf, spec) if isinstance(leaf, Tracer) and spec is not None else leaf
