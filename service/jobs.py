@@ -16,7 +16,12 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file of an entry: ``sha256`` in hexadecimal."""
+    """A file of an entry: ``sha256`` in hexadecimal.
+
+    >>> job = service.wait(service.submit({"kind": "partition", "program": digest}))
+    >>> [artifact.name for artifact in job.entry.artifacts]
+    ['partitioned.hlo', 'report.json', 'stages.json']
+    """
 
     name: str
     bytes: int
@@ -27,7 +32,11 @@ class Artifact:
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
     """What the store has under ``key``: the manifest. ``facts`` are plain data (kind, program's name, seconds by
-    stage, version of shardc); ``signature`` is over everything else (`shardc.service.store.signature`)."""
+    stage, version of shardc); ``signature`` is over everything else (`shardc.service.store.signature`).
+
+    >>> job.entry.key == job.key, job.entry.facts["kind"]
+    (True, 'simulate')
+    """
 
     key: str
     artifacts: tuple[Artifact, ...]
@@ -40,7 +49,12 @@ class Job:
     """``id`` is one submission's, ``key`` the order's (`order_key`). Times are seconds of `time.time`, 0: not yet.
 
     ``progress`` is what its worker said last (``stage``, ``done``, ``of``); ``position`` in the queue counts from 1.
-    ``problem`` says why it failed, ``entry`` what it made; ``cached``: it was there already.
+    ``problem`` says why it failed (``error``, ``what``, ``where``, ``fix``), ``entry`` what it made; each is None
+    otherwise. ``cached``: it was there already.
+
+    >>> job = service.wait(service.submit({"kind": "simulate", "program": digest}))
+    >>> job.state, job.problem["error"], job.entry
+    ('failed', 'InputError', None)
     """
 
     id: str
@@ -59,4 +73,5 @@ class Job:
 
     @property
     def over(self) -> bool:
+        """Whether it is done, failed or cancelled."""
         return self.state in ("done", "failed", "cancelled")

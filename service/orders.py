@@ -7,8 +7,9 @@ the text of a description, measured times are text. The same classes are the des
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from shardc.hlo.codec import plain
@@ -31,6 +32,7 @@ __all__ = [
     "SimulateOrder",
     "SweepOrder",
     "SweepSet",
+    "checked_order",
     "from_json",
     "order_key",
     "order_of",
@@ -76,7 +78,11 @@ Axes = Annotated[Mapping[Axis, Sizes], Most(16), Closed()]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(CodeSettings):
-    """The client's own settings that generated code and schedules depend on, see `shardc.hlo.config.Config`."""
+    """The client's own settings that generated code and schedules depend on, see `shardc.hlo.config.Config`.
+
+    >>> Settings(overlap="never").deterministic
+    True
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
 
@@ -97,6 +103,9 @@ class Order:
     (TOML), it is what that machine is called. ``partitioned_for`` says whether collectives are chosen for the least
     modelled time on it, or for the fewest ``bytes``. ``plan`` says where layouts inside come from, ``memory`` how many
     bytes a device may take with one (0: as many as without). ``measured`` is the text of a file of measured times.
+
+    >>> service.submit(PartitionOrder(program=digest, mesh={"data": 2, "model": 2})).kind
+    'partition'
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
@@ -120,21 +129,35 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectOrder(Order):
-    """What is in a program: names that can be annotated, shapes, mesh, annotations. Makes ``program.json``."""
+    """What is in a program: names that can be annotated, shapes, mesh, annotations. Makes ``program.json``.
+
+    >>> made = service.carry_out(InspectOrder(program=digest), {digest: text})
+    >>> made.json("program.json")["arg_names"]
+    ["weights['down']", "weights['up']", 'x', 'target']
+    """
 
     kind: Literal["inspect"] = "inspect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOrder(Order):
-    """The per-device program. Makes ``report.json``, ``partitioned.hlo``, ``stages.json``."""
+    """The per-device program. Makes ``report.json``, ``partitioned.hlo``, ``stages.json``.
+
+    >>> order = PartitionOrder(program=digest, mesh={"data": 4, "model": 2}, annotations={"x": "data,None"})
+    >>> service.carry_out(order, {digest: text}).json("report.json")["devices"]
+    8
+    """
 
     kind: Literal["partition"] = "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
-    """An LLVM target, see `shardc.native.llvm.target.Target`."""
+    """An LLVM target, see `shardc.native.llvm.target.Target`.
+
+    >>> Cpu(triple="x86_64-unknown-linux-gnu", cpu="x86-64-v3", features="").cpu
+    'x86-64-v3'
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
 
@@ -153,6 +176,10 @@ class CompileOrder(Order):
     ``target`` is ``cpu``, ``cuda-emulated`` or a kind of GPU such as ``cuda:sm_90``; ``cpu`` the processor for what
     processors do (None: like the server's). ``ahead``: as `shardc compile` has it, code that links without Python,
     which C calls ``symbol`` (empty: the program's own name); ``ahead.json`` tells the name and the processor.
+
+    >>> made = service.carry_out(CompileOrder(program=digest, page=False), {digest: text})
+    >>> "executable.shardc" in [artifact.name for artifact in made.entry.artifacts]
+    True
     """
 
     kind: Literal["compile"] = "compile"
@@ -167,7 +194,12 @@ class CompileOrder(Order):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOrder(Order):
     """A predicted step. Makes ``simulation.json``, ``trace.json``, ``report.json``, ``partitioned.hlo`` and, with
-    ``page``, ``report.html``; needs a machine."""
+    ``page``, ``report.html``; needs a machine. ``mapping`` is where mesh axes lie on it, as ``--map`` has it.
+
+    >>> order = SimulateOrder(program=digest, machine="h100-dgx", mapping="data=nvlink", page=False)
+    >>> service.carry_out(order, {digest: text}).json("simulation.json")["devices"]
+    4
+    """
 
     kind: Literal["simulate"] = "simulate"
     mapping: Mapped = ""
@@ -179,7 +211,12 @@ class SimulateOrder(Order):
 class ExplainOrder(Order):
     """Why collectives are there, or with ``values`` where their shardings come from; with ``other_annotations``
     (and ``other_mesh``) what changes from these annotations to those. Makes ``explanation.json`` and ``report.json``,
-    or ``stories.json``, or ``difference.json`` and the report of the program as it is."""
+    or ``stories.json``, or ``difference.json`` and the report of the program as it is.
+
+    >>> order = ExplainOrder(program=digest, values=("x",))
+    >>> list(service.carry_out(order, {digest: text}).json("stories.json"))
+    ['x']
+    """
 
     kind: Literal["explain"] = "explain"
     remedies: Count = 3
@@ -193,7 +230,12 @@ class ExplainOrder(Order):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOrder(Order):
-    """One page about everything. Makes ``report.html``, ``report.json`` and, with a machine, ``simulation.json``."""
+    """One page about everything. Makes ``report.html``, ``report.json`` and, with a machine, ``simulation.json``.
+
+    >>> page = service.carry_out(ReportOrder(program=digest), {digest: text}).file("report.html")
+    >>> page[:15]
+    b'<!DOCTYPE html>'
+    """
 
     kind: Literal["report"] = "report"
     mapping: Mapped = ""
@@ -208,6 +250,10 @@ class AutoOrder(Order):
 
     With ``devices`` (0: none) all meshes of so many are weighed, over the mesh's axes. ``memory``: bytes per device (0:
     the machine's). Of arguments and results only those that ``keep`` names stay annotated (None: all).
+
+    >>> order = AutoOrder(program=digest, machine="h100-dgx")
+    >>> service.carry_out(order, {digest: text}).json("plan.json")["mesh"]
+    {'data': 2, 'model': 2}
     """
 
     kind: Literal["auto"] = "auto"
@@ -217,7 +263,11 @@ class AutoOrder(Order):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSet:
-    """A named set of annotations, and limits for the sizes of its axes."""
+    """A named set of annotations, and limits for the sizes of its axes.
+
+    >>> SweepSet(name="fsdp", annotations={"w*": "data"}, axes={"data": "8.."}).name
+    'fsdp'
+    """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = _CONFIG
 
@@ -233,6 +283,10 @@ class SweepOrder(Order):
     ``devices`` (empty: as many as the mesh has) count ascending. ``programs`` are all those of weak scaling, one per
     number of devices, ``program`` the first of them. ``set_axes`` are the axes that the sets speak of; ``annotations``
     are in every set.
+
+    >>> order = SweepOrder(program=digest, machine="h100-dgx", devices=(4,), refine=0)
+    >>> len(service.carry_out(order, {digest: text}).json("sweep.json")["outcomes"])
+    3
     """
 
     kind: Literal["sweep"] = "sweep"
@@ -286,6 +340,30 @@ def order_of(data: object) -> Order:
     order = plain.from_plain(ORDERS[kind], data, "order")
     assert isinstance(order, Order)
     return order
+
+
+def checked_order(given: Order | Mapping[str, Any]) -> Order:
+    """The order that ``given`` says: an `Order`, or the same as plain data with its ``kind``.
+
+    Raises `InputError` with the place of a field that is missing, unknown, of another type or beyond its limits.
+    """
+    try:
+        text = json.dumps(given, default=_fields_of, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"an order is plain data: {e}", where="order", fix=_PLAIN) from None
+    return from_json(text)
+
+
+_PLAIN = 'write a mesh as {"data": 4}, a spec as "data,None", and numbers as Python\'s own'
+
+
+def _fields_of(value: object) -> dict[str, Any]:
+    """A part of an order that JSON has no form for."""
+    if isinstance(value, Order | Settings | Cpu | SweepSet):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"it has a value of the class {type(value).__name__}")
 
 
 def resolve_order(order: Order) -> Order:

@@ -104,6 +104,8 @@ def _serve_with(
             f"without tokens, everyone who can reach {settings.host} could use the service", where="--host", fix=fix
         )
     tokens = None if settings.token_file is None else _tokens(settings.token_file, say)
+    if tokens is not None:
+        stack.enter_context(tokens.watched())
     listening = stack.enter_context(listen(settings.host, settings.port))
     key = server_key(state)
     store = stack.enter_context(closing(Store(settings.store, state, settings.store_bytes, key)))

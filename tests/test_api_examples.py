@@ -7,7 +7,9 @@ import importlib
 import importlib.util
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ import pytest
 
 import shardc
 import shardc.numpy
+import shardc.service
 import shardc.torch
 from shardc.cli.app import main
+from tests.service.service_harness import TOKEN, Service
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "api.md"
 #: Modules whose docstring has the lines that examples continue, the longest name first.
-MODULES = ("shardc.numpy", "shardc.torch", "shardc")
-#: What shardc's own floors call: methods by which arrays are computed, cells of tables.
+MODULES = ("shardc.numpy", "shardc.service", "shardc.torch", "shardc")
+#: What shardc's own floors call: methods by which arrays are computed, cells of tables, checks of answers.
 INNER = frozenset(
     (
         "become",
@@ -31,6 +35,10 @@ INNER = frozenset(
         "make_view",
         "take_computed",
         "candidate_rows",
+        "check_entry",
+        "fetch_stored",
+        "of",
+        "within",
         "failed_rows",
         "scaling_rows",
     )
@@ -78,6 +86,7 @@ def test_every_public_name_is_on_the_page() -> None:
     on_page = set(directives())
     assert {f"shardc.{name}" for name in shardc.__all__} <= on_page | {"shardc.PartitionSpec"}
     assert {f"shardc.numpy.{name}" for name in shardc.numpy.__all__ if name != "random"} <= on_page
+    assert {f"shardc.service.{name}" for name in shardc.service.__all__} <= on_page
     assert {f"shardc.torch.{name}" for name in shardc.torch.__all__} <= on_page
     assert {f"shardc.numpy.random.{name}" for name in shardc.numpy.random.__all__} <= on_page
 
@@ -89,30 +98,37 @@ def test_every_callable_has_an_example() -> None:
 
 
 @pytest.fixture(scope="module")
-def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
-    """What the lines of each module define, in a folder where the demo was written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("examples"))
+def scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """What the lines of a module define, in a folder where the demo was written."""
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).chdir(tmp_path_factory.mktemp("examples"))
         assert main(["demo", "--write", "."]) == 0
-        found: dict[str, dict[str, Any]] = {module: {"__name__": "examples"} for module in MODULES}
-        for module, scope in found.items():
-            if importlib.util.find_spec(OF_PACKAGES.get(module, "shardc")) is None:
-                continue
-            for example in doctest.DocTestParser().get_examples(inspect.getdoc(named(module)) or ""):
-                exec(example.source, scope)
-        yield found
+
+        @cache
+        def scope_of(module: str) -> dict[str, Any]:
+            scope: dict[str, Any] = {"__name__": "examples"}
+            with pytest.MonkeyPatch.context() as patch:
+                if module == "shardc.service":
+                    service = stack.enter_context(Service(tmp_path_factory.mktemp("service")))
+                    patch.setenv("SHARDC_SERVER", service.url)
+                    patch.setenv("SHARDC_TOKEN", TOKEN)
+                for example in doctest.DocTestParser().get_examples(inspect.getdoc(named(module)) or ""):
+                    exec(example.source, scope)
+            return scope
+
+        yield scope_of
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", directives())
-def test_examples_run(path: str, scopes: dict[str, dict[str, Any]]) -> None:
+def test_examples_run(path: str, scopes: Callable[[str], dict[str, Any]]) -> None:
     """Those of a class and its methods, which continue it."""
     if path in NEEDED:
         pytest.importorskip(NEEDED[path])
     module = next(module for module in MODULES if path.startswith(f"{module}."))
     if module in OF_PACKAGES:
         pytest.importorskip(OF_PACKAGES[module])
-    scope = scopes[module]
+    scope = scopes(module)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     wrong: list[str] = []
     for name, text in documented(path):

@@ -37,6 +37,11 @@ class CollectiveGroup:
         return float(sum(row["wire_bytes"] for row in self.rows))
 
     @property
+    def keys(self) -> frozenset[tuple[object, ...]]:
+        """What they are about, each of those that were joined; nothing for collectives of the program itself."""
+        return frozenset(key_of(row, c) for row, causes in zip(self.rows, self.causes, strict=True) for c in causes)
+
+    @property
     def cost(self) -> tuple[float, float]:
         """What they are ordered by."""
         return (self.seconds if self.seconds is not None else self.wire_bytes, self.wire_bytes)

@@ -31,23 +31,24 @@ def explain(
     machine: str | None = None,
     limits: SearchLimits | None = None,
     thresholds: Thresholds | None = None,
+    comparer: ProgramComparer | None = None,
 ) -> Explanation:
     """Why each collective is there, the most costly first, and warnings from ``thresholds`` on.
 
-    Remedies are looked for as far as ``limits`` go (default: none).
+    Remedies are looked for as far as ``limits`` go (default: none). ``comparer`` is the program's on that machine,
+    where there is one: it keeps what it has partitioned.
     """
-    return _Explainer(partitioned, machine, limits or SearchLimits(), thresholds or Thresholds()).explanation()
+    comparer = comparer or ProgramComparer(partitioned, machine)
+    return _Explainer(comparer, limits or SearchLimits(), thresholds or Thresholds()).explanation()
 
 
 class _Explainer:
-    def __init__(
-        self, partitioned: PartitionedProgram, machine: str | None, limits: SearchLimits, thresholds: Thresholds
-    ) -> None:
+    def __init__(self, comparer: ProgramComparer, limits: SearchLimits, thresholds: Thresholds) -> None:
         self.thresholds = thresholds
-        self.partitioned = partitioned
-        self.machine = machine
+        self.partitioned = partitioned = comparer.base
+        self.machine = comparer.machine
         self.limits = limits
-        self.comparer = ProgramComparer(partitioned, machine)
+        self.comparer = comparer
         history = partitioned.propagated.provenance
         self.tracer = None if history is None else CauseTracer(history)
         self.remedies: RemedySearch | None = None

@@ -115,9 +115,13 @@ class RemedySearch:
             old, new = (self._about(p, group) for p in (base, after))
             if new > _CHEAPER * old:
                 return None
-            removes = new == 0
+            removes = new == 0 and self._gone(after, group)
         totals = (self.comparer.totals(base), self.comparer.totals(after))
         return Remedy(candidate.what, _changes(candidate), *totals, removes, _costs(*totals))
+
+    def _gone(self, partitioned: PartitionedProgram, group: CollectiveGroup) -> bool:
+        """Whether a program has none of what the collectives of ``group`` are about, with all that were joined."""
+        return not any(group.keys & other.keys for other in collect_collectives(partitioned))
 
     def _about(self, partitioned: PartitionedProgram, group: CollectiveGroup) -> float:
         """What a program spends (seconds, else bytes) on that which the collectives of ``group`` are about."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardc.costs.machines.machine import GivenMapping, load_machine
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.files import near_files
 from shardc.hlo.progress import stage
@@ -25,7 +25,7 @@ def write_report(
     path: str | Path,
     *,
     machine: str | Path | None = None,
-    mapping: str | Mapping[str, str] | None = None,
+    mapping: GivenMapping | None = None,
     remedies: int = 0,
     seconds: float = 30.0,
 ) -> None:
@@ -39,7 +39,7 @@ def report_page(
     partitioned: PartitionedProgram,
     *,
     machine: str | Path | None = None,
-    mapping: str | Mapping[str, str] | None = None,
+    mapping: GivenMapping | None = None,
     remedies: int = 0,
     seconds: float = 30.0,
     simulation: Simulation | None = None,
@@ -51,7 +51,6 @@ def report_page(
     from shardc.analysis.report.gather import report_data
     from shardc.analysis.report.page import page
     from shardc.analysis.simulate.simulate_program import simulate_partitioned
-    from shardc.costs.machines.machine import load_machine
 
     machine = machine or partitioned.program.config.machine or None
     if mapping is not None and machine is None:

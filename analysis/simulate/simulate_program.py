@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from shardc.analysis.simulate.simulation import Simulation
 from shardc.compiler.lower.as_scheduled import is_scheduled, lower_as_scheduled
 from shardc.compiler.lower.described import lower_for, overlap_on
 from shardc.compiler.measured import program_key, read_measured
-from shardc.costs.machines.machine import Machine, load_machine, placed_machine
+from shardc.costs.machines.machine import GivenMapping, Machine, load_machine, placed_machine
 from shardc.costs.network.mapping import place
 from shardc.costs.network.placement import Placement
 from shardc.costs.network.search_mapping import mesh_of, search_mapping
@@ -26,15 +25,13 @@ from shardc.partitioner.program import PartitionedProgram, SourceProgram
 
 __all__ = ["simulate_partitioned", "simulate_program", "simulate_scheduled"]
 
-_Mapping = str | Mapping[str, str] | None
-
 
 def simulate_program(
     program: SourceProgram,
     machine: str | Path | None,
     *,
     mesh: Mesh | None = None,
-    mapping: _Mapping = None,
+    mapping: GivenMapping | None = None,
     ignore_memory: bool = False,
 ) -> Simulation:
     """Simulate a program as it is where it is scheduled, else partition it for ``machine`` before; see
@@ -52,7 +49,7 @@ def simulate_partitioned(
     partitioned: PartitionedProgram,
     machine: str | Path | None,
     *,
-    mapping: _Mapping = None,
+    mapping: GivenMapping | None = None,
     ignore_memory: bool = False,
 ) -> Simulation:
     """See `Partitioned.simulate`."""
@@ -83,7 +80,7 @@ def simulate_scheduled(
     machine: str | Path | None,
     *,
     mesh: Mesh | None = None,
-    mapping: _Mapping = None,
+    mapping: GivenMapping | None = None,
     ignore_memory: bool = False,
 ) -> Simulation:
     """See `Program.simulate`: of a scheduled program for one device of several, as it is."""
@@ -103,6 +100,6 @@ def _named(machine: str | Path | None, config: Config) -> str:
     return name
 
 
-def _place_devices(machine: Machine, module: Module, mapping: _Mapping) -> Placement:
+def _place_devices(machine: Machine, module: Module, mapping: GivenMapping | None) -> Placement:
     """The devices of ``module`` on ``machine``."""
     return search_mapping(machine, module) if mapping == "search" else place(machine, mesh_of(module), mapping)

@@ -177,9 +177,9 @@ class SweepResult:
 
     @property
     def note(self) -> str:
-        """What the mark at steps of candidates means that were partitioned for the machine, where others were not."""
-        kinds = {o.partitioned_for for o in self.ranked}
-        return f"\n{_REFINED.strip()} partitioned for the machine, with a plan (--refine)" if len(kinds) > 1 else ""
+        """What the mark at steps of candidates means that were partitioned for the machine; empty where none was."""
+        marked = any(o.partitioned_for == "machine" for o in self.ranked)
+        return f"\n{_REFINED.strip()} partitioned for the machine, with a plan (--refine)" if marked else ""
 
     @property
     def advice(self) -> str:
@@ -202,7 +202,7 @@ class SweepResult:
                 str(o.devices),
                 o.mesh_text,
                 o.set,
-                seconds_text(o.step_seconds) + (_REFINED if self.note and o.partitioned_for == "machine" else ""),
+                seconds_text(o.step_seconds) + (_REFINED if o.partitioned_for == "machine" else ""),
                 f"{100 * o.mfu:.1f}%",
                 f"{100 * o.exposed_share:.1f}%",
                 bytes_text(o.peak_bytes),

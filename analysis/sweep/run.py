@@ -14,6 +14,7 @@ from shardc.analysis.sweep.result import SweepResult
 from shardc.analysis.sweep.search_rounds import Progress
 from shardc.analysis.sweep.sets import SetFile, sets_of, with_auto
 from shardc.analysis.sweep.where import Where, run_on
+from shardc.costs.machines.machine import GivenMapping, load_machine, mapping_text
 from shardc.hlo.errors import InputError
 from shardc.hlo.ir.mesh import Mesh
 from shardc.launcher.arrays.meshes import as_mesh
@@ -31,7 +32,7 @@ def sweep(
     sets: Any = None,
     axes: Mapping[str, Any] | Sequence[str] | None = None,
     meshes: bool = True,
-    mapping: str = "",
+    mapping: GivenMapping | None = None,
     limit: int = 64,
     refine: int = 2,
     uneven: bool = False,
@@ -68,8 +69,6 @@ def sweep(
     >>> result.best.mesh
     {'data': 1, 'model': 4}
     """
-    from shardc.costs.machines.machine import load_machine
-
     counts = device_counts(devices)
     for what, number, least in (("limit", limit, 1), ("refine", refine, 0), ("jobs", jobs, 0)):
         if number < least:
@@ -81,7 +80,7 @@ def sweep(
         [p.facts for p in programs],
         counts=counts,
         weak=weak,
-        settings=SweepSettings(str(machine), mapping, uneven, ignore_memory),
+        settings=SweepSettings(str(machine), mapping_text(mapping), uneven, ignore_memory),
         sets=with_text_specs(with_auto(chosen) if auto else chosen),
         axes=axes,
         meshes=meshes,

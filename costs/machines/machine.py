@@ -45,17 +45,23 @@ from shardc.costs.machines.level import Level, level_of
 from shardc.costs.machines.measured import VIRTUAL, Measured, read_measured_table, this_machine_path
 from shardc.hlo.errors import InputError
 from shardc.hlo.files import near_files
+from shardc.hlo.units import kind_text
 from shardc.hlo.variables import read_variable
 
 __all__ = [
+    "GivenMapping",
     "Machine",
     "load_machine",
     "machine_file",
     "machine_names",
+    "mapping_text",
     "placed_machine",
     "read_machine",
     "split_mapping",
 ]
+
+#: Where mesh axes lie on a machine: text, an order of axes, or links by axis.
+GivenMapping = str | Sequence[str] | Mapping[str, str]
 
 _FOLDER = Path(__file__).parent
 _THIS = ("this", "this-virtual")
@@ -133,14 +139,29 @@ def read_machine(path: Path) -> tuple[Machine, str]:
     return _machine(given, path), text
 
 
-def placed_machine(machine: str | Path | None, mapping: str | Sequence[str] | Mapping[str, str] | None) -> str | None:
+def mapping_text(mapping: GivenMapping | None) -> str:
+    """Where mesh axes lie, as the command line has it; empty where nothing is said. Raises `InputError` for what is no
+    mapping."""
+    if mapping is None or isinstance(mapping, str):
+        return mapping or ""
+    if isinstance(mapping, Mapping):
+        pairs = list(mapping.items())
+        if all(isinstance(word, str) for pair in pairs for word in pair):
+            return ",".join(f"{axis}={links}" for axis, links in pairs)
+    elif isinstance(mapping, Sequence) and all(isinstance(axis, str) for axis in mapping):
+        return ",".join(mapping)
+    raise InputError(f"a mapping is {kind_text(mapping)}", where="mapping", fix=_MAPPING)
+
+
+_MAPPING = 'give an order of axes, outermost first (["data", "model"]), or links by axis ({"data": "dcn", "fsdp": "x"})'
+
+
+def placed_machine(machine: str | Path | None, mapping: GivenMapping | None) -> str | None:
     """What `load_machine` takes for a machine on which mesh axes lie as ``mapping`` says, an order or links by axis;
     the machine alone where it says nothing, or that the place is to be searched."""
-    if not machine or not mapping or mapping == "search":
+    text = mapping_text(mapping)
+    if not machine or text in ("", "search"):
         return None if machine is None else str(machine)
-    text = mapping if isinstance(mapping, str) else ",".join(mapping)
-    if isinstance(mapping, Mapping):
-        text = ",".join(f"{axis}={links}" for axis, links in mapping.items())
     return f"{split_mapping(machine)[0]}@{text}"
 
 

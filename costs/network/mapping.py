@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from shardc.costs.machines.machine import Machine
+from shardc.costs.machines.machine import GivenMapping, Machine, mapping_text
 from shardc.costs.network.placement import AxisPiece, Placement
 from shardc.costs.network.topology import Links, links_of
 from shardc.hlo.errors import AnnotationError, InputError
 from shardc.hlo.ir.mesh import Mesh
-from shardc.hlo.units import kind_text
 
 __all__ = ["candidates", "place", "search"]
 
@@ -29,7 +28,7 @@ _Axes = Sequence[tuple[str, int]]
 _Cut = list[tuple[str, int, int]]
 
 
-def place(machine: Machine, mesh: Mesh, mapping: str | Sequence[str] | Mapping[str, str] | None = None) -> Placement:
+def place(machine: Machine, mesh: Mesh, mapping: GivenMapping | None = None) -> Placement:
     """The devices of ``mesh`` on ``machine``, cut to that size.
 
     ``mapping`` says by axis which links it lies on, outermost first (``"data=dcn,fsdp=x+y,tensor=z"``; axes that are
@@ -84,22 +83,17 @@ def search(machine: Machine, mesh: Mesh, seconds: Callable[[Placement], float]) 
     return min(candidates(machine, mesh), key=lambda p: round(seconds(p), 12))
 
 
-def _read(
-    mapping: str | Sequence[str] | Mapping[str, str] | None, mesh: Mesh
-) -> list[str] | dict[str, list[str]] | None:
+def _read(given: GivenMapping | None, mesh: Mesh) -> list[str] | dict[str, list[str]] | None:
     """A mapping as the order of all axes, or as names of links by axis."""
-    if mapping is None or not mapping:
+    mapping = mapping_text(given)
+    if not mapping:
         return None
-    if isinstance(mapping, list | tuple) and all(isinstance(p, str) for p in mapping):
-        mapping = ",".join(mapping)
     if mapping == "search":
         fix = 'use --map search of shardc simulate, mapping="search" in Python, or name an order ("data,model")'
         raise InputError("a place for the axes is searched only for a program to simulate", where="mapping", fix=fix)
-    if not isinstance(mapping, str | Mapping):
-        raise InputError(f"a mapping is {kind_text(mapping)}", where="mapping", fix=_FIX)
-    parts = [p.strip() for p in mapping.split(",") if p.strip()] if isinstance(mapping, str) else []
-    rows = dict(p.split("=", 1) for p in parts if "=" in p) if isinstance(mapping, str) else dict(mapping)
-    named = [p.partition("=")[0] for p in parts if "=" in p] if isinstance(mapping, str) else list(rows)
+    parts = [p.strip() for p in mapping.split(",") if p.strip()]
+    rows = dict(p.split("=", 1) for p in parts if "=" in p)
+    named = [p.partition("=")[0] for p in parts if "=" in p]
     names = named + [p for p in parts if "=" not in p]
     for name in names:
         if name.strip() not in mesh.axis_names:

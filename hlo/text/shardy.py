@@ -20,7 +20,7 @@ from shardc.hlo.ir.custom_calls import (
     PROPAGATION_BARRIER,
     SHARDING_GROUP,
 )
-from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, has_side_effect, topological
+from shardc.hlo.ir.ir import Computation, Instruction, Module, called_computations, topological
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.sharding import AnySharding, Sharding
 from shardc.hlo.text.notations.shardy import parse_sdy_meshes, parse_sdy_names, parse_sdy_shardings
@@ -72,6 +72,11 @@ def _frontend(i: Instruction) -> dict[str, str]:
     return dict(i.attrs.get("frontend_attributes", ()))
 
 
+def _name_of(i: Instruction, number: int) -> str:
+    """The name of one of the values that ``i`` becomes; a single one is called as ``i`` is."""
+    return f"{i.name}.{number}" if i.shape.is_tuple else i.name
+
+
 class _ShardyReader:
     """Rewrites one computation; ``new`` maps its instructions, ``parts`` those that became one value per element."""
 
@@ -86,7 +91,7 @@ class _ShardyReader:
             self.new[i] = self._convert(i)
         if all(k is v for k, v in self.new.items()):
             return c
-        kept = [self.new[i] for i in c if i.opcode == "parameter" or has_side_effect(self.new[i])]
+        kept = [self.new[i] for i in c if i not in self.parts]  # in their order; tuples that were read are left out
         root = self.new[c.root]
         return Computation(c.name, topological([*kept, root]), root)
 
@@ -124,11 +129,17 @@ class _ShardyReader:
         axes = self._manual_axes(i, i.sharding)
         out: list[Instruction] = []
         for whole, shape, sharding in zip(operands, shapes, given, strict=True):
-            name = f"{i.name}.{len(out)}"
+            name = _name_of(i, len(out))
             if sharding is not None:
                 attrs: dict[str, Any] = {"custom_call_target": "Sharding"}
                 whole = Instruction(
-                    "custom-call", whole.shape, (whole,), attrs, name=name, sharding=sharding, metadata=i.metadata
+                    "custom-call",
+                    whole.shape,
+                    (whole,),
+                    attrs,
+                    name=f"{i.name}.{len(out)}",
+                    sharding=sharding,
+                    metadata=i.metadata,
                 )
             own = i.sharding if isinstance(i.sharding, Sharding) and i.sharding.manual else None
             out.append(_crossing(GLOBAL_TO_LOCAL, shape, whole, axes, name, i, own))
@@ -144,7 +155,7 @@ class _ShardyReader:
         axes = self._manual_axes(i, inner.sharding)
         values = zip(operands, shapes, given, strict=True)
         return [
-            _crossing(LOCAL_TO_GLOBAL, shape, value, axes, f"{i.name}.{k}", i, sharding)
+            _crossing(LOCAL_TO_GLOBAL, shape, value, axes, _name_of(i, k), i, sharding)
             for k, (value, shape, sharding) in enumerate(values)
         ]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-import time
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -44,31 +45,51 @@ class Tokens:
 class TokenFile:
     """The tokens of a file as it is now: who adds a line or takes one away need not start the server again.
 
-    A file that has become unreadable, or has no token any more, changes nothing; ``say`` hears of it once.
+    While it is `watched`, a change counts within a second, whether or not somebody asks. A file that has become
+    unreadable, or has no token any more, changes nothing; ``say`` hears of it once.
     """
 
-    def __init__(self, path: Path, tokens: Tokens, say: Callable[[str], None], pause: float = 1.0) -> None:
-        self._path, self._tokens, self._say, self._pause = path, tokens, say, pause
-        self._seen, self._next = _stamp(path), 0.0
+    def __init__(self, path: Path, tokens: Tokens, say: Callable[[str], None]) -> None:
+        self._path, self._tokens, self._say = path, tokens, say
+        self._seen = self._before = _stamp(path)
 
     def find(self, token: str) -> str | None:
-        """As `Tokens.find`; looks for a change of the file, but not more often than every ``pause`` seconds."""
-        if time.monotonic() >= self._next:
-            self._look()
-            self._next = time.monotonic() + self._pause
+        """As `Tokens.find`."""
         return self._tokens.find(token)
 
-    def _look(self) -> None:
-        stamp = _stamp(self._path)
-        if stamp == self._seen:
+    @contextmanager
+    def watched(self, pause: float = 0.4) -> Iterator[None]:
+        """Look every ``pause`` seconds in a thread of its own, until the block ends. Two looks take less than a
+        second."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(pause):
+                self.look()
+
+        thread = threading.Thread(target=watch, name="tokens", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def look(self) -> None:
+        """Read the file if it has changed, and is the same as at the last look: an editor may still be writing it."""
+        stamp, before = _stamp(self._path), self._before
+        self._before = stamp
+        if stamp == self._seen or stamp != before:
             return
+        self._seen = stamp
         try:
             if stamp is None:
                 raise InputError("the token file was removed", where=str(self._path))
             self._tokens, told = open_tokens(self._path)
+            if told:  # the file has hashes now
+                self._seen = _stamp(self._path)
         except ShardcError as error:
             told = f"{error}\n  the tokens stay as they were"
-        self._seen = _stamp(self._path)
         self._say(told or f"{self._path}: {len(self._tokens.hashes)} tokens")
 
 

@@ -52,6 +52,9 @@ class Client(Requests):
     """A service's client; made by `connect`. ``config`` are the settings that orders take along.
 
     Every method raises what the same stage raises here, and `EnvironmentProblem` where the service does not answer.
+
+    >>> service
+    Client('http://127.0.0.1:...')
     """
 
     def __init__(self, address: Address, *, config: Config | None = None, **options: Any) -> None:
@@ -62,7 +65,9 @@ class Client(Requests):
         """A program to be worked on at the service: of a file's path, its contents (which errors call ``name``), or
         a `Program`, which travels as HLO text. Raises `InputError` and `ParseError` for what is none at first sight.
 
-        Example: ``client.program("step.mlir").annotate({"x": P("data")}, mesh=mesh).partition().report()``.
+        >>> wide = service.program("step.mlir").annotate({"x": "data"}, mesh={"data": 4, "model": 2})
+        >>> wide.partition().report()["devices"]
+        8
         """
         if isinstance(given, RemoteProgram):
             return given
@@ -83,25 +88,44 @@ class Client(Requests):
         return RemoteProgram(self, data, name, self.config)
 
     def partition(self, program: Given, *, conservative: bool = False, **options: Any) -> RemotePartitioned:
-        """The per-device program; ``options`` are those of `Propagated.partition`."""
+        """The per-device program; ``options`` are those of `Propagated.partition`.
+
+        >>> service.partition("step.mlir", machine="h100-dgx").num_devices
+        4
+        """
         made = self.program(program).propagate(conservative=conservative).partition(**options)
         made.result  # noqa: B018  (what goes wrong belongs here)
         return made
 
     def compile(self, program: Given, target: str = "cpu", *, profile: bool = False) -> Compiled:
-        """An executable, loaded on this job's devices; ``target`` and ``profile`` as `Partitioned.compile`."""
+        """An executable, loaded on this job's devices; ``target`` and ``profile`` as `Partitioned.compile`.
+
+        >>> len(service.compile("step.mlir").parameter_shapes)
+        4
+        """
         return self.program(program).partition().compile(target, profile=profile)
 
     def simulate(self, program: Given, machine: str | Path | None = None, **options: Any) -> Simulation:
-        """What a step takes on a described machine; ``options`` are those of `Program.simulate`."""
+        """What a step takes on a described machine; ``options`` are those of `Program.simulate`.
+
+        >>> service.simulate("step.mlir", "h100-dgx").devices
+        4
+        """
         return self.program(program).simulate(machine, **options)
 
     def explain(self, program: Given, machine: str | Path | None = None, **options: Any) -> Explanation:
-        """Why each collective is there; ``options`` are those of `Partitioned.explanation`."""
+        """Why each collective is there; ``options`` are those of `Partitioned.explanation`.
+
+        >>> service.explain("step.mlir").totals.collectives > 0
+        True
+        """
         return self.program(program).partition(machine=machine).explanation(machine, **options)
 
     def report(self, program: Given, path: str | Path, *, machine: str | Path | None = None, **options: Any) -> None:
-        """Write one HTML page about a program; ``options`` are those of `Partitioned.write_report`."""
+        """Write one HTML page about a program; ``options`` are those of `Partitioned.write_report`.
+
+        >>> service.report("step.mlir", "report.html")
+        """
         self.program(program).partition(machine=machine).write_report(path, machine=machine, **options)
 
     def auto(
@@ -115,7 +139,11 @@ class Client(Requests):
         keep: str | Iterable[str] | None = None,
     ) -> dict[str, Any]:
         """The annotations that `shardc.auto` finds, as its plan's ``to_dict`` has them: ``specs``, ``jax`` (code),
-        ``toml``, ``step_seconds``. With ``devices`` only the axes of a ``mesh`` count."""
+        ``toml``, ``step_seconds``. With ``devices`` only the axes of a ``mesh`` count.
+
+        >>> service.auto("step.mlir", machine="h100-dgx")["step_seconds"] < 1e-3
+        True
+        """
         from shardc.service.client.terms import machine_terms
         from shardc.service.orders import AutoOrder
 
@@ -126,7 +154,11 @@ class Client(Requests):
         return found
 
     def sweep(self, program: Given | Sequence[Given], **options: Any) -> SweepResult:
-        """Meshes and annotations ranked by predicted time; ``options`` are those of `shardc.sweep`."""
+        """Meshes and annotations ranked by predicted time; ``options`` are those of `shardc.sweep`.
+
+        >>> service.sweep("step.mlir", devices=[4], machine="h100-dgx", refine=0).best.mesh
+        {'data': 1, 'model': 4}
+        """
         from shardc.service.client.sweep import sweep
 
         given = [program] if isinstance(program, Given) else program

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardc.analysis.report.stage_facts import Reported
 from shardc.compiler.targets import check_target, find_target, name_of
+from shardc.costs.machines.machine import GivenMapping, mapping_text
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.launcher.driver.compiled import Compiled
 from shardc.service.client.executables import FILE, fetch_or_compile, repeat_warnings
 from shardc.service.client.requests import Result
-from shardc.service.client.terms import cpu_of, machine_terms, mapping_text, need_none_of
+from shardc.service.client.terms import cpu_of, machine_terms, need_none_of
 from shardc.service.orders import (
     CompileOrder,
     ExplainOrder,
@@ -156,7 +157,7 @@ class RemotePartitioned(Reported):
         path: str | Path,
         *,
         machine: str | Path | None = None,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         remedies: int = 0,
         seconds: float = 30.0,
     ) -> None:
@@ -173,7 +174,7 @@ class RemotePartitioned(Reported):
         self,
         machine: str | Path | None = None,
         *,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
         """As `Partitioned.simulate`."""

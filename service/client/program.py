@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shardc.costs.machines.machine import placed_machine
+from shardc.costs.machines.machine import GivenMapping, placed_machine
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.mesh import Mesh
@@ -175,7 +175,7 @@ class RemoteProgram:
         machine: str | Path | None = None,
         *,
         mesh: Any = None,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
         """As `Program.simulate`, also of a program that XLA has scheduled."""

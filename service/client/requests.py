@@ -23,7 +23,7 @@ from shardc.launcher.executors.problems import from_problem
 from shardc.service.client.address import Address
 from shardc.service.client.connection import Connection, ServiceAway, Unknown
 from shardc.service.jobs import MANIFEST, Artifact, Job, StoreEntry
-from shardc.service.orders import Order, to_json
+from shardc.service.orders import Order, checked_order, to_json
 
 __all__ = ["Hear", "Requests", "Result"]
 
@@ -66,19 +66,34 @@ class Requests:
         return f"{type(self).__name__}({self.address.url!r})"
 
     def close(self) -> None:
-        """End the connection; the next question opens another one."""
+        """End the connection; the next question opens another one.
+
+        >>> service.close()
+        """
         self._connection.close()
 
     def info(self) -> Mapping[str, Any]:
-        """Version, limits and workers of the service."""
+        """Version, limits and workers of the service.
+
+        >>> service.info()["version"] == shardc.__version__
+        True
+        """
         return _object(self._connection.json("GET", "/v1/info"))
 
     def machines(self) -> list[Mapping[str, Any]]:
-        """The machines that it knows: name, title, device, levels."""
+        """The machines that it knows: name, title, device, levels.
+
+        >>> "h100-dgx" in [machine["name"] for machine in service.machines()]
+        True
+        """
         return [_object(m) for m in _object(self._connection.json("GET", "/v1/machines")).get("machines", ())]
 
     def upload(self, data: bytes) -> str:
-        """Give it a program; returns the SHA-256 that names it in orders."""
+        """Give it a program; returns the SHA-256 that names it in orders.
+
+        >>> service.upload(text) == digest
+        True
+        """
         digest = hashlib.sha256(data).hexdigest()
         told = _object(self._connection.json("POST", "/v1/programs", content=data)).get("program")
         if told != digest:
@@ -87,12 +102,18 @@ class Requests:
             )
         return digest
 
-    def submit(self, order: Order, programs: Mapping[str, bytes] | None = None) -> Job:
-        """Hand in ``order``; of ``programs`` (by SHA-256) those are sent that the service lacks.
+    def submit(self, order: Order | Mapping[str, Any], programs: Mapping[str, bytes] | None = None) -> Job:
+        """Hand in ``order``, an `Order` or its plain data; of ``programs`` (by SHA-256) those are sent that the
+        service lacks.
 
-        The job may be done at once, when its result is there. Raises `Unknown` for a program that nobody has.
+        The job may be done at once, when its result is there. Raises `InputError` for what is no order, `Unknown` for a
+        program that nobody has.
+
+        >>> job = service.submit({"kind": "simulate", "program": digest, "machine": "h100-dgx"})
+        >>> job.kind
+        'simulate'
         """
-        given = programs or {}
+        given, order = programs or {}, checked_order(order)
         body = to_json(order).encode()
         for more in reversed(range(_AGAIN + 1)):  # what was sent may have had to make room again
             try:
@@ -114,16 +135,29 @@ class Requests:
             raise type(e)(e.what, where=order.name or None, fix=e.fix) from None
 
     def job(self, number: str, wait: float = 0.0) -> Job:
-        """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60)."""
+        """The job called ``number``; as soon as it is over, or after ``wait`` seconds (at most 60).
+
+        >>> service.job(job.id).kind
+        'simulate'
+        """
         path = f"/v1/jobs/{quote(number, safe='')}" + (f"?wait={wait:g}" if wait else "")
         return self._ask_job("GET", path, wait=wait)
 
     def cancel(self, number: str) -> Job:
-        """End a job; one that is over stays as it is."""
+        """End a job; one that is over stays as it is.
+
+        >>> service.cancel(service.wait(job).id).state
+        'done'
+        """
         return self._ask_job("DELETE", f"/v1/jobs/{quote(number, safe='')}")
 
     def wait(self, job: Job, hear: Hear | None = None) -> Job:
-        """``job`` when it is over; when this is interrupted it is cancelled. ``hear`` hears of it, too."""
+        """``job`` when it is over: done, failed (`Job.problem`) or cancelled. When this is interrupted it is cancelled.
+        ``hear`` hears of it, too.
+
+        >>> service.wait(job).state
+        'done'
+        """
         hears = [h for h in (self._hear, hear) if h is not None]
         try:
             if hears and not job.over:
@@ -149,12 +183,23 @@ class Requests:
                     break
         return job
 
-    def carry_out(self, order: Order, programs: Mapping[str, bytes], hear: Hear | None = None, key: str = "") -> Result:
-        """What ``order`` makes; ``hear`` hears of its job, beside the client's own.
+    def carry_out(
+        self,
+        order: Order | Mapping[str, Any],
+        programs: Mapping[str, bytes],
+        hear: Hear | None = None,
+        key: str = "",
+    ) -> Result:
+        """What ``order``, as `submit` takes it, makes; ``hear`` hears of its job, beside the client's own.
 
         With a ``key`` the job must have that one: it is the same compiler's then. Raises what went wrong with it, as
         the stage here would; `ServiceAway`.
+
+        >>> made = service.carry_out({"kind": "partition", "program": digest}, {digest: text})
+        >>> made.json("report.json")["devices"]
+        4
         """
+        order = checked_order(order)
         for more in reversed(range(_AGAIN + 1)):
             try:
                 job = self.submit(order, programs)
@@ -191,7 +236,11 @@ class Requests:
         )
 
     def entry(self, key: str) -> StoreEntry:
-        """The manifest of the result called ``key``, verified; `Unknown` where there is none."""
+        """The manifest of the result called ``key``, verified; `Unknown` where there is none.
+
+        >>> service.entry(made.entry.key).facts["kind"]
+        'partition'
+        """
         found = _entry(_object(self._connection.json("GET", f"/v1/artifacts/{quote(key, safe='')}")))
         if found.key != key:
             raise RunError(f"the service returned {found.key} instead of {key}", where=self.address.url)
@@ -207,7 +256,8 @@ class Requests:
     def fetch(self, entry: StoreEntry | str, name: str) -> bytes:
         """A file of a verified ``entry`` (or of the one of that key); `RunError` unless it is the one that was signed.
 
-        Example: ``client.fetch(job.key, "report.json")``.
+        >>> service.fetch(made.entry, "partitioned.hlo")[:9]
+        b'HloModule'
         """
         entry = self.entry(entry) if isinstance(entry, str) else entry
         found = next((a for a in entry.artifacts if a.name == name), None)
@@ -248,7 +298,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class Result:
-    """What an order made: files by name, fetched and verified when they are asked for, and ``facts`` about them."""
+    """What an order made: files by name, fetched and verified when they are asked for, and ``facts`` about them.
+
+    >>> made = service.carry_out(PartitionOrder(program=digest), {digest: text})
+    >>> made.facts["kind"]
+    'partition'
+    """
 
     requests: Requests
     entry: StoreEntry
@@ -260,18 +315,31 @@ class Result:
         return self.entry.facts
 
     def file(self, name: str) -> bytes:
-        """The file called ``name``; made again where the service has thrown it away by now."""
+        """The file called ``name``; made again where the service has thrown it away by now.
+
+        >>> made.file("partitioned.hlo").decode()[:9]
+        'HloModule'
+        """
         try:
             return self.requests.fetch(self.entry, name)
         except Unknown:
             return self.requests.fetch(self.requests.carry_out(self.order, self.programs).entry, name)
 
     def json(self, name: str) -> Any:
-        """The data in a JSON file."""
+        """The data in a JSON file.
+
+        >>> made.json("report.json")["devices"]
+        4
+        """
         return json.loads(self.file(name))
 
     def value(self, kind: type[T], name: str) -> T:
-        """The value of a class of ours that a JSON file holds."""
+        """The value of a class of ours that a JSON file holds.
+
+        >>> from shardc.service.results import StagesFacts
+        >>> type(made.value(StagesFacts, "stages.json")).__name__
+        'StagesFacts'
+        """
         return from_json(kind, self.file(name), name)
 
 

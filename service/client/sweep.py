@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.analysis.sweep.meshes import Limit, device_counts, parse_limit
 from shardc.analysis.sweep.sets import AnnotationSet, SetFile, sets_of
+from shardc.costs.machines.machine import GivenMapping, mapping_text
 from shardc.service.client.program import RemoteProgram
 from shardc.service.client.terms import machine_terms, spec_text
 from shardc.service.jobs import Job
@@ -29,7 +30,7 @@ def sweep(
     sets: Any = None,
     axes: Mapping[str, Any] | Sequence[str] | None = None,
     meshes: bool = True,
-    mapping: str = "",
+    mapping: GivenMapping | None = None,
     limit: int = 64,
     refine: int = 2,
     uneven: bool = False,
@@ -54,7 +55,7 @@ def sweep(
         axes=_axes(axes),
         sets=tuple(_set(s) for s in found.sets),
         set_axes=found.axes,
-        mapping=mapping,
+        mapping=mapping_text(mapping),
         limit=limit,
         refine=refine,
         uneven=uneven,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from shardc.sharding.notations.partition_spec import spec_text
 __all__ = [
     "cpu_of",
     "machine_terms",
-    "mapping_text",
     "mesh_sizes",
     "need_none_of",
     "settings_terms",
@@ -78,13 +76,6 @@ def watches(config: Config) -> str:
     if config.check or config.dump_to is not None:
         return "SHARDC_CHECK and SHARDC_DUMP_TO watch the compiler at work"
     return ""
-
-
-def mapping_text(mapping: str | Mapping[str, str] | None) -> str:
-    """Where mesh axes lie, as the command line has it."""
-    if mapping is None or isinstance(mapping, str):
-        return mapping or ""
-    return ",".join(f"{axis}={level}" for axis, level in mapping.items())
 
 
 def cpu_of(target: Target) -> Cpu:

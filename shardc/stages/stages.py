@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shardc.analysis.report.stage_facts import Reported
 from shardc.analysis.simulate.judge_of import judge_of
 from shardc.compiler.outline import outline
+from shardc.costs.machines.machine import GivenMapping
 from shardc.hlo.config import Config
 from shardc.hlo.errors import AnnotationError
 from shardc.hlo.ir.custom_calls import CustomCall, as_custom_calls
@@ -154,7 +155,7 @@ class Program(SourceProgram):
         machine: str | Path | None = None,
         *,
         mesh: Any = None,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
         """Simulate a step on a described machine: all the stages at once, see `Partitioned.simulate`.
@@ -327,7 +328,7 @@ class Partitioned(Reported, PartitionedProgram):
         path: str | Path,
         *,
         machine: str | Path | None = None,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         remedies: int = 0,
         seconds: float = 30.0,
     ) -> None:
@@ -399,7 +400,7 @@ class Partitioned(Reported, PartitionedProgram):
         self,
         machine: str | Path | None = None,
         *,
-        mapping: str | Mapping[str, str] | None = None,
+        mapping: GivenMapping | None = None,
         ignore_memory: bool = False,
     ) -> Simulation:
         """Simulate a step on a described machine: time and where it goes, links, memory, the critical path.

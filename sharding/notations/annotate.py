@@ -36,7 +36,7 @@ from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.units import count_text, kind_text
 from shardc.sharding.axes.sub_axes import check_axes
-from shardc.sharding.notations.names import match_names, near_names
+from shardc.sharding.notations.names import has_character_class, is_glob, match_names, near_names
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
 from shardc.sharding.notations.resize_mesh import resize_mesh
 from shardc.sharding.notations.source_names import SourceName, parse_source_name, source_name
@@ -372,7 +372,7 @@ def _lookup(name: str, tables: Sequence[Sequence[Nameable]]) -> list[Nameable]:
     quoted = re.sub(r"\[([A-Za-z_]\w*)\]", r"['\1']", name)
     if quoted != name and quoted in everything:
         fix = f'did you mean {quoted}? In a shell, put the whole option in double quotes: "{quoted}=..."'
-    elif "[" in name and any(c in name for c in "*?"):
+    elif "[" in name and (is_glob(name) or has_character_class(name, everything)):
         fix = f"brackets match literally: give a pattern for each of their characters; {fix}"
     raise AnnotationError(f"no argument, result or value is named {name!r}", fix=fix)
 

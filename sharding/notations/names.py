@@ -7,7 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-__all__ = ["is_glob", "match_names", "near_names", "pattern_of"]
+__all__ = ["has_character_class", "is_glob", "match_names", "near_names", "pattern_of"]
 
 
 def is_glob(pattern: str) -> bool:
@@ -27,6 +27,13 @@ def match_names(pattern: str, names: Iterable[str]) -> list[str]:
         return []
     glob = re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
     return [n for n in known if glob.match(n)]
+
+
+def has_character_class(pattern: str, names: Iterable[str]) -> bool:
+    """Whether ``pattern`` would match a name if its brackets, but for those of keys and indices, stood for one of the
+    characters in them, as a shell has it."""
+    glob = re.compile(fnmatch.translate(re.sub(r"\[(?=['\"\[]|\d+\](?!\]))", "[[]", pattern)))
+    return any(glob.match(n) for n in names)
 
 
 def near_names(name: str, names: Iterable[str], listed: Iterable[str] | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,35 @@ def traced(function: Any, *shardings: Any, **options: Any) -> shardc.Program:
     return shardc.trace(function, *specs, in_shardings=shardings or None, **options)
 
 
+def manual(name: str) -> Any:
+    """Functions of JAX with manual parts: all ways into and out of one, loops inside and around, indices of devices."""
+    jax = pytest.importorskip("jax")
+    mesh = jax.sharding.AbstractMesh((2, 2), ("data", "model"))
+    lax, jnp, data = jax.lax, jax.numpy, jax.sharding.PartitionSpec("data")
+    both, none = jax.sharding.PartitionSpec("data", "model"), jax.sharding.PartitionSpec()
+
+    def ring(c: Any) -> Any:
+        return lax.ppermute(jnp.tanh(c), "data", [(0, 1), (1, 0)])
+
+    def several(x: Any) -> Any:
+        return (x + 1, lax.all_gather(x, "model"), ring(x))
+
+    inside = {
+        "pipeline": (ring, data, data),
+        "several": (several, data, (data, data, data)),
+        "loop": (lambda x: lax.scan(lambda c, _: (ring(c), c.sum()), x, None, length=3), data, (data, none)),
+        "index": (lambda x: x + lax.axis_index("data"), data, data),
+        "sum": (lambda x: lax.psum(x, ("data", "model")), both, none),
+    }
+    function, into, out = inside.get(name, inside["pipeline"])
+    options: dict[str, Any] = {"axis_names": {"data"}} if name == "partly" else {"check_vma": False}
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=into, out_specs=out, **options)
+    around = (lambda x: lax.fori_loop(0, 3, lambda _, c: mapped(c), x)) if name == "around" else mapped
+    return shardc.jit(around, mesh=MESH).program(np.ones((16, 8), np.float32))
+
+
+MANUAL = ("pipeline", "several", "loop", "around", "index", "sum", "partly")
+
 PROGRAMS = {
     "names": lambda: traced(lambda w, x: {"a": x @ w, "b": [w]}, P(None, "model"), P("data"), mesh=MESH),
     "no shardings": lambda: traced(lambda w, x: x @ w, mesh=MESH),
@@ -51,6 +81,7 @@ PROGRAMS = {
     "text": lambda: shardc.load(ROOT / "examples" / "hlo_annotated" / "mlp.hlo"),
     "mlir": lambda: shardc.load(ROOT / "tests" / "sharding" / "rules_program.mlir"),
     "demo": lambda: shardc.load(ROOT / "shardc" / "demo" / "step.hlo"),
+    **{f"manual {name}": partial(manual, name) for name in MANUAL},
 }
 
 
@@ -69,7 +100,7 @@ def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
     assert "frontend_attributes" not in read.attrs or name == "mlir"
 
 
-@pytest.mark.parametrize("name", ["names", "donated", "open", "text"])
+@pytest.mark.parametrize("name", ["names", "donated", "open", "text", "manual pipeline", "manual loop"])
 def test_the_same_executable(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]()
     there = as_stage(load_program(print_carried(program.module).encode(), ""))

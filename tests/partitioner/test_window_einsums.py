@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,6 +220,17 @@ def test_modelled_time_decides(machine: str) -> None:
     g = b.add("all-gather", w, replica_groups=groups, dimensions=(0,), shape=array_shape("f32", 8, 8))
     small = module_of(b, b.add("dot", x, g, lhs_contracting_dims=(1,), rhs_contracting_dims=(0,)), groups)
     assert WindowEinsums("auto", described).run(small) is small
+
+
+@pytest.mark.parametrize("members", [2, 3, 8])
+@pytest.mark.parametrize("rows", [8, 1024, 8192])
+def test_no_ring_where_devices_do_transfers_themselves(members: int, rows: int) -> None:
+    """A ring would send as much, compute as much, and hide nothing; it is there where it is asked for."""
+    described = load_machine("h100-dgx")
+    alone = replace(described, device=replace(described.device, transfers=0, queued=0))
+    for before in (large(rows), gathered("free", members), scattered("right", members)):
+        assert WindowEinsums("auto", alone).run(before) is before
+        assert "collective-permute" in collectives(WindowEinsums("always", alone).run(before))
 
 
 def test_asked_for_or_not() -> None:

@@ -55,6 +55,19 @@ def test_exact_names_before_globs_and_brackets_are_literal() -> None:
     assert match_names("a", ["ab", "a"]) == ["a"]
 
 
+@pytest.mark.parametrize("name", ["st['[wv]'][0]", "st['w'][[01]]", "[rst]t['w'][0]", "st['[a-z]'][1]"])
+def test_character_classes_are_no_patterns_and_the_error_says_so(name: str) -> None:
+    with pytest.raises(AnnotationError, match="brackets match literally: give a pattern for each"):
+        annotate(program(), {name: "data"}, MESH)
+
+
+@pytest.mark.parametrize("name", ["st['v'][0]", "st['w'][2]", "st['[xy]'][0]"])
+def test_other_names_with_brackets_get_the_near_names_alone(name: str) -> None:
+    with pytest.raises(AnnotationError) as raised:
+        annotate(program(), {name: "data"}, MESH)
+    assert "brackets" not in str(raised.value) and "st['w'][0]" in str(raised.value.fix)
+
+
 def layers() -> Module:
     """Two equal layers of one line, and what derivation made of it."""
     b = Builder("main")

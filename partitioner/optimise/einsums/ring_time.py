@@ -29,25 +29,29 @@ _WORTH = 0.05
 @dataclass(frozen=True, slots=True)
 class _Times:
     """Seconds of one hop of a part, of two in opposite directions, of the collective, of computing with a part, and of
-    computing everything at once."""
+    computing everything at once. ``beside``: parts travel while the device computes; else it does both in turn."""
 
     hop: float
     hops: float
     collective: float
     part: float
     whole: float
+    beside: bool
+
+    def _together(self, hop: float, part: float) -> float:
+        return max(hop, part) if self.beside else hop + part
 
     def one_way(self, n: int, part: float) -> float:
         """A ring whose members take ``part`` seconds for one part."""
-        return (n - 1) * max(self.hop, part) + part
+        return (n - 1) * self._together(self.hop, part) + part
 
     def two_ways(self, n: int, part: float) -> float:
         if n < 3:
             return self.one_way(n, part)
         half = (n - 1) // 2
-        total = max(self.hops, part) + (half - 1) * max(self.hops, 2 * part)
+        total = self._together(self.hops, part) + (half - 1) * self._together(self.hops, 2 * part)
         if n % 2 == 0:
-            return total + max(self.hop, 2 * part) + part
+            return total + self._together(self.hop, 2 * part) + part
         return total + 2 * part
 
     def one_after_the_other(self, n: int) -> float:
@@ -105,7 +109,8 @@ def _times(
     # Along a torus there are links in both directions; at a switch both share one.
     torus = price.links(atoms).torus
     both = hop if torus else price.collective("collective-permute", 2 * nbytes, atoms)
-    return _Times(hop, both, price.collective(collective.opcode, collective.shape.nbytes, atoms), part, whole)
+    seconds = price.collective(collective.opcode, collective.shape.nbytes, atoms)
+    return _Times(hop, both, seconds, part, whole, machine.device.transfers > 0)
 
 
 def _whole_seconds(machine: Machine, dot: Instruction) -> float:

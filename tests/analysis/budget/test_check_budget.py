@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from shardc.analysis.budget.check import check, record
 from shardc.analysis.budget.violation import Violation
 from shardc.demo.guide import write_guide_files
 from shardc.hlo.errors import InputError
-from shardc.stages.stages import Partitioned
+from shardc.stages.stages import Partitioned, Program
 from tests.cli.programs import MLP
 
 
@@ -135,6 +136,72 @@ def test_a_remedy_is_one_that_explain_finds(tmp_path: Path) -> None:
     assert """--annotate "weights['down']=model,None\"""" in violation.remedy
     right = wrong.annotate({"weights['down']": "model,None"})
     assert check(right.partition(), budget_of({"forbid": [{"op": "all-gather"}]})).within
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Its largest collective is an all-reduce of two gradients of 2 MiB that were joined."""
+    path, *_ = (p for p in write_guide_files(tmp_path_factory.mktemp("step")) if p.suffix == ".mlir")
+    return shardc.load(path).annotate(mesh={"data": 2, "model": 2})
+
+
+def annotated(program: Program, remedy: str) -> Program:
+    """The program with the annotations of a remedy's command line."""
+    words = shlex.split(remedy)
+    found = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "--annotate"]
+    assert found
+    return program.annotate({name: spec for name, _, spec in found})
+
+
+def test_what_a_remedy_leaves_is_told_with_it(step: Program) -> None:
+    rule = {"op": "all-*", "axis": "data", "link": "nvlink", "above": "1 MiB"}
+    budget = budget_of({"machine": "h100-dgx", "mapping": "model,data", "forbid": [rule]})
+    (violation,) = check(step.partition(machine=budget.placed_machine), budget).violations
+    options, _, rest = violation.remedy.partition(" (leaves ")
+    after = annotated(step, options).partition(machine=budget.placed_machine)
+    (left,) = check(after, budget, remedies=0).violations
+    assert rest == "all-reduce of transpose.2, divide.1, 2.0 MiB)" and ", 2.0 MiB" in left.what
+    others = [
+        r
+        for c in step.partition(machine=budget.placed_machine)
+        .explanation(budget.placed_machine, remedies=1)
+        .collectives[:1]
+        for r in c.remedies
+    ]
+    assert len(others) > 1
+    for other in others:  # none of them leaves less
+        tried = annotated(step, " ".join(change.option for change in other.changes))
+        found = check(tried.partition(machine=budget.placed_machine), budget, remedies=0).violations
+        assert sum(float(v.what.rpartition(", ")[2].split()[0]) for v in found) >= 2.0
+
+
+def test_a_remedy_that_brings_a_total_within_its_limit_leaves_nothing(step: Program) -> None:
+    partitioned = step.partition()
+    for limit, whole in (("4.5 MiB", True), ("1 MiB", False)):
+        budget = budget_of({"limits": {"wire_bytes": limit}})
+        (violation,) = check(partitioned, budget).violations
+        options, _, rest = violation.remedy.partition(" (leaves ")
+        after = check(annotated(step, options).partition(), budget, remedies=0)
+        assert (after.within, rest == "") == (whole, whole)
+        if not whole:
+            assert rest.removesuffix(")") in after.violations[0].what
+
+
+def test_removed_is_what_is_gone_with_all_that_was_joined(step: Program) -> None:
+    explanation = step.partition(machine="h100-dgx").explanation("h100-dgx", remedies=1)
+    joined = explanation.collectives[0]
+    assert "one of 2 collectives that were joined" in joined.value and joined.remedies
+    for remedy in joined.remedies:
+        after = step.annotate({c.name: c.spec for c in remedy.changes}).partition(machine="h100-dgx")
+        told = {name for c in after.report()["collectives"] for name in c["value"].split(", ")}
+        assert remedy.removes is told.isdisjoint({"transpose.1", "transpose.2"})
+
+
+def test_a_size_just_above_its_bound_is_written_in_full(step: Program) -> None:
+    largest = max(c["payload_bytes"] for c in step.partition().report()["collectives"])
+    facts = {"forbid": [{"op": "all-reduce", "above": largest - 4}]}
+    (violation,) = check(step.partition(), budget_of(facts), remedies=0).violations
+    assert f"{largest:,} B" in violation.what and f"above {largest - 4:,} B" in violation.rule
 
 
 def test_annotations_of_github_are_escaped() -> None:

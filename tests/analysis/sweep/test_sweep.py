@@ -110,6 +110,17 @@ def test_refining_never_makes_slower(sets: Path, result: SweepResult) -> None:
     assert {o.partitioned_for for o in plain.ranked} == {"bytes"}
 
 
+@pytest.mark.parametrize("refine", [0, 1, 20])
+def test_rows_are_marked_that_were_partitioned_for_the_machine(sets: Path, refine: int) -> None:
+    """None, one or all of those that are shown, with the meaning of the mark whenever it stands."""
+    found = sweep(layer(), devices=8, machine="h100-dgx", sets=sets, axes=["data", "model"], jobs=1, refine=refine)
+    told = [row[3].endswith(" *") for row in found.candidate_rows(20)]
+    assert told == [o.partitioned_for == "machine" for o in found.top(20)]
+    assert ("* partitioned for the machine" in str(found)) is any(told) is (refine > 0)
+    if refine == 20:
+        assert all(told)
+
+
 def test_the_answer_does_not_depend_on_the_number_of_processes(file: Path, sets: Path, result: SweepResult) -> None:
     heard: list[tuple[int, int]] = []
     axes = ["data", "model"]

@@ -149,19 +149,43 @@ def test_plain_tokens_are_replaced_by_their_hashes(tmp_path):
     assert open_tokens(path)[0].hashes == tokens.hashes
 
 
+def look_twice(held):
+    held.look()
+    held.look()
+
+
+def test_a_file_is_not_read_while_it_is_written(tmp_path):
+    path, said = tmp_path / "tokens", []
+    path.write_text(f"ci {TOKEN}\n")
+    held = TokenFile(path, open_tokens(path)[0], said.append)
+    path.write_text("ci ")
+    held.look()
+    path.write_text(f"ci {TOKEN}\nnew {TOKEN}-two\n")
+    held.look()
+    assert TOKEN in path.read_text() and said == []
+    held.look()
+    assert TOKEN not in path.read_text() and "2 plain tokens" in said[0]
+    look_twice(held)
+    assert len(said) == 1 and held.find(f"{TOKEN}-two") == "new"
+
+
 def test_a_changed_file_counts_without_a_new_start(tmp_path):
     path, said = tmp_path / "tokens", []
     path.write_text(f"ci {TOKEN}\n")
-    held = TokenFile(path, open_tokens(path)[0], said.append, pause=0.0)
+    held = TokenFile(path, open_tokens(path)[0], said.append)
+    look_twice(held)
     assert (held.find(TOKEN), said) == ("ci", [])
     path.write_text(f"ci {TOKEN}\nnew {TOKEN}-two\n")
+    look_twice(held)
     assert held.find(f"{TOKEN}-two") == "new"
     assert TOKEN not in path.read_text()
     path.write_text(f"new {TOKEN}-two\n")
+    look_twice(held)
     assert [held.find(t) for t in (TOKEN, f"{TOKEN}-two")] == [None, "new"]
     said.clear()
     for change in (lambda: path.write_text("short\n"), lambda: path.write_text(""), path.unlink):
         change()
+        look_twice(held)
         assert [held.find(f"{TOKEN}-two"), held.find("short"), held.find("")] == ["new", None, None]
     assert len(said) == 3
     assert all("stay as they were" in text for text in said)

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.service_harness import TOKEN, Service
+from tests.service.service_harness import TOKEN, Service, eventually
 
 WRONG = {
     "none": {},
@@ -95,6 +95,20 @@ def test_no_token_lies_on_the_disk(service: Service) -> None:
         assert TOKEN.encode() not in path.read_bytes(), path
     assert (service.folder / "tokens").stat().st_mode & 0o077 == 0
     assert (service.state_folder / "key").stat().st_mode & 0o077 == 0
+
+
+def test_an_idle_server_reads_its_changed_token_file_within_a_second(tmp_path: Path) -> None:
+    """Nobody asks it anything."""
+    with Service(tmp_path / "idle") as idle:
+        tokens = idle.folder / "tokens"
+        tokens.write_text(f"{tokens.read_text()}bob {TOKEN}-of-bob\n")
+        told = "1 plain token replaced by the hash"  # once at its start
+        eventually(lambda: idle.log().count(told) == 2, "the server to read its tokens", 10.0)
+        assert f"{TOKEN}-of-bob" not in tokens.read_text()
+        tokens.write_text(f"{tokens.read_text()}a line of words\n")
+        eventually(lambda: "stay as they were" in idle.log(), "the server to refuse the line", 10.0)
+        with idle.caller(f"{TOKEN}-of-bob") as caller:
+            assert caller.http.get("/v1/jobs").status_code == 200
 
 
 def test_a_body_without_a_token_is_not_read(service: Service) -> None:

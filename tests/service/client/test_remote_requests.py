@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from shardc.service.client.address import Address
 from shardc.service.client.client import Client
 from shardc.service.client.connection import Connection, ServiceAway, Unknown
 from shardc.service.jobs import Job
-from shardc.service.orders import InspectOrder, PartitionOrder
+from shardc.service.orders import InspectOrder, PartitionOrder, SweepOrder, SweepSet, order_key
 from shardc.service.store.signature import sign
 from tests.service.client.remote_service import FakeService, serving
 
@@ -37,6 +38,51 @@ ORDER = InspectOrder(program=hashlib.sha256(PROGRAM).hexdigest())
 def client(service: FakeService) -> Iterator[Client]:
     with shardc.connect(service.url) as connected:
         yield connected
+
+
+def test_an_order_is_plain_data_or_an_object(client: Client, service: FakeService) -> None:
+    plain = {"kind": "inspect", "program": client.upload(PROGRAM)}
+    job = client.wait(client.submit(plain))
+    assert (job.state, job.key) == ("done", order_key(ORDER))
+    assert client.submit(ORDER).key == client.submit(MappingProxyType(plain)).key == job.key
+    made = client.carry_out(plain, {})
+    assert made.order == ORDER and made.json("program.json")["name"] == "m"
+    swept = {"kind": "sweep", "program": ORDER.program, "devices": (4, 8), "sets": (SweepSet(name="a"),)}
+    same = SweepOrder(program=ORDER.program, devices=(4, 8), sets=(SweepSet(name="a"),))
+    assert client.submit(swept).key == client.submit(same).key == order_key(same)
+    assert service.made["InspectOrder"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "where", "what"),
+    [
+        ({"kind": "other"}, "order.kind", "no order of kind"),
+        ({"program": "x"}, "order.program", "SHA-256|hexadecimal"),
+        ({"mesh": {"data": "4"}}, "order.mesh['data']", "is not a"),
+        ({"mesh": {"data": 0}}, "order.mesh['data']", "at least 1|between"),
+        ({"mesh": shardc.Mesh({"data": 4})}, "order", "of the class Mesh"),
+        ({"annotations": {"x": shardc.P("data")}}, "order", "of the class PartitionSpec"),
+        ({"memory": float("nan")}, "order", "plain data"),
+        ({"unknown": 1}, "order.unknown", "no such field"),
+    ],
+)
+def test_what_is_no_order_is_refused_before_it_is_sent(
+    client: Client, service: FakeService, fields: dict[str, Any], where: str, what: str
+) -> None:
+    with pytest.raises(InputError, match=what) as raised:
+        client.submit({"kind": "inspect", "program": ORDER.program, **fields})
+    assert raised.value.where == where
+    if fields.keys() <= {"mesh", "annotations", "memory"}:
+        with pytest.raises(InputError, match=what) as raised:
+            client.submit(replace(ORDER, **fields))
+        assert raised.value.where == where
+    assert not service.asked
+
+
+@pytest.mark.parametrize("given", [[], "inspect", None, 3])
+def test_what_is_no_object_is_no_order(client: Client, given: Any) -> None:
+    with pytest.raises(InputError, match="must be an object"):
+        client.submit(given)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import shardc
 from shardc import Mesh
 from shardc.analysis.auto.auto import auto
-from shardc.hlo.errors import UnsupportedError
+from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.text.carried import print_with_mesh
 from shardc.hlo.text.printer import print_module
 from shardc.service.client.client import connect
@@ -111,6 +111,31 @@ def test_annotations_are_found_there_as_here(service: FakeService, mlp: str) -> 
         wider = client.auto(mlp, machine="h100-dgx", devices=8, memory=1e9)
         assert len(wider["meshes"]) > 1 and wider["memory_bytes"] == 1e9
     assert service.made == {"AutoOrder": 2}
+
+
+@pytest.mark.parametrize("given", [["model", "data"], ("model", "data"), "model,data", {"data": "nvlink"}, "search"])
+def test_axes_lie_where_any_form_of_a_mapping_says(service: FakeService, mlp: str, given: Any) -> None:
+    here = shardc.load(mlp).annotate(mesh=MESH)
+    with connect(service.url) as client:
+        there = client.program(mlp).annotate(mesh=MESH)
+        expected = here.simulate("h100-dgx", mapping=given).to_dict()
+        assert there.simulate("h100-dgx", mapping=given).to_dict() == expected
+        if given != "search":
+            asked: dict[str, Any] = {"devices": 4, "machine": "h100-dgx", "mesh": MESH, "meshes": False, "refine": 0}
+            result = client.sweep(mlp, mapping=given, **asked)
+            local = shardc.sweep(mlp, mapping=given, jobs=1, **asked)
+            assert result.ranked and result.to_dict() == local.to_dict()
+
+
+@pytest.mark.parametrize("given", [3, {"data": ["x", "y"]}, [1, 2], {1: "x"}])
+def test_what_is_no_mapping_is_refused_here_as_there(service: FakeService, mlp: str, given: Any) -> None:
+    told = []
+    with connect(service.url) as client:
+        for program in (shardc.load(mlp), client.program(mlp)):
+            with pytest.raises(InputError, match="a mapping is ") as raised:
+                program.simulate("h100-dgx", mesh=MESH, mapping=given)
+            told.append(str(raised.value))
+    assert told[0] == told[1]
 
 
 def test_custom_calls_of_ones_own_are_refused(service: FakeService, mlp: str) -> None:
