@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+from shardc.collectives.call.stamp import SAME_VALUES
 from shardc.frontends.torch.dynamo.graphs import SAVED, DynamoGraph, GraphResult, lower_graph, refuse_break
 from shardc.frontends.torch.dynamo.names import GraphInput, graph_inputs
 from shardc.frontends.torch.dynamo.resident_values import KeptValues
@@ -14,9 +15,11 @@ from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.exported import without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
+from shardc.frontends.torch.signature import SAME_MODULES
 from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.same_values import SameValues
 from shardc.launcher.driver.compiled import Compiled, job_config
 from shardc.sharding.notations.names import match_names
 from shardc.stages.stages import Program
@@ -152,6 +155,7 @@ class _Runner:
     annotate: Callable[[], Program]
     annotated: Program | None = None
     _found: tuple[Compiled, tuple[ArrayLayout, ...]] | None = field(default=None)
+    _called: bool = False
 
     def _compiled(self) -> tuple[Compiled, tuple[ArrayLayout, ...]]:
         if self._found is None:
@@ -173,7 +177,10 @@ class _Runner:
         graph = self.graph
         compiled, layouts = self._compiled()
         self.values.forget_freed()
-        results = compiled.run([self._array(n, tensors[graph.kept[n]], layout) for n, layout in enumerate(layouts)])
+        arguments = [self._array(n, tensors[graph.kept[n]], layout) for n, layout in enumerate(layouts)]
+        self._same.compare(f"a call of {compiled.executable.name}")
+        self._called = True
+        results = compiled.run(arguments)
         out = []
         for r in graph.results:
             if r.number is not None:
@@ -185,6 +192,11 @@ class _Runner:
         return out
 
     @cached_property
+    def _same(self) -> SameValues:
+        """Compares what the ranks lay out at the first call."""
+        return SameValues(self._compiled()[0].driver.transport)
+
+    @cached_property
     def _needed(self) -> frozenset[int | None]:
         """The inputs that the backward takes too."""
         return frozenset(r.given for r in self.graph.results if r.saved)
@@ -194,6 +206,8 @@ class _Runner:
         k = self.graph.kept[number]
         name, state = self.graph.names[k], self.graph.state[k]
         if state or k in self._needed:
+            if not self._called or name in self._same.found:
+                self._same.add(name, as_numpy(tensor, name), SAME_MODULES if state else SAME_VALUES)
             put = partial(self._compiled()[0].driver.put, number, share=True)
             return self.values.lay_out(tensor, layout, name, put, again=not state)
         found = self.values.find(tensor, layout)

@@ -121,7 +121,8 @@ class TrainStep:
     def compile(self, target: str = "cpu", **options: Any) -> Training:
         """Compile the step and lay the state out on this job's devices; ``options`` are those of `Program.compile`.
 
-        In a job every rank calls it, with a module of the same values. The state is the module's at the first step.
+        In a job every rank calls it, with a module of the same values, which the first step compares. The state is the
+        module's at the first step.
 
         >>> training = split.compile()
         >>> first, second = training(x, y), training(x, y)
