@@ -12,9 +12,9 @@ from shardc.frontends.torch.dynamo.graphs import SAVED, DynamoGraph, GraphResult
 from shardc.frontends.torch.dynamo.names import GraphInput, graph_inputs
 from shardc.frontends.torch.dynamo.resident_values import KeptValues
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
-from shardc.frontends.torch.exported import without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
+from shardc.frontends.torch.plain_operators import plain_operators
 from shardc.frontends.torch.signature import SAME_MODULES
 from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
@@ -100,7 +100,7 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
         inference_compiler=partial(pair.compile, "forward"),
         decompositions=decompositions(torch),
     )
-    with without_fused_attention(torch):
+    with plain_operators(torch):
         return compile_graph(graph_module, list(example_inputs))
 
 

@@ -103,3 +103,18 @@ def test_saved_files(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(module, (X,)), tmp_path / "model.pt2")
     with pytest.raises(shardc.ShardcError, match=r"torch\.export\.load"):
         shardc.load(tmp_path / "model.pt2")
+
+
+def _random_loss(module: Any, x: Any) -> Any:  # the loss
+    return module(x).sum()
+
+
+def test_layers_of_pytorch_have_the_line_of_the_loss() -> None:
+    module = nn.Sequential(nn.Linear(16, 8), nn.Sequential(nn.Dropout()))
+    with pytest.raises(shardc.ShardcError, match="draws random numbers") as caught:
+        shardc.torch.train_step(module, _random_loss, torch.optim.SGD(module.parameters()), (X,))
+    line = next(k for k, t in enumerate(Path(__file__).read_text().splitlines(), 1) if t.endswith("# the loss"))
+    assert f"where: {__file__}:{line}, module 1.0" in str(caught.value)
+    step = _step(_linear())
+    sources = {i.metadata.source for i in step.program.module.instructions() if i.metadata and i.metadata.source}
+    assert all(s.startswith(__file__) for s in sources)
