@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -28,6 +29,8 @@ __all__ = ["backend", "registered_backend"]
 
 Call = Callable[..., Any]
 
+log = logging.getLogger("shardc")
+
 
 def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, graph_breaks: bool = False) -> Call:
     """Make a backend of ``torch.compile`` that runs graphs on a mesh.
@@ -39,7 +42,9 @@ def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, g
     Values that the backward pass needs from the forward pass stay on their devices. Gradients are returned as whole
     tensors.
 
-    A graph is for one shape of its arguments: PyTorch makes another graph for another shape. With ``graph_breaks``,
+    A graph is for one shape of its arguments: PyTorch makes another graph for another shape, up to its
+    ``recompile_limit`` of 8, and then runs the function itself. So it does with ``nn.LSTM``, ``GRU`` and ``RNN``,
+    unless ``torch._dynamo.config.allow_rnn`` is set. With ``fullgraph=True`` both are errors. With ``graph_breaks``,
     PyTorch runs code that cannot be captured between programs. Each annotation then applies to the programs that have
     its name. Otherwise a break raises `UnsupportedError` with your line, as do operators that shardc lacks. PyTorch
     wraps these errors in its ``BackendCompilerFailed``. Raises `EnvironmentProblem` without the extra ``torch``.
@@ -91,6 +96,7 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
 
     if not options.graph_breaks:
         refuse_break(graph_module)
+    _warn_of_limit(torch)
     _specialise(torch, example_inputs)
     inputs = graph_inputs(graph_module)
     pair = _ForwardBackward(torch, options, inputs)
@@ -102,6 +108,17 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
     )
     with plain_operators(torch):
         return compile_graph(graph_module, list(example_inputs))
+
+
+def _warn_of_limit(torch: Any) -> None:
+    """Warn where PyTorch makes no further program of the function: it runs other calls itself, and asks nobody."""
+    limit, made = torch._dynamo.config.recompile_limit, torch._guards.CompileContext.current_compile_id()
+    if made is not None and made.frame_compile_id is not None and made.frame_compile_id + 1 == limit > 1:
+        log.warning(
+            "torch.compile: this is program %d of one function, and PyTorch makes no more: it runs calls of other "
+            "shapes by itself, without the mesh; raise torch._dynamo.config.recompile_limit, or pad to fewer shapes",
+            limit,
+        )
 
 
 def _specialise(torch: Any, inputs: Sequence[Any]) -> None:
