@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import SAME_MODULES, check_input, present_tensor
+from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import Numbered
 from shardc.frontends.torch.train.step_graph import SEED, STEP, StepGraph
 from shardc.hlo.errors import InputError
@@ -48,6 +49,7 @@ class Training:
     def __init__(self, graph: StepGraph, module: Any, optimizer: Any, compiled: Compiled) -> None:
         self._torch = require_torch()
         self._graph, self._module, self._optimizer = graph, module, optimizer
+        refuse_hooks(self._torch, module, optimizer)
         self.compiled = compiled
         executable = compiled.share()
         self._layouts = {

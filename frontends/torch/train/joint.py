@@ -17,6 +17,7 @@ from typing import Any
 from shardc.frontends.torch.exported import check_devices, distinct, export, is_token
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.plain_operators import plain_operators
+from shardc.frontends.torch.train.hooks import refusing_hooks
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.units import kind_text
@@ -133,7 +134,8 @@ def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any])
             self.module = module
 
         def forward(self, *args: Any) -> tuple[Any, ...]:
-            made = loss(self.module, *args)
+            with refusing_hooks(torch):
+                made = loss(self.module, *args)
             first, *rest = made if isinstance(made, tuple) else (made,)
             if not isinstance(first, torch.Tensor) or first.numel() != 1 or not first.requires_grad:
                 shown = list(first.shape) if isinstance(first, torch.Tensor) else kind_text(first)

@@ -15,6 +15,7 @@ from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import Input, Update
 from shardc.frontends.torch.tracer import GraphTracer
+from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import JointGraph, joint_graph
 from shardc.frontends.torch.train.optimizers import ParameterGroup, groups_of
 from shardc.hlo.errors import InputError
@@ -74,6 +75,7 @@ def step_graph(
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{kind_text(module)} is not a torch.nn.Module", fix="pass the module to train")
     groups = groups_of(optimizer)
+    refuse_hooks(torch, module, optimizer)
     joint = joint_graph(torch, module, loss, args)
     tensors = {n: t for n, t in joint.tensors.items() if n in joint.placeholders}
     known = {id(t): name for name, t in tensors.items()}
