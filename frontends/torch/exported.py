@@ -15,6 +15,7 @@ from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.places import place_of
 from shardc.frontends.torch.plain_operators import plain_operators
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
+from shardc.frontends.torch.structure import check_call
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.units import kind_text
 
@@ -116,6 +117,8 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
                 fix="pass a tuple: from_torch(module, (x,))",
             )
         check_devices(torch, source, (args, kwargs))
+        fix = "pass an example for each argument: from_torch(module, (x,), {'mask': mask})"
+        check_call(source.forward, args, kwargs or {}, type(source).__name__, fix)
         given, named = distinct(torch, source, (tuple(args), dict(kwargs or {})))
         exported = export(torch, source, given, named)
     else:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.torch.element_types import as_numpy, as_tensor, numpy_type
+from shardc.frontends.torch.structure import leaves_of_call
 from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import kind_text
@@ -99,16 +100,8 @@ class TorchSignature:
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The leaves of a call's arguments; InputError for another structure than the program was made with."""
-        pytree = self.torch.utils._pytree
-        leaves: list[Any]
-        leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
-        if spec != self.in_spec:
-            raise InputError(
-                f"the arguments have the structure {spec}",
-                where="call of a compiled PyTorch module",
-                fix=f"pass the structure that was exported: {self.in_spec}",
-            )
-        return leaves
+        given, names = (tuple(args), self._ordered(kwargs)), [i.name for i in self.inputs]
+        return leaves_of_call(self.torch, given, self.in_spec, names, 2, "call of a compiled PyTorch module")
 
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name in the order in which the module was exported with them."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import SAME_MODULES, check_input, present_tensor
+from shardc.frontends.torch.structure import leaves_of_call
 from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import Numbered
 from shardc.frontends.torch.train.step_graph import SEED, STEP, StepGraph
@@ -84,13 +85,8 @@ class Training:
         return (loss, *torch.utils._pytree.tree_unflatten(leaves, graph.joint.rest_spec))
 
     def _inputs(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        leaves, spec = self._torch.utils._pytree.tree_flatten(args)
-        if spec != self._graph.joint.in_spec:
-            raise InputError(
-                f"the arguments have the structure {spec}",
-                where="call of a training step",
-                fix=f"pass the structure that it was made with: {self._graph.joint.in_spec}",
-            )
+        names = [i.name for i in self._graph.inputs]
+        leaves = leaves_of_call(self._torch, args, self._graph.joint.in_spec, names, 1, "call of a training step")
         out = {}
         for leaf, wanted in zip(leaves, self._graph.inputs, strict=True):
             value = check_input(self._torch, leaf, wanted)

@@ -17,6 +17,7 @@ from typing import Any
 from shardc.frontends.torch.exported import check_devices, distinct, export, is_token
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.plain_operators import plain_operators
+from shardc.frontends.torch.structure import check_call
 from shardc.frontends.torch.train.hooks import refusing_hooks
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
@@ -59,6 +60,8 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
     PyTorch cannot export or differentiate.
     """
     pytree = torch.utils._pytree
+    fix = "pass an example for each parameter of the loss after the module"
+    check_call(loss, (module, *args), {}, "the loss", fix)
     check_devices(torch, module, args)
     seen: list[Any] = []
     wrapper = _wrapper(torch, module, loss, seen)
