@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
+
+_LIBRARY = sysconfig.get_path("stdlib")
 
 __all__ = ["describe_error", "is_torch", "number_names", "raised_at"]
 
@@ -40,8 +43,9 @@ def is_torch(value: Any) -> bool:
 
 
 def raised_at(error: Exception, own: Sequence[str]) -> str:
-    """The innermost line that ``error`` passed, as ``file:line``, outside of folders ``own`` and of this package's;
-    empty where there is none."""
+    """The innermost line that ``error`` passed, as ``file:line``, outside of folders ``own``, of this package's and of
+    Python's library; empty where there is none."""
     folders = (*own, str(Path(__file__).parents[1]), "<")
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(folders)]
+    frames = [f for f in frames if not f.filename.startswith(_LIBRARY) or "-packages" in f.filename]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -13,13 +13,14 @@ from shardc.frontends.foreign import describe_error, raised_at
 from shardc.frontends.torch.element_types import numpy_type
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.places import place_of
+from shardc.frontends.torch.plain_operators import plain_operators
 from shardc.frontends.torch.signature import Input, ModuleTensor, TorchSignature, Update
+from shardc.frontends.torch.structure import check_call
 from shardc.hlo.errors import InputError, ShardcError, UnsupportedError
 from shardc.hlo.units import kind_text
 
 __all__ = [
     "TensorGraph", "check_devices", "core_aten", "decomposed", "distinct", "export", "graph_of", "is_token",
-    "without_fused_attention",
 ]  # fmt: skip
 
 
@@ -46,7 +47,11 @@ class TensorGraph:
 def export(torch: Any, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     """``torch.export.export``, whose errors are told as ours."""
     try:
-        return torch.export.export(module, tuple(args), dict(kwargs or {}), strict=False)
+        with warnings.catch_warnings():
+            # Recurrent layers keep a list of their own parameters, which PyTorch takes for tensors that are new.
+            own = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
+            warnings.filterwarnings("ignore", own, UserWarning)
+            return torch.export.export(module, tuple(args), dict(kwargs or {}), strict=False)
     except ShardcError:
         raise
     except Exception as e:
@@ -96,11 +101,6 @@ def is_token(descriptor: Any) -> bool:
     return "Token" in type(descriptor).__name__
 
 
-def without_fused_attention(torch: Any) -> Any:
-    """A context in which attention becomes products and a softmax, which are partitioned like all others."""
-    return torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
-
-
 def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
     """The exported program of a module, or an exported program as it is; before decompositions, shapes known."""
     if isinstance(source, torch.export.ExportedProgram):
@@ -117,6 +117,8 @@ def core_aten(torch: Any, source: Any, args: Sequence[Any] = (), kwargs: Mapping
                 fix="pass a tuple: from_torch(module, (x,))",
             )
         check_devices(torch, source, (args, kwargs))
+        fix = "pass an example for each argument: from_torch(module, (x,), {'mask': mask})"
+        check_call(source.forward, args, kwargs or {}, type(source).__name__, fix)
         given, named = distinct(torch, source, (tuple(args), dict(kwargs or {})))
         exported = export(torch, source, given, named)
     else:
@@ -148,7 +150,7 @@ def _dynamic(torch: Any, exported: Any) -> UnsupportedError:
 def decomposed(torch: Any, exported: Any) -> Any:
     """A program of operators that change nothing in place; UnsupportedError where PyTorch has none."""
     try:
-        with without_fused_attention(torch), warnings.catch_warnings():
+        with plain_operators(torch), warnings.catch_warnings():
             # PyTorch copies a tree of its own there, and warns of its class.
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
             return exported.run_decompositions(decompositions(torch))

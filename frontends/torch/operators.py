@@ -25,6 +25,7 @@ Row = Callable[..., Any]
 def _rows() -> Mapping[str, Row]:
     from shardc.frontends.torch.rows import (
         bessel,
+        conversions,
         elementwise,
         factorisations,
         indexing,
@@ -37,8 +38,8 @@ def _rows() -> Mapping[str, Row]:
         windows,
     )
 
-    families = (elementwise, shapes, reductions, orders, indexing, products, factorisations, special, windows,
-                sampling, bessel)  # fmt: skip
+    families = (elementwise, conversions, shapes, reductions, orders, indexing, products, factorisations, special,
+                windows, sampling, bessel)  # fmt: skip
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 
@@ -110,6 +111,8 @@ class Operators:
             return tuple(self._checked(node, s, v) for s, v in zip(said, value, strict=True))
         if not isinstance(said, self._torch.Tensor) or value is None:
             return value
+        from shardc.frontends.torch.rows.conversions import converted
+
         jnp = self._jax.numpy
         wanted, dims = numpy_type(self._torch, said.dtype), tuple(int(n) for n in said.shape)
         array = jnp.asarray(value)
@@ -117,4 +120,4 @@ class Operators:
             raise UnsupportedError(
                 f"{node.target}: shardc computes shape {list(array.shape)}, but PyTorch has {list(dims)}"
             )
-        return array if array.dtype == wanted else array.astype(wanted)
+        return array if array.dtype == wanted else converted(array, wanted)

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardc.compiler.executable import Executable
 from shardc.frontends.torch.element_types import as_numpy, as_tensor, numpy_type
+from shardc.frontends.torch.structure import leaves_of_call
 from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import kind_text
@@ -17,8 +18,19 @@ from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.pieces import Whole
+from shardc.launcher.arrays.same_values import SameValues
+from shardc.launcher.jobs.job import job_transport
+from shardc.launcher.jobs.job_config import job_config
 
-__all__ = ["Input", "ModuleTensor", "Resident", "TorchSignature", "Update", "check_input"]
+__all__ = [
+    "SAME_MODULES", "Input", "ModuleTensor", "Resident", "TorchSignature", "Update", "check_input", "present_tensor",
+]  # fmt: skip
+
+#: What to do where the modules of two ranks have other values.
+SAME_MODULES = (
+    "make the module from one random seed on every rank (torch.manual_seed), or load the same state into it on every "
+    "rank"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +85,7 @@ class TorchSignature:
         InputError where that has another shape or element type.
         """
         known = self.states[flat]
-        owner, _, last = known.name.rpartition(".")
-        try:
-            tensor = getattr(self.module.get_submodule(owner), last)
-        except AttributeError:
-            return known.tensor
-        if not isinstance(tensor, self.torch.Tensor):
-            return known.tensor
-        if (tensor.shape, tensor.dtype) != (known.tensor.shape, known.tensor.dtype):
-            raise InputError(
-                f"the module's tensor has another shape or type now: {tensor.dtype}{list(tensor.shape)}, but the "
-                f"program takes {known.tensor.dtype}{list(known.tensor.shape)}",
-                where=known.name,
-                fix="make another program from the module",
-            )
-        return tensor
+        return present_tensor(self.torch, self.module, known.name, known.tensor)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,20 +95,13 @@ class TorchSignature:
     def resident(self, executable: Executable) -> Resident:
         """The signature of a compiled program, which keeps the state where the program takes it."""
         layouts = [ArrayLayout.of(a, executable.num_devices) for a in executable.arguments]
-        return Resident(self, dict(zip(self.kept, layouts, strict=True)), Writes(self.torch))
+        same = SameValues(job_transport(job_config()))
+        return Resident(self, dict(zip(self.kept, layouts, strict=True)), Writes(self.torch), same)
 
     def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The leaves of a call's arguments; InputError for another structure than the program was made with."""
-        pytree = self.torch.utils._pytree
-        leaves: list[Any]
-        leaves, spec = pytree.tree_flatten((tuple(args), self._ordered(kwargs)))
-        if spec != self.in_spec:
-            raise InputError(
-                f"the arguments have the structure {spec}",
-                where="call of a compiled PyTorch module",
-                fix=f"pass the structure that was exported: {self.in_spec}",
-            )
-        return leaves
+        given, names = (tuple(args), self._ordered(kwargs)), [i.name for i in self.inputs]
+        return leaves_of_call(self.torch, given, self.in_spec, names, 2, "call of a compiled PyTorch module")
 
     def _ordered(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name in the order in which the module was exported with them."""
@@ -121,6 +112,28 @@ class TorchSignature:
         """The tensors among the leaves of a call, checked."""
         checked = (check_input(self.torch, leaf, spec) for leaf, spec in zip(leaves, self.inputs, strict=True))
         return [t for t in checked if t is not None]
+
+
+def present_tensor(torch: Any, module: Any, name: str, known: Any) -> Any:
+    """The tensor that ``module`` has now by ``name``; ``known`` where it has none.
+
+    InputError where it has another shape or element type than ``known``.
+    """
+    owner, _, last = name.rpartition(".")
+    try:
+        tensor = getattr(module.get_submodule(owner), last)
+    except AttributeError:
+        return known
+    if not isinstance(tensor, torch.Tensor):
+        return known
+    if (tensor.shape, tensor.dtype) != (known.shape, known.dtype):
+        raise InputError(
+            f"the module's tensor has another shape or type now: {tensor.dtype}{list(tensor.shape)}, but the "
+            f"program takes {known.dtype}{list(known.shape)}",
+            where=name,
+            fix="make another program from the module",
+        )
+    return tensor
 
 
 def check_input(torch: Any, leaf: Any, spec: Input) -> Any:
@@ -161,6 +174,7 @@ class Resident:
     signature: TorchSignature
     layouts: Mapping[int, ArrayLayout]
     writes: Writes
+    same: SameValues
     held: dict[int, _Held] = field(default_factory=dict)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -170,21 +184,27 @@ class Resident:
         count = len(s.states)
         names = s.names
         out = []
+        first = not self.held
         for flat in s.kept:
             given = tensors[flat - count] if flat >= count else None
             if flat < count:
-                out.append(self._state(flat))
+                out.append(self._state(flat, first))
             else:
                 out.append(as_numpy(given, names[flat]) if isinstance(given, s.torch.Tensor) else given)
+        self.same.compare("a call of the module's program")
         self.held[-1] = _Held(tensors, 0, (0, 0))
         return out
 
-    def _state(self, flat: int) -> Any:
+    def _state(self, flat: int, first: bool) -> Any:
+        """The value of a tensor of the module, which the ranks compare where it is the ``first`` one."""
         tensor = self.signature.state(flat)
         held = self.held.get(flat)
         known = None if held is None or not self.writes.counted(tensor) else (held.address, held.version)
         if held is None or known != (tensor.data_ptr(), self.writes.version(tensor)):
-            data = as_numpy(tensor, self.signature.names[flat])
+            name = self.signature.names[flat]
+            data = as_numpy(tensor, name)
+            if first or name in self.same.found:
+                self.same.add(name, data, SAME_MODULES)
             donated = any(u.argument == flat for u in self.signature.updates)
             array = array_of(self.layouts[flat], Whole(data), copy=True if donated else None)
             held = self.held[flat] = _Held(array, tensor.data_ptr(), self.writes.version(tensor))

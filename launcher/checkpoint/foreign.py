@@ -21,7 +21,7 @@ from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.driver.compiled import job_config
 from shardc.launcher.jobs.job import job_transport
 
-__all__ = ["load_safetensors"]
+__all__ = ["load_safetensors", "names_in_safetensors"]
 
 #: What lists the files of a model that is kept in several.
 _WEIGHT_MAP = "*.safetensors.index.json"
@@ -78,6 +78,12 @@ def load_safetensors(
     nbytes = sum(f.stat().st_size for f in files if f.is_file())
     Together(transport, nbytes).do("reading safetensors", read)
     return out
+
+
+def names_in_safetensors(path: str | Path) -> frozenset[str]:
+    """The names of the tensors in a safetensors file, or in all files of a model in a folder; all ranks call it."""
+    transport = job_transport(job_config())
+    return frozenset(Together(transport).do("finding safetensors", lambda: _tensors(_files(Path(path))))[0])
 
 
 def _sharding_of(name: str, shardings: Mapping[str, Any]) -> Any:

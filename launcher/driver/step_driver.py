@@ -20,6 +20,7 @@ from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.units import count_text
+from shardc.launcher.arrays.same_values import who_has_what
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
@@ -269,7 +270,7 @@ class StepDriver(ABC):
         everybody = [theirs for theirs, _ in met]
         for k in range(len(arguments)):
             values = [other.get(k, "an array of shardc") for other in everybody]
-            if told := _who_has_what(self.transport.ranks, values):
+            if told := who_has_what(self.transport.ranks, values):
                 raise InputError(
                     f"the ranks were given different values: {told}",
                     where=tables.titles[k](),
@@ -309,14 +310,6 @@ def program_hash(executable: Executable) -> str:
     return _hash(program_parts(executable))
 
 
-def _who_has_what(ranks: Sequence[int], values: Sequence[str]) -> str:
-    """Which ranks have which of the ``values``, one of each rank; empty where all are equal."""
-    groups: dict[str, list[int]] = {}
-    for rank, value in zip(ranks, values, strict=True):
-        groups.setdefault(value, []).append(rank)
-    return "; ".join(f"ranks {ranks} have {value}" for value, ranks in groups.items()) if len(groups) > 1 else ""
-
-
 def _hash(parts: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(sorted(parts.items())).encode()).hexdigest()
 
@@ -329,7 +322,7 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
     mine = program_parts(executable)
     everybody = transport.exchange_objects(mine, doing="loading a program", timeout_factor=COMPILE_WAIT)
     for name in mine:
-        if told := _who_has_what(transport.ranks, [parts[name] for parts in everybody]):
+        if told := who_has_what(transport.ranks, [parts[name] for parts in everybody]):
             raise InputError(
                 f"the ranks hold different programs: they differ in their {name} ({told})",
                 where=f"program {executable.name}",

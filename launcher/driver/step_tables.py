@@ -7,7 +7,6 @@ result. Nothing else is made from step to step but one piece of memory per resul
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.same_values import value_text
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
 from shardc.launcher.driver.arguments import as_global, in_order, place
@@ -209,12 +209,7 @@ class StepTables:
 
     def digest(self, k: int, value: Any) -> str:
         """A plain argument in few words."""
-        array = as_global(value, self.layouts[k].dtype, self.titles[k])
-        title = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        if array.size == 1:
-            return f"{title} {array.item()!r}, bytes {array.tobytes().hex()}"
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return f"{title} of digest {hashlib.blake2b(data.data, digest_size=16).hexdigest()}"
+        return value_text(as_global(value, self.layouts[k].dtype, self.titles[k]))
 
     def _sample(self, k: int, value: Any, places: NDArray[np.intp] | None) -> int:
         """A word for a plain argument, after `place` has checked it."""

@@ -27,7 +27,8 @@ def known_vectors(indices: Instruction, vector: int) -> np.ndarray | None:
     if values is None:
         return None
     wide = values.astype(np.int64).reshape((*values.shape, 1) if vector == values.ndim else values.shape)
-    return np.ascontiguousarray(np.moveaxis(wide, vector, -1)).reshape(-1, wide.shape[vector])
+    rows = np.ascontiguousarray(np.moveaxis(wide, vector, -1))
+    return rows.reshape(math.prod(rows.shape[:-1]), rows.shape[-1])
 
 
 def edges_of_update(update: Instruction, operands: Sequence[Instruction]) -> Edges | None:

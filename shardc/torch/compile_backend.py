@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+from shardc.collectives.call.stamp import SAME_VALUES
 from shardc.frontends.torch.dynamo.graphs import SAVED, DynamoGraph, GraphResult, lower_graph, refuse_break
 from shardc.frontends.torch.dynamo.names import GraphInput, graph_inputs
 from shardc.frontends.torch.dynamo.resident_values import KeptValues
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
-from shardc.frontends.torch.exported import without_fused_attention
 from shardc.frontends.torch.operators import decompositions
 from shardc.frontends.torch.packages import require_torch
+from shardc.frontends.torch.plain_operators import plain_operators
+from shardc.frontends.torch.signature import SAME_MODULES
 from shardc.frontends.torch.writes import Writes
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
+from shardc.launcher.arrays.same_values import SameValues
 from shardc.launcher.driver.compiled import Compiled, job_config
 from shardc.sharding.notations.names import match_names
 from shardc.stages.stages import Program
@@ -24,6 +28,8 @@ from shardc.stages.stages import Program
 __all__ = ["backend", "registered_backend"]
 
 Call = Callable[..., Any]
+
+log = logging.getLogger("shardc")
 
 
 def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, graph_breaks: bool = False) -> Call:
@@ -36,7 +42,9 @@ def backend(mesh: Any = None, annotations: Mapping[str, Any] | None = None, *, g
     Values that the backward pass needs from the forward pass stay on their devices. Gradients are returned as whole
     tensors.
 
-    A graph is for one shape of its arguments: PyTorch makes another graph for another shape. With ``graph_breaks``,
+    A graph is for one shape of its arguments: PyTorch makes another graph for another shape, up to its
+    ``recompile_limit`` of 8, and then runs the function itself. So it does with ``nn.LSTM``, ``GRU`` and ``RNN``,
+    unless ``torch._dynamo.config.allow_rnn`` is set. With ``fullgraph=True`` both are errors. With ``graph_breaks``,
     PyTorch runs code that cannot be captured between programs. Each annotation then applies to the programs that have
     its name. Otherwise a break raises `UnsupportedError` with your line, as do operators that shardc lacks. PyTorch
     wraps these errors in its ``BackendCompilerFailed``. Raises `EnvironmentProblem` without the extra ``torch``.
@@ -88,6 +96,7 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
 
     if not options.graph_breaks:
         refuse_break(graph_module)
+    _warn_of_limit(torch)
     _specialise(torch, example_inputs)
     inputs = graph_inputs(graph_module)
     pair = _ForwardBackward(torch, options, inputs)
@@ -97,8 +106,19 @@ def _compile(torch: Any, options: _Options, graph_module: Any, example_inputs: S
         inference_compiler=partial(pair.compile, "forward"),
         decompositions=decompositions(torch),
     )
-    with without_fused_attention(torch):
+    with plain_operators(torch):
         return compile_graph(graph_module, list(example_inputs))
+
+
+def _warn_of_limit(torch: Any) -> None:
+    """Warn where PyTorch makes no further program of the function: it runs other calls itself, and asks nobody."""
+    limit, made = torch._dynamo.config.recompile_limit, torch._guards.CompileContext.current_compile_id()
+    if made is not None and made.frame_compile_id is not None and made.frame_compile_id + 1 == limit > 1:
+        log.warning(
+            "torch.compile: this is program %d of one function, and PyTorch makes no more: it runs calls of other "
+            "shapes by itself, without the mesh; raise torch._dynamo.config.recompile_limit, or pad to fewer shapes",
+            limit,
+        )
 
 
 def _specialise(torch: Any, inputs: Sequence[Any]) -> None:
@@ -152,6 +172,7 @@ class _Runner:
     annotate: Callable[[], Program]
     annotated: Program | None = None
     _found: tuple[Compiled, tuple[ArrayLayout, ...]] | None = field(default=None)
+    _called: bool = False
 
     def _compiled(self) -> tuple[Compiled, tuple[ArrayLayout, ...]]:
         if self._found is None:
@@ -173,7 +194,10 @@ class _Runner:
         graph = self.graph
         compiled, layouts = self._compiled()
         self.values.forget_freed()
-        results = compiled.run([self._array(n, tensors[graph.kept[n]], layout) for n, layout in enumerate(layouts)])
+        arguments = [self._array(n, tensors[graph.kept[n]], layout) for n, layout in enumerate(layouts)]
+        self._same.compare(f"a call of {compiled.executable.name}")
+        self._called = True
+        results = compiled.run(arguments)
         out = []
         for r in graph.results:
             if r.number is not None:
@@ -185,6 +209,11 @@ class _Runner:
         return out
 
     @cached_property
+    def _same(self) -> SameValues:
+        """Compares what the ranks lay out at the first call."""
+        return SameValues(self._compiled()[0].driver.transport)
+
+    @cached_property
     def _needed(self) -> frozenset[int | None]:
         """The inputs that the backward takes too."""
         return frozenset(r.given for r in self.graph.results if r.saved)
@@ -194,6 +223,8 @@ class _Runner:
         k = self.graph.kept[number]
         name, state = self.graph.names[k], self.graph.state[k]
         if state or k in self._needed:
+            if not self._called or name in self._same.found:
+                self._same.add(name, as_numpy(tensor, name), SAME_MODULES if state else SAME_VALUES)
             put = partial(self._compiled()[0].driver.put, number, share=True)
             return self.values.lay_out(tensor, layout, name, put, again=not state)
         found = self.values.find(tensor, layout)

@@ -40,8 +40,8 @@ def train_step(
     every mesh, and the same when a step is repeated from a checkpoint. They are not those of PyTorch's generators.
 
     Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, and for another
-    seed. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, and for random numbers
-    without a seed.
+    seed. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, for random numbers without a
+    seed, and for hooks and ``autograd.Function``, whose code the step would not run.
 
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
@@ -121,7 +121,8 @@ class TrainStep:
     def compile(self, target: str = "cpu", **options: Any) -> Training:
         """Compile the step and lay the state out on this job's devices; ``options`` are those of `Program.compile`.
 
-        In a job every rank calls it, with a module of the same values. The state is the module's at the first step.
+        In a job every rank calls it, with a module of the same values, which the first step compares. The state is the
+        module's at the first step.
 
         >>> training = split.compile()
         >>> first, second = training(x, y), training(x, y)

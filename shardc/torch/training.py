@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardc.frontends.torch.element_types import as_numpy, as_tensor
 from shardc.frontends.torch.packages import require_torch
-from shardc.frontends.torch.signature import check_input
+from shardc.frontends.torch.signature import SAME_MODULES, check_input, present_tensor
+from shardc.frontends.torch.structure import leaves_of_call
+from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import Numbered
 from shardc.frontends.torch.train.step_graph import SEED, STEP, StepGraph
 from shardc.hlo.errors import InputError
+from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.layout import ArrayLayout, Region
 from shardc.launcher.arrays.make_arrays import array_of
 from shardc.launcher.arrays.pieces import Piece, Whole
-from shardc.launcher.checkpoint.foreign import load_safetensors
+from shardc.launcher.arrays.same_values import SameValues
+from shardc.launcher.checkpoint.foreign import load_safetensors, names_in_safetensors
 from shardc.launcher.checkpoint.load import load_checkpoint
 from shardc.launcher.checkpoint.save import save_checkpoint
 from shardc.launcher.driver.compiled import Compiled
+from shardc.launcher.jobs.job import job_transport
 
 __all__ = ["Training"]
 
@@ -32,6 +38,7 @@ class Training:
 
     ``compiled`` is the program. ``arrays`` has the state by the names of the program's arguments: parameters, buffers,
     and what the optimizer keeps. The module's own tensors keep their values until `update_module` writes to them.
+    Ranks of a job compare the values that the state begins with: `InputError` where they differ.
 
     >>> step = shardc.torch.train_step(model, loss, torch.optim.AdamW(model.parameters()), (x, y))
     >>> training = step.annotate({"0.weight": P("model", None)}, mesh={"model": 2}).compile()
@@ -43,6 +50,7 @@ class Training:
     def __init__(self, graph: StepGraph, module: Any, optimizer: Any, compiled: Compiled) -> None:
         self._torch = require_torch()
         self._graph, self._module, self._optimizer = graph, module, optimizer
+        refuse_hooks(self._torch, module, optimizer)
         self.compiled = compiled
         executable = compiled.share()
         self._layouts = {
@@ -51,11 +59,12 @@ class Training:
         }
         self._state = [*graph.tensors, *(s.name for s in graph.slots), STEP]
         self._arrays: dict[str, Array] = {}
+        self._same = SameValues(job_transport(compiled.config))
 
     def __call__(self, *args: Any) -> Any:
         """Make a step with a batch, and return what ``loss`` returns: tensors, the loss after no update."""
         graph, torch = self._graph, self._torch
-        self._complete()
+        self._agree("a training step")
         values: dict[str, Any] = dict(self._arrays)
         several = len(graph.groups) > 1
         for group in graph.groups:
@@ -76,13 +85,8 @@ class Training:
         return (loss, *torch.utils._pytree.tree_unflatten(leaves, graph.joint.rest_spec))
 
     def _inputs(self, args: tuple[Any, ...]) -> dict[str, Any]:
-        leaves, spec = self._torch.utils._pytree.tree_flatten(args)
-        if spec != self._graph.joint.in_spec:
-            raise InputError(
-                f"the arguments have the structure {spec}",
-                where="call of a training step",
-                fix=f"pass the structure that it was made with: {self._graph.joint.in_spec}",
-            )
+        names = [i.name for i in self._graph.inputs]
+        leaves = leaves_of_call(self._torch, args, self._graph.joint.in_spec, names, 1, "call of a training step")
         out = {}
         for leaf, wanted in zip(leaves, self._graph.inputs, strict=True):
             value = check_input(self._torch, leaf, wanted)
@@ -101,9 +105,32 @@ class Training:
             layout = self._layouts.get(name)
             if layout is None or name in self._arrays:
                 continue
-            tensor = self._graph.tensors.get(name)
-            source = _Zeros(layout.dtype.numpy) if tensor is None else Whole(as_numpy(tensor, name))
-            self._arrays[name] = array_of(layout, source, copy=True)
+            if name not in self._graph.tensors:
+                self._arrays[name] = array_of(layout, _Zeros(layout.dtype.numpy), copy=True)
+                continue
+            tensor = self._tensor(name)
+            if tensor.is_meta and name not in self._graph.states.values():
+                raise InputError(
+                    "the buffer is on the meta device, and it is not persistent, so no state has its values",
+                    where=name,
+                    fix="give the module this buffer with values, made on the CPU",
+                )
+            self._lay_out(name, as_numpy(tensor, name))
+
+    def _tensor(self, name: str) -> Any:
+        """The module's tensor: the one that it has now, where it has one of this name."""
+        return present_tensor(self._torch, self._module, name, self._graph.tensors[name])
+
+    def _lay_out(self, name: str, value: NDArray[Any]) -> None:
+        """Make a whole value the one of ``name``. The ranks have to compare it."""
+        self._arrays[name] = array_of(self._layouts[name], Whole(value), copy=True)
+        self._same.add(name, value, SAME_MODULES)
+
+    def _agree(self, doing: str) -> dict[str, Array]:
+        """The whole state, once the ranks have compared what they have given; all of them call it."""
+        arrays = self.arrays
+        self._same.compare(doing)
+        return arrays
 
     def state_dict(self) -> dict[str, Any]:
         """The module's state as whole tensors on every rank, as ``module.state_dict()`` has it; all ranks call it.
@@ -111,14 +138,13 @@ class Training:
         >>> model.load_state_dict(training.state_dict())
         <All keys matched successfully>
         """
-        arrays = self.arrays
-        first = {id(t): name for name, t in self._graph.tensors.items()}
+        arrays = self._agree("the state of a training")
         whole: dict[str, Any] = {}
         out = {}
-        for name, tensor in self._module.state_dict(keep_vars=True).items():
-            own = first.get(id(tensor))
+        for name, value in self._module.state_dict().items():
+            own = self._graph.states.get(name)
             if own is None or own not in arrays:
-                out[name] = tensor.detach().clone()
+                out[name] = value.clone() if isinstance(value, self._torch.Tensor) else value
                 continue
             if own not in whole:
                 whole[own] = as_tensor(self._torch, arrays[own]).clone()
@@ -130,7 +156,7 @@ class Training:
 
         >>> torch.optim.AdamW(model.parameters()).load_state_dict(training.optimizer_state_dict())
         """
-        torch, arrays = self._torch, self.arrays
+        torch, arrays = self._torch, self._agree("the state of an optimizer")
         made = self._optimizer.state_dict()
         numbers = {id(p): k for k, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
         steps = int(np.asarray(arrays[STEP])) if STEP in arrays else 0
@@ -145,16 +171,25 @@ class Training:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the module's state from tensors by name; names that the step does not use are ignored.
 
+        Buffers that are not persistent keep their values. A tensor that the module has by several names may have any of
+        them.
+
         >>> training.load_state_dict(model.state_dict())
         """
-        for name, array in self._read(state, self._graph.tensors):
-            self._arrays[name] = array
+        for name, own in self._found_in(state, "the state has no", "").items():
+            self._read(own, state[name], name)
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the optimizer's state from what ``optimizer.state_dict()`` returned.
 
         >>> training.load_optimizer_state_dict(training.optimizer_state_dict())
         """
+        if not isinstance(state, Mapping) or "state" not in state:
+            raise InputError(
+                "the state of an optimizer is a dict with state and param_groups",
+                where="load_optimizer_state_dict",
+                fix="pass what optimizer.state_dict() or training.optimizer_state_dict() returned",
+            )
         entries, steps = state["state"], 0
         numbers = {id(p): k for k, p in enumerate(p for g in self._optimizer.param_groups for p in g["params"])}
         found: dict[str, Any] = {}
@@ -163,36 +198,57 @@ class Training:
             if entry is not None and entry.get(slot.slot) is not None:
                 found[slot.name] = entry[slot.slot]
                 steps = max(steps, int(entry.get("step", 1)))
-        for name, array in self._read(found, found):
-            self._arrays[name] = array
+        for name, tensor in found.items():
+            if name in self._layouts:
+                self._read(name, tensor, name)
         if STEP in self._layouts:
-            self._arrays[STEP] = array_of(self._layouts[STEP], Whole(np.asarray(steps, np.int64)), copy=True)
+            self._lay_out(STEP, np.asarray(steps, np.int64))
 
-    def _read(self, state: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
-        for name in names:
-            layout = self._layouts.get(name)
-            if layout is None:
-                continue
-            if name not in state:
-                raise InputError(f"the state has no {name}", fix="pass the state of a module of the same class")
-            data = as_numpy(state[name], name)
-            if data.shape != layout.dims or data.dtype != layout.dtype.numpy:
+    def _found_in(self, available: Collection[str], who: str, where: str) -> dict[str, str]:
+        """Which of the ``available`` names has each tensor of the module's state that the step takes.
+
+        InputError, which begins with ``who``, where one has no name among them.
+        """
+        names: dict[str, list[str]] = {}
+        for name, own in self._graph.states.items():
+            if own in self._layouts:
+                names.setdefault(own, []).append(name)
+        out = {}
+        for own, given in names.items():
+            found = next((n for n in given if n in available), None)
+            if found is None:
                 raise InputError(
-                    f"the tensor is {data.dtype}{list(data.shape)}, but the step takes "
-                    f"{layout.dtype.numpy}{list(layout.dims)}",
-                    where=name,
+                    f"{who} {own}", where=where or None, fix="pass the state of a module of the same class"
                 )
-            yield name, array_of(layout, Whole(data), copy=True)
+            out[found] = own
+        return out
+
+    def _read(self, name: str, tensor: Any, title: str) -> None:
+        """Take the value of ``name`` from a tensor that is called ``title``."""
+        if not isinstance(tensor, self._torch.Tensor):
+            raise InputError(f"{kind_text(tensor)} is not a tensor", where=title)
+        value = as_numpy(tensor, title)
+        self._check(name, value.shape, value.dtype, title)
+        self._lay_out(name, value)
+
+    def _check(self, name: str, dims: tuple[int, ...], dtype: Any, title: str) -> None:
+        layout = self._layouts[name]
+        if tuple(dims) != layout.dims or dtype != layout.dtype.numpy:
+            raise InputError(
+                f"the tensor is {dtype}{list(dims)}, but the step takes {layout.dtype.numpy}{list(layout.dims)}",
+                where=title,
+            )
 
     def update_module(self) -> None:
         """Write the state into the module's own tensors; all ranks call it.
 
         >>> training.update_module()
         """
+        arrays = self._agree("an update of the module")
         with self._torch.no_grad():
-            for name, tensor in self._graph.tensors.items():
-                if name in self._layouts:
-                    tensor.copy_(as_tensor(self._torch, self.arrays[name]))
+            for name in self._graph.tensors:
+                if name in arrays:
+                    self._tensor(name).copy_(as_tensor(self._torch, arrays[name]))
 
     def save(self, folder: str | Path, **options: Any) -> Path:
         """Write the state as a sharded checkpoint, every rank its own shards; ``options`` are those of
@@ -201,7 +257,7 @@ class Training:
         >>> str(training.save("trained-torch"))
         'trained-torch/step-00000002'
         """
-        arrays = self.arrays
+        arrays = self._agree("a checkpoint")
         steps = int(np.asarray(arrays[STEP])) if STEP in arrays else 0
         return save_checkpoint(folder, arrays, **{"step": steps, **options})
 
@@ -221,24 +277,26 @@ class Training:
     def load_safetensors(self, path: str | Path) -> None:
         """Take the module's state from safetensors files, such as those of a published model.
 
-        Every rank reads the parts that its devices hold. The module may be on the device ``meta``.
+        Every rank reads the parts that its devices hold. The module may be on the device ``meta``. Buffers that are not
+        persistent keep their values, as in `load_state_dict`.
 
         >>> from safetensors.torch import save_file
         >>> save_file(model.state_dict(), "model-torch.safetensors")
         >>> training.load_safetensors("model-torch.safetensors")
         """
-        names = [n for n in self._graph.tensors if n in self._layouts]
-        shardings = {n: self._layouts[n].sharding for n in names if self._layouts[n].sharding is not None}
+        names = self._found_in(names_in_safetensors(path), "the files contain no tensor", str(path))
+        shardings = {n: s for n, own in names.items() if (s := self._layouts[own].sharding) is not None}
         found = load_safetensors(path, shardings)
-        missing = [n for n in names if n not in found]
-        if missing:
-            raise InputError(f"the files contain no tensor {missing[0]}", where=str(path))
-        self._take({n: found[n] for n in names})
+        for name, own in names.items():
+            self._check(own, found[name].shape, found[name].dtype, f"{name} of {path}")
+        self._take({own: found[name] for name, own in names.items()})
 
     def _take(self, tree: Mapping[str, Any]) -> None:
+        """Take values that each rank has read from the same files."""
         for name, value in tree.items():
             given = value if isinstance(value, Array) else array_of(self._layouts[name], Whole(np.asarray(value)))
             self._arrays[name] = given
+            self._same.forget(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,3 +106,9 @@ def test_other_scatters_stay() -> None:
     dims = {"update_window_dims": (0, 1), "inserted_window_dims": (), "scatter_dims_to_operand_dims": (0,)}
     moved.add("scatter", x, at, updates, index_vector_dim=0, to_apply=binary_computation("add", "f32"), **dims)
     assert opened(with_shardings(moved.build(), MESH, split("y", None))) == ["scatter"]
+
+
+@pytest.mark.parametrize("parts", [("y", "x"), (None, "y")])
+def test_an_index_vector_of_no_numbers_means_the_whole_array(parts: tuple[str | None, ...]) -> None:
+    module = with_shardings(scatter("add", "f32", (8, 4), (8, 4), ()).build(), MESH, split(*parts))
+    assert not collectives(check(module))

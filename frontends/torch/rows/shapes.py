@@ -158,14 +158,6 @@ def _same(x: Any, *_: Any, **__: Any) -> Any:
     return x
 
 
-def _to_copy(x: Any, *, dtype: Any = None, **_: Any) -> Any:
-    if dtype is None:
-        return x
-    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
-        x = jnp.real(x)
-    return x.astype(dtype)
-
-
 _SHAPES = {
     "view": _view,
     "view_copy": _view,
@@ -247,7 +239,6 @@ _SAME = {
     "lift": _same,
     "lift_fresh": _same,
     "lift_fresh_copy": _same,
-    "_to_copy": _to_copy,
     "copy": lambda x, src, non_blocking=False: jnp.broadcast_to(src.astype(x.dtype), x.shape),
     "_assert_tensor_metadata": lambda *_, **__: None,
     "_assert_scalar": lambda *_, **__: None,

@@ -7,12 +7,18 @@ mode. Operators of the backward have the places of those that they belong to.
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.frontends.torch.exported import check_devices, distinct, export, is_token, without_fused_attention
+from shardc.frontends.torch.exported import check_devices, distinct, export, is_token
 from shardc.frontends.torch.operators import decompositions
+from shardc.frontends.torch.plain_operators import plain_operators
+from shardc.frontends.torch.structure import check_call
+from shardc.frontends.torch.train.hooks import refusing_hooks
 from shardc.frontends.torch.train.without_memory import traceable
 from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.units import kind_text
@@ -21,6 +27,7 @@ __all__ = ["JointGraph", "Numbered", "joint_graph"]
 
 #: What the wrapper calls the module, and so the beginning of its tensors' names.
 _PREFIX = "module."
+_OWN_FRAME = re.compile(rf'File "{re.escape(__file__)}", line \d+, in \w+')
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
     PyTorch cannot export or differentiate.
     """
     pytree = torch.utils._pytree
+    fix = "pass an example for each parameter of the loss after the module"
+    check_call(loss, (module, *args), {}, "the loss", fix)
     check_devices(torch, module, args)
     seen: list[Any] = []
     wrapper = _wrapper(torch, module, loss, seen)
@@ -62,6 +71,7 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
         whole = _with_constants(torch, exported)
         graph_module = _differentiated(torch, whole, given, type(module).__name__)
         tensors, first = _tensors(named, _named(whole))
+    _tell_places(graph_module, loss)
     rest, rest_spec = pytree.tree_flatten(seen[-1])
     leaves, in_spec = pytree.tree_flatten(tuple(args))
     inputs = [n.meta["desc"] for n in graph_module.graph.nodes if n.op == "placeholder"]
@@ -86,13 +96,34 @@ def _with_constants(torch: Any, exported: Any) -> Any:
 def _differentiated(torch: Any, module: Any, args: Sequence[Any], title: str) -> Any:
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
-    with without_fused_attention(torch), contextlib.ExitStack() as stack:
+    with plain_operators(torch), contextlib.ExitStack() as stack:
         try:
             joint = aot_export_joint_with_descriptors(stack, module, tuple(args), decompositions=decompositions(torch))
         except RuntimeError as e:
             message = next(iter(str(e).strip().splitlines()), "")
             raise UnsupportedError(f"PyTorch cannot differentiate the step: {message}", where=title) from e
         return joint.graph_module
+
+
+def _tell_places(graph_module: Any, loss: Callable[..., Any]) -> None:
+    """Put the line of the loss in place of the wrapper's lines, and paths in the module in place of those in the
+    wrapper. PyTorch keeps no other lines than those of forward methods."""
+    line = _line_of(loss)
+    for node in graph_module.graph.nodes:
+        if trace := node.meta.get("stack_trace"):
+            node.meta["stack_trace"] = _OWN_FRAME.sub(lambda _: line, trace)
+        if stack := node.meta.get("nn_module_stack"):
+            own = {k: (f"{path}.".removeprefix(_PREFIX).removesuffix("."), kind) for k, (path, kind) in stack.items()}
+            node.meta["nn_module_stack"] = own
+
+
+def _line_of(loss: Callable[..., Any]) -> str:
+    """Where a function is defined, as in a traceback; empty for one that is not Python's."""
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    loss = inspect.unwrap(loss)
+    code = getattr(loss, "__code__", None) or getattr(type(loss).__call__, "__code__", None)
+    return f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}' if code else ""
 
 
 def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any]) -> Any:
@@ -106,7 +137,8 @@ def _wrapper(torch: Any, module: Any, loss: Callable[..., Any], seen: list[Any])
             self.module = module
 
         def forward(self, *args: Any) -> tuple[Any, ...]:
-            made = loss(self.module, *args)
+            with refusing_hooks(torch):
+                made = loss(self.module, *args)
             first, *rest = made if isinstance(made, tuple) else (made,)
             if not isinstance(first, torch.Tensor) or first.numel() != 1 or not first.requires_grad:
                 shown = list(first.shape) if isinstance(first, torch.Tensor) else kind_text(first)

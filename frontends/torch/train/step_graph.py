@@ -15,6 +15,7 @@ from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import Input, Update
 from shardc.frontends.torch.tracer import GraphTracer
+from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import JointGraph, joint_graph
 from shardc.frontends.torch.train.optimizers import ParameterGroup, groups_of
 from shardc.hlo.errors import InputError
@@ -47,7 +48,8 @@ class StepGraph:
 
     Its arguments are ``names[k] for k in kept``: the module's ``tensors``, the optimizer's ``slots``, the number of
     steps made, hyperparameters, the ``seed`` if there is one, then ``inputs``. Results are the loss, ``rest`` tensors
-    that come with it, and new values, which are ``updates`` of arguments.
+    that come with it, and new values, which are ``updates`` of arguments. ``states`` has the name of a tensor for each
+    name in the module's ``state_dict``: none for buffers that are not persistent.
     """
 
     module: Module
@@ -57,6 +59,7 @@ class StepGraph:
     updates: tuple[Update, ...]
     joint: JointGraph
     tensors: Mapping[str, Any]
+    states: Mapping[str, str]
     slots: tuple[OptimizerSlot, ...]
     groups: tuple[ParameterGroup, ...]
     hyper: tuple[tuple[int, str], ...]
@@ -72,8 +75,11 @@ def step_graph(
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{kind_text(module)} is not a torch.nn.Module", fix="pass the module to train")
     groups = groups_of(optimizer)
+    refuse_hooks(torch, module, optimizer)
     joint = joint_graph(torch, module, loss, args)
     tensors = {n: t for n, t in joint.tensors.items() if n in joint.placeholders}
+    known = {id(t): name for name, t in tensors.items()}
+    states = {n: known[id(t)] for n, t in module.state_dict(keep_vars=True).items() if id(t) in known}
     trained = _trained(joint, tensors, groups)
     slots = tuple(OptimizerSlot(name, slot) for name, group in trained.items() for slot in group.slots)
     hyper = tuple((g.number, h) for g in groups for h in g.hyper)
@@ -107,7 +113,7 @@ def step_graph(
     results = ["loss", *(f"result[{k}]" for k in range(1, first)), *(f"new {name}" for name in updated)]
     lowered = lowered.with_(result_names=tuple(results))
     return StepGraph(
-        lowered, names, kept, content, updates, joint, tensors, slots, groups, hyper, inputs, seed
+        lowered, names, kept, content, updates, joint, tensors, states, slots, groups, hyper, inputs, seed
     )  # fmt: skip
 
 

@@ -236,3 +236,30 @@ def test_on_four_ranks() -> None:
     errors = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("error ")]
     assert done.returncode == 0 and len(errors) == 4, done.stderr[-2000:]
     assert max(errors) < 1e-6
+
+
+def test_a_python_number_that_changes_is_an_argument() -> None:
+    compiled = torch.compile(lambda a, s: (a * s + s) ** 2, backend=shardc.torch.backend({"d": 2}, {"a": P("d")}))
+    x = torch.arange(8.0).reshape(4, 2).requires_grad_()
+    for s in (2.0, 3.0, 0.5, 7.25):
+        torch.testing.assert_close(compiled(x, s), (x * s + s) ** 2)
+        torch.testing.assert_close(torch.autograd.grad(compiled(x, s).sum(), x)[0], 2 * (x * s + s) * s)
+
+
+def test_the_last_program_of_a_function_warns(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = torch.compile(nn.Linear(4, 2), backend="shardc")
+    with torch._dynamo.config.patch(recompile_limit=3), caplog.at_level("WARNING", "shardc"):
+        for rows in (2, 3):
+            compiled(torch.ones(rows, 4))
+        assert not caplog.records
+        compiled(torch.ones(4, 4))
+        assert "recompile_limit" in caplog.text and "program 3 of one function" in caplog.text
+
+
+@pytest.mark.parametrize("given", ["layer", "shape"])
+def test_what_pytorch_would_run_itself_is_an_error_of_a_full_graph(given: str) -> None:
+    module = nn.Sequential(nn.GRU(4, 3)) if given == "layer" else nn.Linear(4, 3)
+    compiled = torch.compile(module, backend="shardc", fullgraph=True)
+    with torch._dynamo.config.patch(recompile_limit=2), pytest.raises(Exception, match=r"fullgraph|RNN, GRU"):
+        for rows in (2, 3, 4):
+            compiled(torch.ones(rows, 4))

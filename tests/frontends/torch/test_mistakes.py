@@ -38,6 +38,15 @@ def _program() -> Any:
     return shardc.from_torch(_linear(), (X,))
 
 
+class Nested(nn.Module):
+    def forward(self, batch: Any) -> Any:
+        return batch["x"] + batch["y"][0] * batch["y"][1]
+
+
+def _nested() -> Any:
+    return shardc.from_torch(Nested(), ({"x": X, "y": [X, X]},))
+
+
 def _meta() -> Any:
     return nn.Linear(16, 8, device="meta")
 
@@ -67,6 +76,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     "step on two devices": (lambda: _step(_meta()), "an argument on cpu", "to one device"),
     "no values": (lambda: shardc.from_torch(_meta(), (X.to("meta"),)).compile()(X), "meta device", "load the weights"),
     "another batch": (lambda: _program().compile()(X[:3]), "float32[3, 16]", "another program"),
+    "no arguments": (lambda: shardc.from_torch(_linear()), "missing a required argument: 'input'", "(x,)"),
+    "too many for the module": (lambda: shardc.from_torch(_linear(), (X, X)), "too many positional", "(x,)"),
+    "too few for the loss": (
+        lambda: shardc.torch.train_step(_linear(), lambda m, x, y: 0, torch.optim.SGD(_linear().parameters()), (X,)),
+        "the loss cannot be called with these arguments: missing a required argument: 'y'",
+        "for each parameter of the loss",
+    ),
+    "a call without arguments": (lambda: _program().compile()(), "input is missing", "pass input as"),
+    "one argument too many": (lambda: _program().compile()(X, 3), "argument 1 is not known", "another program"),
+    "other keys": (
+        lambda: _nested().compile()({"x": X, "z": [X]}),
+        "batch['y'][0], batch['y'][1] are missing",
+        "batch",
+    ),
+    "unknown keys": (lambda: _nested().compile()({"x": X, "z": [X]}), "batch['z'][0] is not known", "batch"),
+    "a tuple for a list": (lambda: _nested().compile()({"x": X, "y": (X, X)}), "of another type or order", "batch"),
+    "a step without its batch": (lambda: _step(_linear()).compile()(), "x is missing", "pass x as"),
     "a condition": (lambda: shardc.from_torch(Deciding(), (X,)), "{file}:{condition}, Deciding", "torch.where"),
     "an operator": (
         lambda: shardc.from_torch(nn.Sequential(Factors()), (X,)),
@@ -103,3 +129,18 @@ def test_saved_files(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(module, (X,)), tmp_path / "model.pt2")
     with pytest.raises(shardc.ShardcError, match=r"torch\.export\.load"):
         shardc.load(tmp_path / "model.pt2")
+
+
+def _random_loss(module: Any, x: Any) -> Any:  # the loss
+    return module(x).sum()
+
+
+def test_layers_of_pytorch_have_the_line_of_the_loss() -> None:
+    module = nn.Sequential(nn.Linear(16, 8), nn.Sequential(nn.Dropout()))
+    with pytest.raises(shardc.ShardcError, match="draws random numbers") as caught:
+        shardc.torch.train_step(module, _random_loss, torch.optim.SGD(module.parameters()), (X,))
+    line = next(k for k, t in enumerate(Path(__file__).read_text().splitlines(), 1) if t.endswith("# the loss"))
+    assert f"where: {__file__}:{line}, module 1.0" in str(caught.value)
+    step = _step(_linear())
+    sources = {i.metadata.source for i in step.program.module.instructions() if i.metadata and i.metadata.source}
+    assert all(s.startswith(__file__) for s in sources)

@@ -56,3 +56,18 @@ def test_values_are_those_of_pytorch(name: str, mesh: dict[str, int] | None) -> 
         program = program.annotate({"x": P("d")}, mesh=mesh)
     found, wanted = program.compile()(x), function(x)
     torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int8])
+@pytest.mark.parametrize("narrow", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_numbers_beyond_eight_bits(dtype: Any, narrow: Any) -> None:
+    numbers = [0.3, -3.0, 100.0, -448.0, 463.0, 465.0, -9000.0, 1e6]
+    special = [float("inf"), -float("inf"), float("nan")]
+    x = torch.tensor(numbers + special if dtype.is_floating_point else numbers[:3], dtype=dtype)
+
+    class Narrow(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.to(narrow)
+
+    found = shardc.from_torch(Narrow(), (x,)).compile()(x)
+    torch.testing.assert_close(found.float(), x.to(narrow).float(), equal_nan=True, rtol=0, atol=0)
