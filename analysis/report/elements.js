@@ -30,6 +30,15 @@ function bytesText(n) {
   return `${n.toFixed(1)} TiB`;
 }
 
+// Rates count by thousands, as data sheets have them.
+function bandwidthText(n) {
+  for (const unit of ['B', 'kB', 'MB', 'GB']) {
+    if (n < 1000) return `${digits(n)} ${unit}/s`;
+    n /= 1000;
+  }
+  return `${digits(n)} TB/s`;
+}
+
 // Three digits, never as a power of ten.
 function digits(n) {
   return n >= 1000 ? n.toFixed(0) : String(Number(n.toPrecision(3)));

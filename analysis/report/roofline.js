@@ -23,7 +23,7 @@ function rooflineView(leaves, totals) {
   const [bottom, top] = [low(points.map((p) => 0.8 * p.y)), high([totals.peak_flops * 1.5])];
   const longest = Math.max(...points.map((p) => p.leaf.seconds));
   const info = el('p', { class: 'info', 'aria-live': 'polite' }, 'point at a dot to see its kernel');
-  const label = `roofline: ${countText(points.length, 'kernel')} below ${rateText(totals.peak_flops)} and ${bytesText(totals.bandwidth)}/s`;
+  const label = `roofline: ${countText(points.length, 'kernel')} below ${rateText(totals.peak_flops)} and ${bandwidthText(totals.bandwidth)}`;
   const chart = canvasBox(ROOF_HEIGHT, { role: 'img', 'aria-label': label }, draw);
   const edge = 78;
   let marked = null;
@@ -46,7 +46,7 @@ function rooflineView(leaves, totals) {
     context.textBaseline = 'bottom';
     context.fillText(`${rateText(totals.peak_flops)} (${totals.dtype.replaceAll('_', ' ')})`, along(right, width) - 4, up(totals.peak_flops) - 4);
     const middle = Math.sqrt(Math.max(left, bottom / totals.bandwidth) * ridge);
-    const memory = `memory ${bytesText(totals.bandwidth)}/s`;
+    const memory = `memory ${bandwidthText(totals.bandwidth)}`;
     const beside = Math.max(along(middle, width) - 8, edge + 6 + context.measureText(memory).width);
     context.fillText(memory, beside, up(roofAt(middle, totals)) - 8);
     for (const p of points) {

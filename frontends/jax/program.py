@@ -231,7 +231,7 @@ def _other_type(leaf: Any, spec: JaxLeaf, name: str) -> Any:
     raise InputError(
         f"the argument has dtype {leaf.dtype}, but the program takes {spec.dtype}",
         where=name,
-        fix=f"convert it: x.astype({spec.dtype})",
+        fix=f"convert it: x.astype({str(spec.dtype)!r})",
     )
 
 

@@ -17,15 +17,10 @@ def plain_operators(torch: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _without_library(torch: Any) -> Iterator[None]:
-    """An LSTM does not become one operator of the library oneDNN."""
-    enabled = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = enabled
+def _without_library(torch: Any) -> Any:
+    """An LSTM does not become one operator of the library oneDNN; its other settings stay."""
+    others = {"deterministic": None, "allow_tf32": None, "fp32_precision": None}
+    return torch.backends.mkldnn.flags(enabled=False, **others)
 
 
 @contextlib.contextmanager
