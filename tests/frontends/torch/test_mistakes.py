@@ -83,7 +83,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
         "the loss cannot be called with these arguments: missing a required argument: 'y'",
         "for each parameter of the loss",
     ),
-    "a call without arguments": (lambda: _program().compile()(), "input is missing", "pass input as"),
+    "a call without arguments": (lambda: _program().compile()(*()), "input is missing", "pass input as"),
     "one argument too many": (lambda: _program().compile()(X, 3), "argument 1 is not known", "another program"),
     "other keys": (
         lambda: _nested().compile()({"x": X, "z": [X]}),
@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "unknown keys": (lambda: _nested().compile()({"x": X, "z": [X]}), "batch['z'][0] is not known", "batch"),
     "a tuple for a list": (lambda: _nested().compile()({"x": X, "y": (X, X)}), "of another type or order", "batch"),
-    "a step without its batch": (lambda: _step(_linear()).compile()(), "x is missing", "pass x as"),
+    "a step without its batch": (lambda: _step(_linear()).compile()(*()), "x is missing", "pass x as"),
     "a condition": (lambda: shardc.from_torch(Deciding(), (X,)), "{file}:{condition}, Deciding", "torch.where"),
     "an operator": (
         lambda: shardc.from_torch(nn.Sequential(Factors()), (X,)),
