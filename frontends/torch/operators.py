@@ -24,6 +24,7 @@ Row = Callable[..., Any]
 
 def _rows() -> Mapping[str, Row]:
     from shardc.frontends.torch.rows import (
+        backwards,
         bessel,
         conversions,
         elementwise,
@@ -39,7 +40,7 @@ def _rows() -> Mapping[str, Row]:
     )
 
     families = (elementwise, conversions, shapes, reductions, orders, indexing, products, factorisations, special,
-                windows, sampling, bessel)  # fmt: skip
+                windows, sampling, bessel, backwards)  # fmt: skip
     return {name: row for family in families for name, row in family.ROWS.items()}
 
 

@@ -71,17 +71,22 @@ def fully_shard(module: Any, axis: str, specs: Mapping[str, PartitionSpec] | Non
     dimension 0.
 
     ``specs`` are annotations that are there already, such as those of `parallelize_module`: a dimension 0 that they
-    split is split further. Sizes need not be multiples of the axis. Scalars stay whole.
+    split is split further. Sizes need not be multiples of the axis. Scalars stay whole. Raises `AnnotationError` for a
+    parameter that ``axis`` splits already.
 
     >>> shardc.torch.fully_shard(model[:1], "data", {"0.weight": P("model", None)})
     {'0.weight': P(('model', 'data'), None), '0.bias': P('data')}
     """
     given = dict(specs or {})
-    return {n: _split_further(given.get(n), axis) if p.ndim else P() for n, p in module.named_parameters()}
+    return {n: _split_further(n, given.get(n), axis) if p.ndim else P() for n, p in module.named_parameters()}
 
 
-def _split_further(spec: PartitionSpec | None, axis: str) -> PartitionSpec:
+def _split_further(name: str, spec: PartitionSpec | None, axis: str) -> PartitionSpec:
     first, *rest = spec or (None,)
+    if any(axis == entry or (isinstance(entry, tuple) and axis in entry) for entry in (first, *rest)):
+        raise AnnotationError(
+            f"the parameter is split over {axis} already: {spec}", where=name, fix="give another axis of the mesh"
+        )
     if first is None:
         return P(axis, *rest)
     return P((*(first if isinstance(first, tuple) else (first,)), axis), *rest)

@@ -10,7 +10,7 @@ from jax import lax
 
 from shardc.hlo.errors import UnsupportedError
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "embedding_bag"]
 
 #: Places are inside of the array, as PyTorch checks.
 _INSIDE = "promise_in_bounds"
@@ -184,7 +184,7 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, inc
     return _scatter_reduce(x, dim, where, source, reduce, include_self=include_self).reshape(whole)
 
 
-def _embedding_bag(
+def embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
     per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> tuple[Any, Any, Any, Any]:  # fmt: skip
@@ -241,8 +241,8 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "take": _take,
     "put": _put,
     "index_reduce": _index_reduce,
-    "_embedding_bag": _embedding_bag,
-    "_embedding_bag_forward_only": _embedding_bag,
+    "_embedding_bag": embedding_bag,
+    "_embedding_bag_forward_only": embedding_bag,
     "nonzero_static": _nonzero_static,
 }
 

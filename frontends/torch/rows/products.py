@@ -11,7 +11,7 @@ from jax import lax
 
 from shardc.hlo.errors import UnsupportedError
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "distance_backward", "grouped_product"]
 
 Row = Callable[..., Any]
 
@@ -77,7 +77,7 @@ def _distance(a: Any, b: Any, p: float, compute_mode: Any = None) -> Any:
     return _norm(difference, p)
 
 
-def _distance_backward(gradient: Any, a: Any, b: Any, p: float, distance: Any) -> Any:
+def distance_backward(gradient: Any, a: Any, b: Any, p: float, distance: Any) -> Any:
     """The gradient of ``a``: nothing comes from pairs of distance 0."""
     difference, far = a[..., :, None, :] - b[..., None, :, :], distance[..., None]
     if p == 0:
@@ -118,7 +118,7 @@ def _trilinear(
     )
 
 
-def _grouped(a: Any, b: Any, offsets: Any) -> Any:
+def grouped_product(a: Any, b: Any, offsets: Any) -> Any:
     """Rows of ``a``, each times the matrix of its group in ``b``; groups end at ``offsets``, and rows behind are 0."""
     rows = jnp.arange(a.shape[0])
     group = jnp.searchsorted(offsets, rows, side="right")
@@ -159,7 +159,7 @@ _TABLE: dict[str, Row] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "_cdist_forward": _distance,
-    "_cdist_backward": _distance_backward,
+    "_cdist_backward": distance_backward,
     "_pdist_forward": _pair_distance,
     "linalg_cross": lambda a, b, dim=-1: jnp.cross(a, b, axis=dim),
     "trace": jnp.trace,
@@ -170,5 +170,5 @@ _TABLE: dict[str, Row] = {
 #: The rows of this family.
 ROWS: Mapping[str, Row] = {
     **{f"aten.{k}": f for k, f in _TABLE.items()},
-    "transformers.grouped_mm_fallback": _grouped,
+    "transformers.grouped_mm_fallback": grouped_product,
 }

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "segments"]
 
 Row = Callable[..., Any]
 
@@ -153,7 +153,7 @@ def _norm(x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: 
     return jnp.sum(size**p, axis=axis, keepdims=keepdim) ** (1.0 / p)
 
 
-def _segments(
+def segments(
     x: Any, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0,
     unsafe: bool = False, initial: Any = None,
 ) -> Any:  # fmt: skip
@@ -243,7 +243,7 @@ _TABLE: dict[str, Row] = {
     "_log_softmax_backward_data": _log_softmax_backward,
     "cumsum": _scan(lax.cumsum),
     "cumprod": _scan(lax.cumprod),
-    "segment_reduce": _segments,
+    "segment_reduce": segments,
     "hash_tensor": _hash,
     "logcumsumexp": _logcumsumexp,
     "cummax": _running(jnp.greater_equal),

@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "grid_sample"]
 
 Row = Callable[..., Any]
 
@@ -33,7 +32,7 @@ def _place(coordinate: Any, n: int, outside: int, align: bool) -> Any:
     return jnp.where(jnp.isfinite(at), at, -100.0)
 
 
-def _grid_sample(x: Any, grid: Any, interpolation: int, outside: int, align: bool) -> Any:
+def grid_sample(x: Any, grid: Any, interpolation: int, outside: int, align: bool) -> Any:
     """``x`` [N, C, *sizes] at the places ``grid`` [N, *places, rank], whose last dimension begins with the last size.
 
     The sum over the corners around each place, with their weights; corners outside of the array are zero.
@@ -54,13 +53,6 @@ def _grid_sample(x: Any, grid: Any, interpolation: int, outside: int, align: boo
             weight *= 1 if nearest else (a - first if step else first + 1 - a)
         taken = jnp.take_along_axis(flat, number.reshape(x.shape[0], 1, -1), axis=2)
         made += jnp.where(inside, weight, 0)[:, None] * taken.reshape(made.shape)
-    return made
-
-
-def _grid_sample_backward(gradient: Any, x: Any, grid: Any, *options: Any) -> tuple[Any, Any]:
-    """The last option says which gradients are asked for; PyTorch reads no other."""
-    *kinds, _ = options
-    made: tuple[Any, Any] = jax.vjp(lambda a, g: _grid_sample(a, g, *kinds), x, grid)[1](gradient)
     return made
 
 
@@ -103,8 +95,7 @@ def _fractional_pool_backward(gradient: Any, x: Any, size: Any, output_size: Any
 
 
 _TABLE: dict[str, Row] = {
-    "grid_sampler_3d": _grid_sample,
-    "grid_sampler_3d_backward": _grid_sample_backward,
+    "grid_sampler_3d": grid_sample,
     "fractional_max_pool2d": _fractional_pool(2),
     "fractional_max_pool3d": _fractional_pool(3),
     "fractional_max_pool2d_backward": _fractional_pool_backward,

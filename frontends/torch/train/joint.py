@@ -86,10 +86,11 @@ def joint_graph(torch: Any, module: Any, loss: Callable[..., Any], args: Sequenc
 def _with_constants(torch: Any, exported: Any) -> Any:
     """The exported module; tensors that the loss takes from outside of it become buffers."""
     whole = exported.module()
-    for name in [k for k, value in vars(whole).items() if isinstance(value, torch.Tensor)]:
-        value = getattr(whole, name)
-        delattr(whole, name)
-        whole.register_buffer(name, value, persistent=False)
+    for part in whole.modules():
+        for name in [k for k, value in vars(part).items() if isinstance(value, torch.Tensor)]:
+            value = getattr(part, name)
+            delattr(part, name)
+            part.register_buffer(name, value, persistent=False)
     return whole
 
 
@@ -181,7 +182,9 @@ def _tensors(
     by_identity: dict[int, str] = {}
     for name, tensor in (*own, *exported):
         if name not in first:
-            first[name] = by_identity.setdefault(id(tensor), name.removeprefix(_PREFIX))
+            short = name.removeprefix(_PREFIX)
+            short = name if short in tensors and tensors[short] is not tensor else short
+            first[name] = by_identity.setdefault(id(tensor), short)
             tensors.setdefault(first[name], tensor)
     return tensors, first
 

@@ -73,3 +73,12 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
         shardc.torch.parallelize_module(model, "model", {"layers.0.norm": ColwiseParallel()})
     with pytest.raises(shardc.ShardcError, match="no module is called 'nowhere'"):
         shardc.torch.parallelize_module(model, "model", {"nowhere": ColwiseParallel()})
+
+
+def test_an_axis_splits_a_parameter_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    for style, spec in (("ColwiseParallel", "P('tp', None)"), ("RowwiseParallel", "P(None, 'tp')")):
+        specs = shardc.torch.parallelize_module(model, "tp", {"0": style})
+        with pytest.raises(shardc.ShardcError, match="split over tp already") as caught:
+            shardc.torch.fully_shard(model, "tp", specs)
+        assert spec in str(caught.value) and "where: 0.weight" in str(caught.value)
