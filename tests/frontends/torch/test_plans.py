@@ -76,7 +76,7 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
 
 
 def test_an_axis_splits_a_parameter_once() -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8))
     for style, spec in (("ColwiseParallel", "P('tp', None)"), ("RowwiseParallel", "P(None, 'tp')")):
         specs = shardc.torch.parallelize_module(model, "tp", {"0": style})
         with pytest.raises(shardc.ShardcError, match="split over tp already") as caught:
