@@ -20,7 +20,6 @@ from shardc.compiler.load.step import step_drive
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.units import count_text
-from shardc.launcher.arrays.same_values import who_has_what
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
@@ -259,6 +258,8 @@ class StepDriver(ABC):
 
     def _compare_inputs(self, arguments: Sequence[Any]) -> None:
         """Raise `InputError` unless all ranks were given the same global values."""
+        from shardc.launcher.arrays.same_values import who_has_what
+
         tables = self._tables
         beside = self._beside() if self._neighbours is None else None
         mine = {k: tables.digest(k, a) for k, a in enumerate(arguments) if not isinstance(a, ShardedArray)}
@@ -318,6 +319,8 @@ def _agreed_hash(executable: Executable, transport: Transport) -> str:
     """The program's hash, once all ranks have the same."""
     if transport.process_count == 1:
         return "0"
+    from shardc.launcher.arrays.same_values import who_has_what
+
     # The others may still be compiling.
     mine = program_parts(executable)
     everybody = transport.exchange_objects(mine, doing="loading a program", timeout_factor=COMPILE_WAIT)

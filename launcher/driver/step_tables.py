@@ -21,7 +21,6 @@ from shardc.collectives.call.transport import Transport
 from shardc.compiler.executable import Executable
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.layout import ArrayLayout
-from shardc.launcher.arrays.same_values import value_text
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.shards import Arrangement, DeviceContext, Shards
 from shardc.launcher.driver.arguments import as_global, in_order, place
@@ -209,6 +208,8 @@ class StepTables:
 
     def digest(self, k: int, value: Any) -> str:
         """A plain argument in few words."""
+        from shardc.launcher.arrays.same_values import value_text
+
         return value_text(as_global(value, self.layouts[k].dtype, self.titles[k]))
 
     def _sample(self, k: int, value: Any, places: NDArray[np.intp] | None) -> int:
