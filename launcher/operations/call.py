@@ -180,14 +180,12 @@ class _Encoding:
     kinds: list[LeafKind | Number] = field(default_factory=list)
     views: list[Any] = field(default_factory=list)
     _numbers_of: dict[int, int] = field(default_factory=dict)
-    _limits: Sequence[Any] = ()
+    _integers: Sequence[np.dtype[Any]] = ()
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Encoded:
         function = self.function.function if isinstance(self.function, OnSelections) else self.function
-        # NumPy wants Python's integers to fit arrays of integers, and says so while tracing.
         given = [getattr(a, "dtype", None) for a in args]
-        integers = [t for t in given if isinstance(t, np.dtype) and t.kind in "iu"]
-        self._limits = [np.iinfo(t) for t in (np.int64, *integers)]
+        self._integers = [t for t in given if isinstance(t, np.dtype) and t.kind in "iu"]
         values = isinstance(function, np.ufunc) and function not in _OF_INTEGERS
         positional = tuple(
             self._encoded(a, values or (self.function is operator.setitem and n == 2)) for n, a in enumerate(args)
@@ -246,8 +244,13 @@ class _Encoding:
         if isinstance(value, bool | np.bool_) or (isinstance(value, float) and math.isinf(value)):
             return False  # infinity is a choice, as in np.linalg.norm(x, np.inf)
         return isinstance(value, float | complex | np.inexact) or (
-            integers and isinstance(value, int | np.integer) and all(i.min <= value <= i.max for i in self._limits)
+            integers and isinstance(value, int | np.integer) and self._fits(value)
         )
+
+    def _fits(self, value: Any) -> bool:
+        """NumPy wants Python's integers to fit arrays of integers, and says so while tracing."""
+        limits = [np.iinfo(t) for t in (np.dtype(np.int64), *self._integers)]
+        return all(i.min <= value <= i.max for i in limits)
 
     def _array(self, value: OperationsArray) -> Encoded:
         if value.view_of is not None and (self.through or not value.take_computed()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,19 +24,11 @@ from shardc.hlo.numpy.tree import flatten, unflatten
 __all__ = ["OnSelections", "Selection", "put_each", "select"]
 
 
+@dataclass(frozen=True, slots=True)
 class OnSelections:
     """A function of selections, as one of whole arrays that says whether it gives a selection; equal by function."""
 
-    __slots__ = ("function",)
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OnSelections) and other.function == self.function
-
-    def __hash__(self) -> int:
-        return hash(self.function)
+    function: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, bool]:
         made = self.function(*args, **kwargs)

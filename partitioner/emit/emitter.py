@@ -18,6 +18,7 @@ from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.ir.literal import Literal
+from shardc.hlo.ir.make import splat_source
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.emit.names import NameSupply
@@ -254,8 +255,8 @@ class Emitter:
 
     def dynamic_slice(self, x: Instruction, dim: int, start: Instruction, size: int) -> Instruction:
         dims = (*x.shape.dims[:dim], size, *x.shape.dims[dim + 1 :])
-        if x.opcode == "broadcast" and not x.operands[0].shape.dims:
-            return self.splat(x.operands[0], dims)
+        if (scalar := splat_source(x)) is not None:
+            return self.splat(scalar, dims)
         starts = [start if d == dim else self.index(0) for d in range(len(dims))]
         return self.add("dynamic-slice", x.shape.with_dims(dims), x, *starts, dynamic_slice_sizes=dims)
 

@@ -21,7 +21,7 @@ from shardc.hlo.ir.ir import (
     topological,
     users_of,
 )
-from shardc.hlo.ir.make import keep_reachable
+from shardc.hlo.ir.make import keep_reachable, splat_source
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.sharding import DimSharding, Sharding
 from shardc.partitioner.emit.emitter import Emitter, Reducers
@@ -118,7 +118,8 @@ class _Scattered:
 
 def _source(x: Instruction) -> Instruction:
     """The scalar that ``x`` has everywhere, else ``x``."""
-    return x.operands[0] if x.opcode == "broadcast" and not x.operands[0].shape.dims else x
+    scalar = splat_source(x)
+    return x if scalar is None else scalar
 
 
 @dataclass(slots=True)
