@@ -19,8 +19,7 @@ from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.launcher.arrays.placement import is_sharding, is_spec, with_own_mesh
-from shardc.launcher.arrays.trees import map_with_prefix
+from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.sharding.notations.partition_spec import as_spec
 from shardc.stages.argument_errors import explain_call
@@ -303,12 +302,15 @@ class Jitted:
         """The call as a part of a function that shardc traces with JAX; shardings become constraints."""
         import jax
 
+        def constrain(leaf: Any, sharding: Any) -> Any:
+            return jax.lax.with_sharding_constraint(leaf, jax.sharding.PartitionSpec(*as_spec(sharding)))
+
         options = self._options
-        fixed = options.static_positions(args)
-        given = iter(_constrained(tuple(options.dynamic(args)), options.in_shardings))
-        taken = [args[n] if n in fixed else next(given) for n in range(len(args))]
-        call = jax.jit(self._function, static_argnums=tuple(fixed), static_argnames=tuple(options.fixed_names(kwargs)))
-        return _constrained(call(*taken, **kwargs), options.out_shardings)
+        static = {
+            "static_argnums": tuple(options.static_positions(args)),
+            "static_argnames": tuple(options.fixed_names(kwargs)),
+        }
+        return options.call_within(jax.jit(self._function, **static), args, kwargs, constrain)
 
     @functools.cached_property
     def _on_devices(self) -> JitOnDevices | None:
@@ -377,18 +379,6 @@ def _is_of_numpy(error: Exception, args: Sequence[Any]) -> bool:
         or (isinstance(error, TypeError) and "immutable" in str(error))
         or any(isinstance(x, RandomStream) for x in args)
     )
-
-
-def _constrained(values: Any, shardings: Any) -> Any:
-    """Values that JAX traces, with a constraint where ``shardings``, a prefix of their tree, has one."""
-    import jax
-
-    def place(leaf: Any, given: Any) -> Any:
-        if given is None:
-            return leaf
-        return jax.lax.with_sharding_constraint(leaf, jax.sharding.PartitionSpec(*as_spec(given)))
-
-    return map_with_prefix(place, values, shardings, lambda s: is_spec(s) or is_sharding(s))
 
 
 def _refuse_traced(leaves: Sequence[Any]) -> None:

@@ -13,8 +13,6 @@ import numpy as np
 from shardc.hlo.numpy.recorder import current_trace
 from shardc.hlo.numpy.tree import flatten
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.placement import is_sharding, is_spec
-from shardc.launcher.arrays.trees import map_with_prefix
 from shardc.stages.jit_options import JitOptions
 from shardc.stages.last_compiled import remember
 from shardc.stages.programs import trace
@@ -37,22 +35,12 @@ class NumpyJit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None and _has_traced(args, kwargs):
-            return self._within(args, kwargs)
+            return self.options.call_within(self.function, args, kwargs, _constrain)
         found, is_new = self._find(args, kwargs)
         if is_new:
             found.share()
             remember(found)
         return found(*self.options.dynamic(args), **self.options.dynamic_names(kwargs))
-
-    def _within(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function as a part of another one that is being traced; shardings become constraints."""
-        options = self.options
-        fixed = options.static_positions(args)
-        dynamic = tuple(options.dynamic(args))
-        given = _constrained(dynamic, options.in_shardings) if options.in_shardings is not None else dynamic
-        rest = iter(given)
-        made = self.function(*(args[n] if n in fixed else next(rest) for n in range(len(args))), **kwargs)
-        return _constrained(made, options.out_shardings)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the function with its first argument."""
@@ -121,15 +109,12 @@ def _has_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return find_recorder([*args, *kwargs.values()]) is not None
 
 
-def _constrained(values: Any, shardings: Any) -> Any:
-    """Traced values with a constraint where ``shardings``, a prefix of their tree, has one."""
+def _constrain(leaf: Any, sharding: Any) -> Any:
+    """A traced value with a constraint; what is not traced as it is."""
     from shardc.hlo.numpy.trace import constrain
     from shardc.hlo.numpy.tracer import Tracer
 
-    def place(leaf: Any, spec: Any) -> Any:
-        return constrain(leaf, spec) if isinstance(leaf, Tracer) and spec is not None else leaf
-
-    return map_with_prefix(place, values, shardings, lambda s: is_spec(s) or is_sharding(s))
+    return constrain(leaf, sharding) if isinstance(leaf, Tracer) else leaf
 
 
 def _kind(x: Any) -> Any:

@@ -14,7 +14,7 @@ from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.known_keys import require_known
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.arrays.placement import is_sharding, is_spec
-from shardc.launcher.arrays.trees import children
+from shardc.launcher.arrays.trees import children, map_with_prefix
 from shardc.sharding.notations.partition_spec import as_spec, spec_to_sharding
 
 __all__ = ["JitOptions", "jit_options", "need_known"]
@@ -56,6 +56,29 @@ class JitOptions:
     def fixed_names(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The static arguments of a call that are given by name, in the order of their names."""
         return {k: v for k, v in sorted(kwargs.items()) if k in self.static_names}
+
+    def call_within(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        constrain: Callable[[Any, Any], Any],
+    ) -> Any:
+        """``function`` called as a part of another one that is being traced; shardings become what ``constrain`` makes
+        of a value and its sharding."""
+
+        def constrained(values: Any, shardings: Any) -> Any:
+            def place(leaf: Any, given: Any) -> Any:
+                return leaf if given is None else constrain(leaf, given)
+
+            if shardings is None:
+                return values
+            return map_with_prefix(place, values, shardings, lambda s: is_spec(s) or is_sharding(s))
+
+        fixed = self.static_positions(args)
+        given = iter(constrained(self.dynamic(args), self.in_shardings))
+        made = function(*(args[n] if n in fixed else next(given) for n in range(len(args))), **kwargs)
+        return constrained(made, self.out_shardings)
 
 
 def jit_options(
