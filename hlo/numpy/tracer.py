@@ -489,6 +489,11 @@ _METHODS = (
 )
 
 
+def _conjugated(self: Tracer) -> Any:
+    """The array itself if it is real; the function `numpy.conjugate` makes numbers of bools."""
+    return NP.conjugate(self) if self.aval.dtype.is_complex else self
+
+
 def _install(cls: type[Tracer]) -> None:
     """Operators and methods that are a NumPy function each."""
     for name, ufunc in _OPERATORS.items():
@@ -504,7 +509,7 @@ def _install(cls: type[Tracer]) -> None:
     cls.__hash__ = None  # type: ignore[assignment]
     for name in _METHODS.split():
         setattr(cls, name, _method(getattr(np, name)))
-    cls.conj = cls.conjugate = _method(np.conjugate)  # type: ignore[attr-defined]
+    cls.conj = cls.conjugate = _conjugated  # type: ignore[attr-defined]
 
 
 _install(Tracer)

@@ -201,10 +201,11 @@ def _linspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Any:
-    a, b = (convert(v, np.result_type(v.dtype, np.float64)) for v in (lift(recorder, start), lift(recorder, stop)))
-    a, b = equal_shapes(a, b)
+    a, b = lift(recorder, start), lift(recorder, stop)
+    wanted = NP.result_type(a, b, float(num))
+    a, b = equal_shapes(convert(a, wanted), convert(b, wanted))
     parts = max(num - 1 if endpoint else num, 1)
-    steps = np.arange(num, dtype=np.float64).reshape((num,) + (1,) * a.ndim)
+    steps = np.arange(num).astype(np.empty(0, wanted).real.dtype).reshape((num,) + (1,) * a.ndim)
     step: Any = NP.true_divide(NP.subtract(b, a), parts)
     made = a + step * steps
     if endpoint and num > 1:

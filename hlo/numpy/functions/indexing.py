@@ -408,11 +408,15 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
         return
     if _plain(value):
         with np.errstate(all="ignore"):
-            # Python's integers must fit, as in NumPy.
-            given = np.asarray(value, x.dtype) if isinstance(value, int | list | tuple) else np.asarray(value)
+            # Python's integers must fit, and complex numbers are not real, as in NumPy.
+            exact = isinstance(value, int | complex | list | tuple) and not isinstance(value, np.generic)
+            given = np.asarray(value, x.dtype) if exact else np.asarray(value)
             new = constant(x, given.astype(x.dtype, copy=False))
     else:
-        new = convert(lift(recorder, value), x.dtype)
+        lifted = lift(recorder, value)
+        if lifted.weak is complex and not x.aval.dtype.is_complex:
+            raise TypeError("float() argument must be a string or a real number, not 'complex'")
+        new = convert(lifted, x.dtype)
     x, plan, items = _prepare(x, index)
     if plan is None:
         _put_masked(x, items, new)

@@ -15,7 +15,7 @@ __all__ = ["FUNCTIONS"]
 
 
 def _floating(x: Tracer) -> Tracer:
-    return x if x.aval.dtype.is_float or x.aval.dtype.is_complex else convert(x, np.float64)
+    return x if issubclass(x.dtype.type, np.inexact) else convert(x, np.float64)
 
 
 # NumPy calls the order `ord`, so do the signatures here.

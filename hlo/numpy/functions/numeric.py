@@ -170,7 +170,7 @@ def _convolve(recorder: Trace, a: Any, v: Any, mode: str = "full") -> Any:
 
 def _correlate(recorder: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = lift(recorder, a), lift(recorder, v)
-    turned = NP.conjugate(NP.flip(y))
+    turned = NP.flip(y).conj()
     if mode == "same" and y.size > x.size:
         start = x.size // 2
         return _convolve(recorder, x, turned, "full")[start : start + y.size]
@@ -180,16 +180,34 @@ def _correlate(recorder: Trace, a: Any, v: Any, mode: str = "valid") -> Any:
 def _interp(recorder: Trace, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     if period is not None:
         refuse(recorder, "np.interp(period=)", "take x modulo the period, and extend xp and fp by one period")
-    at: Any
-    known: Any
-    values: Any
-    at, known, values = (convert(lift(recorder, v), np.float64) for v in (x, xp, lift(recorder, fp)))
-    n = known.size
-    if n != values.size or not n:
+    at, known, values = (lift(recorder, v) for v in (x, xp, fp))
+    if at.aval.dtype.is_complex or known.aval.dtype.is_complex:
+        raise TypeError(
+            "Cannot cast array data from dtype('complex128') to dtype('float64') according to the rule 'safe'"
+        )
+    if known.size != values.size or not known.size:
         raise ValueError("fp and xp are not of the same length.")
-    k = NP.clip(NP.searchsorted(known, at, side="right"), 1, max(n - 1, 1))
+    at, known = convert(at, np.float64), convert(known, np.float64)
+    if not values.aval.dtype.is_complex:
+        return _between(at, known, convert(values, np.float64), left, right)
+    parts = []
+    for part in (NP.real, NP.imag):
+        ends = (None if v is None else part(v) for v in (left, right))
+        parts.append(_between(at, known, convert(part(values), np.float64), *ends))
+    return emit("complex", *parts)
+
+
+def _between(at: Any, known: Any, values: Any, left: Any, right: Any) -> Any:
+    """Real values of lines between known points. A point itself has its value, whatever its neighbours have. Lines to
+    infinity are followed from their other end, as NumPy does."""
+    k = NP.clip(NP.searchsorted(known, at, side="right"), 1, max(known.size - 1, 1))
     x0, x1, y0, y1 = known[k - 1], known[k], values[k - 1], values[k]
-    made = (y1 - y0) / (x1 - x0) * (at - x0) + y0
+    slope = (y1 - y0) / (x1 - x0)
+    made = slope * (at - x0) + y0
+    again = slope * (at - x1) + y1
+    again = NP.where(NP.logical_and(NP.isnan(again), NP.equal(y0, y1)), y0, again)
+    made = NP.where(NP.isnan(made), again, made)
+    made = NP.where(NP.equal(at, x0), y0, NP.where(NP.isnan(at), at, made)) if known.size > 1 else y0
     made = NP.where(NP.equal(at, known[-1]), values[-1], made)
     made = NP.where(NP.less(at, known[0]), values[0] if left is None else left, made)
     return NP.where(NP.greater(at, known[-1]), values[-1] if right is None else right, made)

@@ -15,6 +15,7 @@ from shardc.hlo.numpy.values import (
     convert,
     emit,
     equal_shapes,
+    find_recorder,
     full,
     hlo_dtype,
     lift,
@@ -161,10 +162,12 @@ def _put(recorder: Trace, a: Any, ind: Any, v: Any, mode: str = "raise") -> None
     x.assign(reshape(flat, x.shape))
 
 
-def _copyto(recorder: Trace, dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+def _copyto(recorder: Trace, dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     x = changeable(recorder, dst, "copyto")
     value = lift(recorder, src)
-    if not value.weak and not NP.can_cast(value.dtype, x.dtype, casting=casting):
+    if value.weak:
+        np.copyto(np.empty((), x.dtype), src, casting=casting)  # NumPy's errors for numbers that do not fit
+    elif not NP.can_cast(value.dtype, x.dtype, casting=casting):
         raise TypeError(f"Cannot cast array data from {value.dtype!r} to {x.dtype!r} according to {casting!r}")
     if where is True:
         x[...] = value
@@ -175,24 +178,35 @@ def _copyto(recorder: Trace, dst: Any, src: Any, casting: str = "same_kind", whe
 
 def _putmask(recorder: Trace, a: Any, /, mask: Any, values: Any) -> None:
     x = changeable(recorder, a, "putmask")
-    value = convert(lift(recorder, values), x.dtype)
+    value = _safely(recorder, values, x.dtype)
     if value.ndim and value.shape != x.shape:
         value = NP.resize(value, x.shape)
     _copyto(recorder, x, value, "unsafe", NP.reshape(lift(recorder, mask), x.shape))
 
 
+def _safely(recorder: Trace, values: Any, dtype: Any) -> Tracer:
+    """Values of another type, if no value can change. Of numbers and lists, NumPy says which it takes."""
+    if find_recorder([values]) is None:
+        given = np.empty(np.shape(values), dtype)
+        np.putmask(given, np.ones(given.shape, np.bool), values)
+        return lift(recorder, given)
+    value = lift(recorder, values)
+    if not NP.can_cast(value.dtype, dtype, casting="safe"):
+        raise TypeError(f"Cannot cast array data from {value.dtype!r} to {dtype!r} according to the rule 'safe'")
+    return convert(value, dtype)
+
+
 def _place(recorder: Trace, arr: Any, mask: Any, vals: Any) -> None:
     """The n-th element under the mask becomes the n-th of the values, which start again after their last one."""
-    x, chosen, values = changeable(recorder, arr, "place"), lift(recorder, mask), NP.reshape(lift(recorder, vals), -1)
+    x, chosen = changeable(recorder, arr, "place"), lift(recorder, mask)
+    values = NP.reshape(_safely(recorder, vals, x.dtype), -1)
     if chosen.size != x.size:
         raise ValueError("place: mask and data must be the same size")
     if not values.size:
         raise ValueError("Cannot insert from an empty array!")
-    if isinstance(vals, Tracer | np.ndarray | np.generic) and not NP.can_cast(values.dtype, x.dtype, casting="safe"):
-        raise TypeError(f"Cannot cast array data from {values.dtype!r} to {x.dtype!r} according to the rule 'safe'")
     chosen = NP.reshape(convert(chosen, np.bool), -1)
     counted = NP.cumsum(chosen, dtype=np.int32 if x.size < 2**31 else np.int64)
-    placed = NP.take(convert(values, x.dtype), counted - 1, mode="wrap")
+    placed = NP.take(values, counted - 1, mode="wrap")
     _copyto(recorder, x, NP.reshape(placed, x.shape), "unsafe", NP.reshape(chosen, x.shape))
 
 
@@ -251,6 +265,7 @@ def _nan_to_num(
 
 def _isclose(recorder: Trace, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     x, y = lift(recorder, a), lift(recorder, b)
+    y = convert(y, np.result_type(y.dtype, 1.0))  # differences of integers would wrap
     near = NP.less_equal(NP.absolute(NP.subtract(x, y)), atol + rtol * NP.absolute(y))
     made = NP.logical_or(NP.logical_and(near, NP.isfinite(y)), NP.equal(x, y))
     if equal_nan:
