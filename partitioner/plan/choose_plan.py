@@ -11,7 +11,7 @@ from shardc.hlo.units import bytes_text
 from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
-from shardc.partitioner.plan.judge import Judge, Judgement, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -59,8 +59,10 @@ def choose_plan(
     judge = judge or (judge_by_bytes() if machine is None else judge_by_models(question.context, machine))
     before = judge(first)
     room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory
-    whole = question if machine is None else question.unhidden()
+    whole = question.within_arithmetic(before.flops * MORE_FLOPS) if machine is None else question.unhidden()
     answer = whole.solve(math.inf, limits=budget.limits)
+    if answer.choice is None and machine is None:
+        whole, answer = question, question.solve(math.inf, limits=budget.limits)
     if answer.choice is None:
         raise describe_conflict(whole, answer)
 
@@ -86,6 +88,9 @@ def choose_plan(
         make = within(room)
         trials.tried.clear()
         trials.run(whole, answer, budget.limits)
+    if memory is not None and not trials.fits and machine is None:  # more arithmetic, rather than too much memory
+        whole = question
+        trials.run(whole, whole.solve(memory, limits=budget.limits), budget.limits)
     if memory is not None and not trials.fits:  # the least that the solver finds, whatever the limit is
         smallest_answer = whole.solve(0.0, limits=budget.limits)
         if smallest_answer.choice is not None:

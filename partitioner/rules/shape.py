@@ -39,7 +39,7 @@ def _constant(body: Body, op: Instruction) -> Tree:
             for x, s in parts
         ]
     whole = body.context.table.replicated(op.shape.rank)
-    if not op.shape.rank or not literal.is_splat:
+    if not literal.is_splat:
         local = body.em.add("constant", op.shape, name=op.name, literal=literal)
         return GlobalValue(op.name, op.shape, whole, local)
 
