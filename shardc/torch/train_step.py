@@ -22,7 +22,13 @@ __all__ = ["TrainStep", "train_step"]
 
 
 def train_step(
-    module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any], *, seed: int | None = None
+    module: Any,
+    loss: Callable[..., Any],
+    optimizer: Any,
+    args: Sequence[Any],
+    *,
+    seed: int | None = None,
+    clip_grad_norm: float | None = None,
 ) -> TrainStep:
     """Make one program of forward, backward and update of a PyTorch module.
 
@@ -39,9 +45,12 @@ def train_step(
     With a ``seed`` of 32 bits, dropout and other operators may draw random numbers: new ones in each step, the same on
     every mesh, and the same when a step is repeated from a checkpoint. They are not those of PyTorch's generators.
 
-    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, and for another
-    seed. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, for random numbers without a
-    seed, and for hooks and ``autograd.Function``, whose code the step would not run.
+    ``clip_grad_norm`` is the greatest Euclidean norm of the gradients of all parameters that the optimizer has. Larger
+    gradients are scaled down to it before the update, as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Raises `EnvironmentProblem` without the extra ``torch``, `InputError` for a loss that is no scalar, for another seed
+    and for a norm below zero. Raises `UnsupportedError` for other optimizers, for operators that shardc lacks, for
+    random numbers without a seed, and for hooks and ``autograd.Function``, whose code the step would not run.
 
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     >>> step = shardc.torch.train_step(model, loss, optimizer, (x, y))
@@ -51,7 +60,9 @@ def train_step(
     start = time.perf_counter()
     if seed is not None and not 0 <= seed < 2**32:
         raise InputError(f"seed is {seed}", fix="give a whole number from 0 to 2**32 - 1")
-    graph = step_graph(module, loss, optimizer, args, seed)
+    if clip_grad_norm is not None and not clip_grad_norm >= 0:
+        raise InputError(f"clip_grad_norm is {clip_grad_norm}", fix="give the greatest norm of the gradients, above 0")
+    graph = step_graph(module, loss, optimizer, args, seed=seed, clip_grad_norm=clip_grad_norm)
     seconds = seconds_since("read", start)
     program = Program(graph.module, config=job_config(), seconds=seconds, content=graph.content)
     return TrainStep(program, graph, module, optimizer)

@@ -16,8 +16,8 @@ __all__ = ["refuse_hooks", "refusing_hooks"]
 
 _COMPILE = 'train with torch.compile(model, backend="shardc")'
 _FIX = (
-    f"{{remove}}, or {_COMPILE}: gradients are PyTorch's there, so their hooks run, and "
-    "torch.nn.utils.clip_grad_norm_ clips them before optimizer.step()"
+    f"{{remove}}, or {_COMPILE}: gradients are PyTorch's there, so their hooks run; "
+    "to clip gradients, use train_step(..., clip_grad_norm=)"
 )
 _CHECKPOINT = "torch.utils.checkpoint"
 

@@ -15,6 +15,7 @@ from shardc.frontends.torch.frontend import lower_named
 from shardc.frontends.torch.packages import require_torch
 from shardc.frontends.torch.signature import Input, Update
 from shardc.frontends.torch.tracer import GraphTracer
+from shardc.frontends.torch.train.clip_gradients import clip_gradients
 from shardc.frontends.torch.train.hooks import refuse_hooks
 from shardc.frontends.torch.train.joint import JointGraph, joint_graph
 from shardc.frontends.torch.train.optimizers import ParameterGroup, groups_of
@@ -68,7 +69,13 @@ class StepGraph:
 
 
 def step_graph(
-    module: Any, loss: Callable[..., Any], optimizer: Any, args: Sequence[Any], seed: int | None = None
+    module: Any,
+    loss: Callable[..., Any],
+    optimizer: Any,
+    args: Sequence[Any],
+    *,
+    seed: int | None = None,
+    clip_grad_norm: float | None = None,
 ) -> StepGraph:
     """The program of a step; see `shardc.torch.train_step`."""
     torch, jax = require_torch(), require_jax()
@@ -99,7 +106,7 @@ def step_graph(
     first = len(joint.results)
     updates = tuple(Update(first + k, names.index(name)) for k, name in enumerate(updated))
     tracer = GraphTracer(torch, jax)
-    run = _runner(jax, tracer, joint, names, trained, groups, hyper, titles, inputs)
+    run = _runner(jax, tracer, joint, names, trained, groups, hyper, titles, inputs, clip_grad_norm)
     run.__name__ = f"train_{type(module).__name__}"
     avals = [
         *(_like(jax, torch, t) for t in tensors.values()),
@@ -160,6 +167,7 @@ def _inputs(torch: Any, joint: JointGraph, loss: Callable[..., Any]) -> tuple[In
 def _runner(
     jax: Any, tracer: GraphTracer, joint: JointGraph, names: Sequence[str], trained: Mapping[str, ParameterGroup],
     groups: Sequence[ParameterGroup], hyper: Sequence[tuple[int, str]], titles: Sequence[str], inputs: Sequence[Input],
+    clip_grad_norm: float | None,
 ) -> Callable[..., Any]:  # fmt: skip
     """The step as a function of flat arguments."""
 
@@ -176,10 +184,12 @@ def _runner(
             by_group[number][name] = values[title]
         parameters, kept = [], []
         with jax.named_scope("optimizer"):
+            gradients = {n: sum(found[k] for k in joint.gradients[n]).astype(values[n].dtype) for n in trained}
+            if clip_grad_norm is not None:
+                gradients = clip_gradients(gradients, clip_grad_norm)
             for name, group in trained.items():
                 slots = {s: values[OptimizerSlot(name, s).name] for s in group.slots}
-                gradient = sum(found[k] for k in joint.gradients[name]).astype(values[name].dtype)
-                made, slots = group.update(values[name], gradient, slots, by_group[group.number], step)
+                made, slots = group.update(values[name], gradients[name], slots, by_group[group.number], step)
                 parameters.append(made)
                 kept += [slots[s] for s in group.slots]
         changed = [found[k] for name, k in joint.changed.items() if name in values]

@@ -41,12 +41,16 @@ def loss(model: Any, ids: Any, targets: Any) -> Any:
     return functional.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
 
 
-def eager(model: Any, optimizer: Any, steps: int, batch: tuple[Any, ...] = (IDS, TARGETS)) -> list[Any]:
+def eager(
+    model: Any, optimizer: Any, steps: int, batch: tuple[Any, ...] = (IDS, TARGETS), max_norm: float | None = None
+) -> list[Any]:
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
         value = loss(model, *batch)
         value.backward()
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
         losses.append(value.detach())
     return losses
@@ -70,6 +74,54 @@ def test_steps_are_those_of_torch(name: str) -> None:
         for slot, value in entry.items():
             if value is not None:
                 torch.testing.assert_close(mine["state"][number][slot], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.1, 100.0])
+def test_gradients_are_clipped_as_by_torch(max_norm: float) -> None:
+    model = seeded(Transformer).double()
+    model.embed.weight.requires_grad_(False)
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5, momentum=0.9) for m in (model, other)]
+    step = shardc.torch.train_step(model, loss, optimizers[0], (IDS, TARGETS), clip_grad_norm=max_norm)
+    training = step.annotate(SPLIT, mesh={"data": 2, "model": 2}).compile()
+    for wanted in eager(other, optimizers[1], 3, max_norm=max_norm):
+        assert worst(training(IDS, TARGETS), wanted) < 1e-12
+    for key, value in training.state_dict().items():
+        assert worst(value, other.state_dict()[key]) < 1e-9
+
+
+def test_the_norm_of_split_gradients_is_one_scalar_all_reduce() -> None:
+    model = seeded(Transformer)
+    every = {"*": P("data")} | {n: P() for n in ("ids", "targets")}
+
+    def sent(**options: Any) -> list[dict[str, Any]]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = shardc.torch.train_step(model, loss, optimizer, (IDS, TARGETS), **options)
+        found: list[dict[str, Any]] = step.annotate(every, mesh={"data": 2}).partition().report()["collectives"]
+        return found
+
+    more, few = sent(clip_grad_norm=1.0), sent()
+    assert sum(c["wire_bytes"] for c in more) <= sum(c["wire_bytes"] for c in few) + 8
+    assert len(more) <= len(few) + 1
+
+
+def test_16_bit_gradients_are_clipped() -> None:
+    model = seeded(Transformer).bfloat16()
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m in (model, other)]
+    step = shardc.torch.train_step(model, loss, optimizers[0], (IDS, TARGETS), clip_grad_norm=0.1)
+    got = [step.compile()(IDS, TARGETS) for _ in range(2)]
+    for a, b in zip(got, eager(other, optimizers[1], 2, max_norm=0.1), strict=True):
+        assert a.dtype == torch.bfloat16
+        assert worst(a.float(), b.float()) < 0.05
+
+
+@pytest.mark.parametrize("max_norm", [-1.0, float("nan")])
+def test_a_norm_below_zero_is_refused(max_norm: float) -> None:
+    model = seeded(Transformer)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(shardc.InputError, match="clip_grad_norm is"):
+        shardc.torch.train_step(model, loss, optimizer, (IDS, TARGETS), clip_grad_norm=max_norm)
 
 
 def test_state_stays_where_it_lies() -> None:
