@@ -114,9 +114,26 @@ def calibrate(effort: Effort, clock: CalibrationClock, progress: Progress = lamb
     cores = usable_cores()
     start = _Progress(progress, effort, cores)
     rates = _all_rates(effort, clock, cores, start)
+    _warn_of_disturbance(rates[0])
     curves, steps = _exchanges(effort, clock, cores, start)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Measured(cpu_name(), cores, created, rates, curves, steps)
+
+
+#: An element of the narrowest type takes at least so much of the time of a multiply-add in the fastest product.
+_LEAST_SHARE = 1 / 16
+
+
+def _warn_of_disturbance(rates: Rates) -> None:
+    """Warn of times that are too short for any processor: differences of measurements that other work disturbed."""
+    multiply_add = min(s / (m * n * k) for points in rates.products.values() for m, n, k, s in points)
+    wrong = sorted(name for name, s in rates.operations.items() if s < _LEAST_SHARE * multiply_add)
+    if wrong:
+        log.warning(
+            "other work disturbed the measurement: the times of %s are too short. Run shardc calibrate again "
+            "while nothing else runs",
+            ", ".join(wrong),
+        )
 
 
 class _Progress:

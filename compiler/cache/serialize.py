@@ -67,12 +67,15 @@ def is_executable(data: bytes) -> bool:
 def read_bytes(data: bytes, where: str = "") -> Executable:
     """The inverse of `to_bytes`."""
     fix = "compile the program again with this version of shardc"
+    damaged = InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as z:
             manifest = json.loads(z.read(_MANIFEST))
             members = {name: z.read(name) for name in z.namelist() if name != _MANIFEST}
         found = manifest["format"]
     except Exception as e:  # whatever a damaged or foreign file makes the parsers raise
+        if is_executable(data):
+            raise damaged from e
         raise InputError(
             f"the file is not an executable of shardc ({type(e).__name__}: {e})", where=where, fix=fix
         ) from None
@@ -81,7 +84,7 @@ def read_bytes(data: bytes, where: str = "") -> Executable:
             f"the executable has format {found}, but this shardc reads format {FORMAT}", where=where, fix=fix
         )
     if any(hashlib.sha256(content).hexdigest() != name for name, content in members.items()):
-        raise InputError("the executable is damaged: its content does not match its digest", where=where, fix=fix)
+        raise damaged
     try:
         executable = from_plain(Executable, manifest.get("executable"), "executable", members)
     except InputError as e:

@@ -81,6 +81,13 @@ def test_complex_points_are_refused() -> None:
     check(np.interp, np.array([1j]), np.array([0.0, 1.0]), np.array([0.0, 1.0]))
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_complex_numbers_are_searched_in_the_order_of_sorting(side: str) -> None:
+    r, parts = np.random.default_rng(3), [0.0, 1.0, 2.0, np.inf, np.nan]
+    table, wanted = (np.array([complex(*r.choice(parts, 2)) for _ in range(n)]) for n in (13, 40))
+    check(lambda x, y: np.searchsorted(x, y, side), np.sort(table), wanted)
+
+
 def _put(x: Any, v: Any) -> Any:
     np.putmask(x, np.arange(4) % 2 == 0, v)
     return x

@@ -44,7 +44,9 @@ def _searchsorted(recorder: Trace, a: Any, v: Any, side: str = "left", sorter: A
 
 def _search(table: Tracer, wanted: Any, side: str) -> Any:
     """How many elements of a sorted table come before each wanted value; NaNs are the last of all."""
-    before = np.less if side == "left" else np.less_equal
+    before: Callable[..., Any] = NP.less if side == "left" else NP.less_equal
+    if wanted.aval.dtype.is_complex:
+        before = _complex_less if side == "left" else lambda x, y: NP.logical_not(_complex_less(y, x))
     kind, left = _position_type(table.size), table.size
     at: Any = full(table, wanted.shape, 0, kind)
     if not left:
@@ -59,6 +61,17 @@ def _search(table: Tracer, wanted: Any, side: str) -> Any:
         numbers = NP.sum(NP.equal(table, table), dtype=kind) if side == "left" else constant(table, table.size, kind)
         at = NP.where(NP.isnan(wanted), numbers, at)
     return at
+
+
+def _complex_less(x: Any, y: Any) -> Any:
+    """The order in which NumPy sorts: by real parts, then imaginary ones. Numbers with a NaN there come last."""
+    a, b, imag = NP.real(x), NP.real(y), (NP.imag(x), NP.imag(y))
+    x_before = NP.logical_and(NP.logical_not(NP.isnan(imag[0])), NP.isnan(imag[1]))
+    y_before = NP.logical_and(NP.isnan(imag[0]), NP.logical_not(NP.isnan(imag[1])))
+    same = NP.logical_or(NP.equal(a, b), NP.logical_and(NP.isnan(a), NP.isnan(b)))
+    made = NP.where(same, NP.logical_or(NP.less(*imag), x_before), NP.isnan(b))
+    made = NP.where(NP.greater(a, b), x_before, made)
+    return NP.where(NP.less(a, b), NP.logical_not(y_before), made)
 
 
 def _digitize(recorder: Trace, x: Any, bins: Any, right: bool = False) -> Any:

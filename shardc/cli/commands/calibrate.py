@@ -62,7 +62,8 @@ def calibrate(
             "cores": measured.cores,
             "created": measured.created,
             "rates": [
-                {"devices": r.devices, "threads": r.threads, "spread": r.spread, **_figures(r)} for r in measured.rates
+                {"devices": r.devices, "threads": r.threads, "spread": r.spread, **_arithmetic(r), **_memory(r)}
+                for r in measured.rates
             ],
             "collectives": [
                 {"where": c.where, "opcode": c.opcode, "members": c.members, "points": c.points, "spread": c.spread}
@@ -76,9 +77,11 @@ def calibrate(
 
     def show(found: Measured = measured) -> None:
         rows = []
-        for r in found.rates:
-            what = f"{r.devices} x {count_text(r.threads, 'thread')}"
-            rows += [(what, name, f"{value / 1e9:.3g} G/s") for name, value in _figures(r).items()]
+        # Arithmetic is one thread's, so it is the same in all rates.
+        groups = [("1 thread", _arithmetic(found.rates[0]))]
+        groups += [(f"{r.devices} x {count_text(r.threads, 'thread')}", _memory(r)) for r in found.rates]
+        for what, figures in groups:
+            rows += [(what, name, f"{value / 1e9:.3g} G/s") for name, value in figures.items()]
         for c in found.collectives:
             if c.opcode == "all-reduce":
                 (low, first), (high, last) = c.points[0], c.points[-1]
@@ -90,15 +93,18 @@ def calibrate(
     view.result(data(), show)
 
 
-def _figures(rates: Any) -> dict[str, float]:
-    """A few numbers per second that say what kind of computer it is."""
+def _arithmetic(rates: Any) -> dict[str, float]:
+    """A few numbers per second of one thread, measured while all cores compute."""
     found = {
         f"{dtype} products, operations": max(2 * m * n * k / s for m, n, k, s in points)
         for dtype, points in rates.products.items()
     }
-    found |= {f"{name}, elements": 1 / rates.operations[name] for name in _SHOWN if name in rates.operations}
-    found |= {"bytes read in caches": 1 / rates.read[0][1], "bytes read from memory": 1 / rates.read[-1][1]}
-    return found
+    return found | {f"{name}, elements": 1 / rates.operations[name] for name in _SHOWN if name in rates.operations}
+
+
+def _memory(rates: Any) -> dict[str, float]:
+    """Bytes per second of each device."""
+    return {"bytes read in caches": 1 / rates.read[0][1], "bytes read from memory": 1 / rates.read[-1][1]}
 
 
 _SHOWN = ("add f32", "exponential f32", "reduce-rows f32")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic_clock as known
@@ -13,6 +15,7 @@ from synthetic_clock import SyntheticClock
 
 from shardc.analysis.calibrate import calibrate as module
 from shardc.analysis.calibrate.calibrate import QUICK, Effort, calibrate
+from shardc.analysis.calibrate.clock import Timing
 from shardc.analysis.calibrate.describe import machine_text
 from shardc.analysis.calibrate.exchanges import collective_loops
 from shardc.analysis.calibrate.keep import check_place, keep
@@ -52,6 +55,23 @@ def test_the_fits_find_the_rates_again(measured: Measured) -> None:
         assert seconds == pytest.approx(m * n * k * known.PRODUCT)
     for points in busy.convolutions.values():
         assert [y for _, y in points] == pytest.approx([known.CONVOLUTION] * len(points))
+
+
+def test_times_that_no_processor_reaches_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other work disturbed the short chain of additions, so that the long one takes hardly longer."""
+
+    class Disturbed(SyntheticClock):
+        def kernels(self, *args: Any) -> Mapping[str, Timing]:
+            found = dict(super().kernels(*args))
+            return found | ({"add f32 x4": found["add f32 x16"]} if "add f32 x4" in found else {})
+
+    monkeypatch.setattr(module, "usable_cores", lambda: 1)
+    calibrate(Effort(), SyntheticClock())  # type: ignore[arg-type]
+    assert not caplog.messages
+    calibrate(Effort(), Disturbed())  # type: ignore[arg-type]
+    assert "the times of add f32 are too short" in caplog.text
 
 
 def test_several_threads_cost_what_they_cost_more(measured: Measured) -> None:
