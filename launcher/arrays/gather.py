@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardc.hlo.errors import InputError
+from shardc.launcher.arrays.same_values import who_has_what
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.arrays.trees import map_with_prefix
 
@@ -17,7 +19,7 @@ def gather(value: Any) -> Any:
     """Return the whole value as NumPy on every rank. *Every* rank must call it, with the same arrays in the same order.
 
     ``value`` is an `Array` or a ``jax.Array``, or nested dicts, lists, tuples and dataclasses (with JAX, any pytree)
-    that contain arrays.
+    that contain arrays. Raises `InputError` where the ranks have arrays of different shapes.
 
     >>> x = shardc.array(np.arange(4), (mesh, P("data")))
     >>> shardc.gather({"x": x})
@@ -56,6 +58,13 @@ def _gather_array(array: ShardedArray) -> NDArray[Any]:
     blocks = array._live()
     if transport.process_count == 1 or (layout.whole and not layout.maximal):
         return np.asarray(array)
+    text = f"{array!r} over {layout.num_devices} devices"
+    if told := who_has_what(transport.ranks, transport.exchange_objects(text, doing="gather (arrays are compared)")):
+        raise InputError(
+            f"the ranks gather different arrays: {told}",
+            fix="gather the same arrays in the same order on all ranks; where they have parts of different sizes, give "
+            "array_from_process_local_data the global shape",
+        )
     table = transport.ownership(layout.num_devices).table()
     # Each distinct shard travels once, from the first device that holds it.
     holders = sorted(layout.holders.items(), key=lambda item: item[1])

@@ -176,7 +176,8 @@ def array_from_process_local_data(
     """Make an `Array` from one part per process: the smallest box around the shards of its devices.
 
     Dimensions that are not split among processes are complete in ``local_data``; with one process it is the global
-    value. Without ``global_shape`` all processes must have parts of equal size. As in
+    value. Without ``global_shape`` all processes must have parts of equal size. Otherwise their arrays have different
+    shapes, and the first program or `gather` that takes these raises an error on all of them. As in
     ``jax.make_array_from_process_local_data``, dimensions as long as the global ones are not parts. Nothing is sent.
     Raises `InputError` for data of another shape.
 

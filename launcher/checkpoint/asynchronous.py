@@ -23,7 +23,7 @@ class AsyncCheckpointer:
     """Saves checkpoints in ``folder`` as `save_checkpoint` does, while the program continues.
 
     ``keep`` and ``overwrite`` are those of `save_checkpoint`. Use it in a ``with``, or call `wait` at the end. A rank
-    needs additional memory for a copy of what it writes. Nothing else may save in ``folder`` at the same time.
+    needs additional memory for a copy of what it writes.
 
     >>> with shardc.AsyncCheckpointer("background", keep=3) as checkpointer:
     ...     path = checkpointer.save({"w": np.ones(4)}, step=1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from shardc.launcher.arrays.placement import as_dtype, layout_of
 from shardc.launcher.checkpoint import folders
 from shardc.launcher.checkpoint.files import safetensors, stored, write_file
 from shardc.launcher.checkpoint.index import INDEX, Index, StoredShard, StoredTensor
+from shardc.launcher.checkpoint.locks import Lock
 from shardc.launcher.checkpoint.threads import for_all
 from shardc.launcher.checkpoint.together import Together
 from shardc.launcher.checkpoint.tree import Flat, described_leaves, flatten
@@ -76,26 +78,28 @@ def begin_saving(
     plan = made.pop()
     _need_equal(target, plan, transport)
     everybody = Together(transport, plan.most_bytes)
-    generation = everybody.on_first("making a folder", lambda: _begin(target, overwrite)) or 0
-    return CheckpointSaving(transport, target, plan, int(step), keep, metadata, generation)
+    locks: list[Lock | None] = []
+    name = everybody.on_first("making a folder", lambda: _begin(target, overwrite, locks))
+    place = target.with_name(str(name))
+    return CheckpointSaving(
+        transport, target, place, locks[0] if locks else None, plan, int(step), keep, overwrite, metadata
+    )
 
 
 @dataclass(frozen=True)
 class CheckpointSaving:
-    """A checkpoint on its way: `write` this rank's file, which needs no other rank, then `finish` on all of them."""
+    """A checkpoint on its way: `write` this rank's file into ``place``, which needs no other rank, then `finish` on
+    all of them. Rank 0 holds the ``lock`` of ``place`` until then."""
 
     transport: Transport
     target: Path
+    place: Path
+    lock: Lock | None
     plan: _SavePlan
     step: int
     keep: int | None
+    overwrite: bool
     metadata: Any
-    generation: int
-
-    @property
-    def place(self) -> Path:
-        """The folder of the files until the checkpoint is complete."""
-        return self.target if self.generation else folders.staging(self.target)
 
     def copied(self) -> CheckpointSaving:
         """The same with copies of the shards that this rank writes: arrays may be donated and written to meanwhile."""
@@ -104,22 +108,50 @@ class CheckpointSaving:
 
     def write(self) -> _RankFiles:
         """Write the shards of this rank. Raises OSError and `InputError`."""
-        return _write(self.place, _file_name(self.transport, self.generation), self.plan, self.step)
+        name = f"data-{self.transport.process_index:05d}-of-{self.transport.process_count:05d}.safetensors"
+        return _write(self.place, name, self.plan, self.step)
 
     def finish(self, written: Callable[[], _RankFiles]) -> Path:
         """Make the checkpoint appear once ``written`` has answered on every rank; when it fails on one, all raise."""
         everybody = Together(self.transport, self.plan.most_bytes)
         try:
             files = everybody.do("writing a checkpoint", written)
-            ranks = self.transport.process_count
-            index = self.plan.index(self.step, ranks, files, self.metadata, self.generation)
-            complete = partial(_complete, self.place, self.target, index, self.keep)
-            everybody.on_first("completing a checkpoint", complete)
+            everybody.on_first("completing a checkpoint", lambda: self._complete(files))
         except Exception:
             if self.transport.process_index == 0:
-                folders.clear_leftovers(self.target.parent)
+                shutil.rmtree(self.place, ignore_errors=True)
             raise
+        finally:
+            if self.lock is not None:
+                self.lock.release()
         return self.target
+
+    def _complete(self, written: list[_RankFiles]) -> None:
+        """Give the files their names in the checkpoint; that of the index is the last."""
+        with folders.alone(self.target.parent):
+            _need_files(self.place, written)
+            generation = _generation(self.target, self.overwrite, "another save has completed this step meanwhile")
+            renamed = {part.file: _file_again(part.file, generation) for part in written if part.shards}
+            index = self.plan.index(self.step, written, renamed, self.metadata, generation)
+            if generation:
+                for old, new in renamed.items():
+                    shutil.move(self.place / old, self.target / new)  # A link may lead to another disk.
+            place = self.target if generation else self.place
+            folders.sync_folder(place)
+            with replacing(place / INDEX) as file:
+                file.write(index.to_bytes())
+            folders.sync_folder(place)
+            if self.lock is not None:
+                self.lock.release()
+            if generation:
+                folders.put_away(self.place)
+            else:
+                self.place.rename(self.target)
+            folders.sync_folder(self.target.parent)
+            for path in folders.unneeded(self.target, index.files):
+                path.unlink()
+            if self.keep is not None:
+                folders.prune(self.target.parent, self.keep, index.step)
 
 
 @dataclass(frozen=True)
@@ -179,18 +211,21 @@ class _SavePlan:
             out[part.owner] = out.get(part.owner, 0) + volume(part.region) * self.layouts[part.name].dtype.nbytes
         return max(out.values(), default=0)
 
-    def index(self, step: int, ranks: int, written: list[_RankFiles], metadata: Any, generation: int) -> Index:
+    def index(
+        self, step: int, written: list[_RankFiles], files: Mapping[str, str], metadata: Any, generation: int
+    ) -> Index:
+        """``files`` has the names in the checkpoint by those that were ``written``."""
         shards: dict[str, list[StoredShard]] = {name: [] for name in self.layouts}
         for name, shard in (found for part in written for found in part.shards):
-            shards[name].append(shard)
+            shards[name].append(replace(shard, file=files[shard.file]))
         tensors = {
             name: StoredTensor(
                 p.dtype, p.dims, None if p.maximal else p.sharding, tuple(sorted(shards[name], key=lambda s: s.start))
             )
             for name, p in self.layouts.items()
         }
-        files = {part.file: part.nbytes for part in written if part.shards}
-        return Index(step, ranks, self.flat.tree, tensors, files, metadata, generation)
+        sizes = {files[part.file]: part.nbytes for part in written if part.shards}
+        return Index(step, len(written), self.flat.tree, tensors, sizes, metadata, generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,25 +310,47 @@ def _need_equal(target: Path, plan: _SavePlan, transport: Transport) -> None:
     )
 
 
-def _begin(target: Path, overwrite: bool) -> int:
-    """Make room for a checkpoint; returns its generation: 0 unless it replaces one."""
+def _begin(target: Path, overwrite: bool, locks: list[Lock | None]) -> str:
+    """Make a hidden folder for a checkpoint; returns its name and appends its lock to ``locks``."""
     make_folder(target.parent)
-    folders.clear_leftovers(target.parent)
-    if target.exists() and not (target / INDEX).is_file():
+    with folders.alone(target.parent):
+        folders.put_leftovers_away(target.parent)
+        _generation(target, overwrite, "a checkpoint of this step already exists")
+        place, lock = folders.new_staging(target)
+    locks.append(lock)
+    return place.name
+
+
+def _generation(target: Path, overwrite: bool, if_there: str) -> int:
+    """How often ``target`` will have been overwritten; `InputError` where it may not be."""
+    if not target.exists():
+        return 0
+    if not (target / INDEX).is_file():
         raise InputError(f"{target} exists, but is not a checkpoint", fix="move it away, or save another step")
-    if target.exists():
-        if not overwrite:
+    if not overwrite:
+        raise InputError(f"{if_there}: {target}", fix="save another step, or pass overwrite=True")
+    return Index.read(target).generation + 1
+
+
+def _need_files(place: Path, written: list[_RankFiles]) -> None:
+    """Raise `InputError` unless rank 0 sees what the ranks wrote."""
+    if not place.is_dir():
+        raise InputError(
+            f"{place} was removed while the checkpoint was written",
+            fix="save into another folder: another job saves in this one, and its disk has no locks",
+        )
+    for part in written:
+        path = place / part.file
+        if part.shards and (not path.is_file() or path.stat().st_size != part.nbytes):
             raise InputError(
-                f"a checkpoint of this step already exists: {target}", fix="save another step, or pass overwrite=True"
+                f"{path} is missing or incomplete on rank 0",
+                fix="save to a folder that all nodes share",
             )
-        return Index.read(target).generation + 1
-    folders.staging(target).mkdir()
-    return 0
 
 
-def _file_name(transport: Transport, generation: int) -> str:
-    again = f"-again{generation}" if generation else ""
-    return f"data-{transport.process_index:05d}-of-{transport.process_count:05d}{again}.safetensors"
+def _file_again(name: str, generation: int) -> str:
+    """The name of a data file in a checkpoint that was overwritten ``generation`` times."""
+    return name.replace(".", f"-again{generation}.") if generation else name
 
 
 def _write(place: Path, name: str, plan: _SavePlan, step: int) -> _RankFiles:
@@ -336,24 +393,3 @@ def checksum(data: NDArray[Any]) -> str:
     """SHA-256 of the bytes of ``data`` in row-major order, cut to 128 bits."""
     plain = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     return hashlib.sha256(plain.data).hexdigest()[:32]
-
-
-def _complete(place: Path, target: Path, index: Index, keep: int | None) -> None:
-    """Write the index, which completes the checkpoint."""
-    for name, nbytes in index.files.items():
-        path = place / name
-        if not path.is_file() or path.stat().st_size != nbytes:
-            raise InputError(
-                f"{path} is missing or incomplete on rank 0",
-                fix="save to a folder that all nodes share",
-            )
-    with replacing(place / INDEX) as file:
-        file.write(index.to_bytes())
-    folders.sync_folder(place)
-    if place != target:
-        place.rename(target)
-    folders.sync_folder(target.parent)
-    for path in folders.unneeded(target, index.files):
-        path.unlink()
-    if keep is not None:
-        folders.prune(target.parent, keep, index.step)

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import errno
+import glob
 import importlib
 import os
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.array import Array
 from shardc.launcher.arrays.make_arrays import array as array_of_value
 from shardc.launcher.arrays.make_arrays import array_from_callback
+from shardc.launcher.checkpoint.locks import Lock
 from shardc.launcher.jobs.job import job_transport
 from shardc.launcher.jobs.job_config import job_config
 from shardc.numpy.placing import new_sharding
@@ -155,21 +159,31 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
         )
     name = os.fspath(path)
     target = Path(name if name.endswith(".npy") else f"{name}.npy")
-    part = target.with_name(target.name + ".part")
     first = job_transport(job_config()).process_index == 0
-    _together(target, (lambda: _reserve(part, value)) if first else None)
-    _together(target, lambda: _write_shards(part, value))
-    _together(target, (lambda: _replace(part, target)) if first else None)
+    locks: list[Lock] = []
+    try:
+        part = target.with_name(_together(target, (lambda: _reserve(target, value, locks)) if first else None))
+        _together(target, lambda: _write_shards(part, value))
+        _together(target, (lambda: str(part.replace(target))) if first else None)
+    finally:
+        for lock in locks:
+            lock.release()
 
 
-def _replace(part: Path, target: Path) -> None:
-    part.replace(target)
-
-
-def _reserve(path: Path, value: Array) -> None:
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, f"the folder {path.parent} does not exist (mkdir -p {path.parent})")
-    np.lib.format.open_memmap(path, "w+", value.dtype, value.shape)
+def _reserve(target: Path, value: Array, locks: list[Lock]) -> str:
+    """Make a hidden file for this save alone, and return its name; ``locks`` gets its lock. What ended saves left is
+    removed."""
+    folder = target.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"the folder {folder} does not exist (mkdir -p {folder})")
+    for left in folder.glob(f".{glob.escape(target.name)}.*.part"):
+        with suppress(OSError):  # Another save writes it, or the disk has no locks.
+            Lock(left).release()
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    with suppress(OSError):
+        locks.append(Lock(part))
+    np.lib.format.open_memmap(part, "w+", value.dtype, value.shape)
+    return part.name
 
 
 def _write_shards(path: Path, value: Array) -> None:
@@ -179,17 +193,19 @@ def _write_shards(path: Path, value: Array) -> None:
     out.flush()
 
 
-def _together(target: Path, work: Callable[[], None] | None) -> None:
-    """Do ``work``, if there is any; when one process fails all of them raise `InputError`."""
-    problem = ""
+def _together(target: Path, work: Callable[[], str | None] | None) -> str:
+    """Do ``work``, if there is any, and return its text on process 0; when one process fails all of them raise
+    `InputError`."""
+    problem, text = "", None
     try:
         if work is not None:
-            work()
+            text = work()
     except (OSError, ValueError) as e:
         problem = str(getattr(e, "strerror", None) or e)
-    problems = job_transport(job_config()).exchange_objects(problem, doing=f"writing {target}")
-    found = next((p for p in problems if p), "")
+    answers = job_transport(job_config()).exchange_objects((problem, text), doing=f"writing {target}")
+    found = next((p for p, _ in answers if p), "")
     if found:
         raise InputError(
             f"{target} cannot be written: {found}", fix="give a file in a folder that every process reaches"
         )
+    return str(answers[0][1])

@@ -94,6 +94,14 @@ def main() -> None:
         assert "is on 4 devices, but the new sharding on 5" in str(e)
     else:
         raise AssertionError("meshes of different sizes")
+    uneven = shardc.array_from_process_local_data((mesh, P(("x", "y"))), np.ones((2 + 2 * (rank == 1), 3)))
+    try:
+        shardc.gather(uneven)
+    except InputError as e:
+        assert f"f64[{2 * count},3]" in str(e), e
+        assert f"ranks [1] have shardc.Array(f64[{4 * count},3]" in str(e), e
+    else:
+        raise AssertionError("arrays of different shapes")
     if rank == 0:
         print(f"resharded {done} times")
 

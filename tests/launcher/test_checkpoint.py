@@ -246,7 +246,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda p, i: flip(p, 20), InputError, ["damaged", "safetensors"]),
         (lambda p, i: p.write_bytes(p.read_bytes()[:-4]), InputError, ["bytes", "were written", "safetensors"]),
         (lambda p, i: p.unlink(), InputError, ["the file is missing", "safetensors"]),
-        (lambda p, i: i.unlink(), InputError, ["there is no checkpoint in"]),
+        (lambda p, i: i.unlink(), InputError, ["there is no checkpoint in", "incomplete, it has no index.json"]),
         (lambda p, i: i.write_text("{"), InputError, ["index is damaged", "older checkpoint"]),
         (lambda p, i: edit(i, lambda x: x.update(step=5)), InputError, ["index is damaged", "checksum"]),
         (lambda p, i: edit(i, lambda x: x.update(version=2)), UnsupportedError, ["version 2", "install the version"]),

@@ -14,6 +14,7 @@ import shardc
 import shardc.numpy as np
 from shardc import Mesh, P
 from shardc.hlo.errors import EnvironmentProblem, InputError
+from shardc.launcher.checkpoint.locks import Lock
 from tests.launcher.test_job import mpiexec
 
 MESH = Mesh({"x": 2, "y": 2})
@@ -31,6 +32,16 @@ def test_npy(tmp_path: Path) -> None:
     numpy.savez(tmp_path / "both.npz", a=X, b=X[0])
     both = np.load(tmp_path / "both.npz", mesh=MESH)
     numpy.testing.assert_array_equal(numpy.asarray(both["b"]), X[0])
+
+
+def test_a_save_leaves_the_files_of_other_saves(tmp_path: Path) -> None:
+    """What one that ended has left is removed."""
+    living, left = tmp_path / ".x.npy.1.part", tmp_path / ".x.npy.2.part"
+    lock = Lock(living)
+    left.touch()
+    np.save(tmp_path / "x", X)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [living.name, "x.npy"]
+    lock.release()
 
 
 def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
