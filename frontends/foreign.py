@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
 _LIBRARY = sysconfig.get_path("stdlib")
 
-__all__ = ["describe_error", "is_torch", "number_names", "raised_at"]
+__all__ = ["describe_error", "is_torch", "line_of_user", "number_names", "raised_at"]
 
 
 def describe_error(error: Exception) -> str:
@@ -49,3 +49,11 @@ def raised_at(error: Exception, own: Sequence[str]) -> str:
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(folders)]
     frames = [f for f in frames if not f.filename.startswith(_LIBRARY) or "-packages" in f.filename]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def line_of_user(frames: Iterable[Any]) -> tuple[str, int] | None:
+    """File and line of the last of ``frames`` that lies in no installed package, not here, and not in Python's library;
+    None where there is none."""
+    folders = (str(Path(__file__).parents[1]), _LIBRARY, "<")
+    found = [f for f in frames if not f.filename.startswith(folders) and "-packages" not in f.filename]
+    return (found[-1].filename, found[-1].lineno) if found else None

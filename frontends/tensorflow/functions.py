@@ -1,71 +1,29 @@
 """TensorFlow in: a compiled ``tf.function`` becomes a module of ours, with the names of its variables.
 
 ``experimental_get_compiler_ir`` gives HLO. Its parameters are the function's tensors, then what it captures: variables
-and constants. Changed variables are results after the function's own, over the memory of their argument.
+and constants. Left out are empty tensors, and those whose values TensorFlow needs in order to compile. Changed
+variables are results after the function's own, over the memory of their argument.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardc.frontends.foreign import describe_error, number_names
+from shardc.frontends.foreign import number_names
+from shardc.frontends.tensorflow.calls import FunctionArguments, TensorflowSignature, array_of
+from shardc.frontends.tensorflow.traced import read_traced
 from shardc.hlo.errors import EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
-from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.units import kind_text
-from shardc.launcher.arrays.array import Array
 
-__all__ = ["TensorflowProgram", "TensorflowSignature", "program_from_tensorflow"]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorflowSignature:
-    """How parameters and results belong to a function: ``inputs`` come first, then ``captured`` variables and tensors.
-
-    ``updates`` maps numbers of results to those of parameters. ``outputs`` is the structure of the function's result.
-    """
-
-    tensorflow: Any
-    names: tuple[str, ...]
-    dims: tuple[tuple[int, ...], ...]
-    dtypes: tuple[np.dtype[Any], ...]
-    inputs: int
-    captured: tuple[Any, ...]
-    outputs: Any
-    updates: Mapping[int, int]
-
-    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The values of the program's parameters for a call; variables have their values of now."""
-        given = _tensors(self.tensorflow, args, kwargs)
-        if len(given) != self.inputs:
-            raise InputError(
-                f"the call has {len(given)} tensors, but the function was read with {self.inputs}",
-                where="call of a TensorFlow program",
-                fix="pass arguments like those given to from_tensorflow",
-            )
-        values = [_array(v) for v in (*given, *self.captured)]
-        for value, name, dims, dtype in zip(values, self.names, self.dims, self.dtypes, strict=True):
-            if value.shape != dims or value.dtype != dtype:
-                raise InputError(
-                    f"the argument is {value.dtype}{list(value.shape)}, but the program takes {dtype}{list(dims)}",
-                    where=name,
-                    fix="read the function again with these arguments",
-                )
-        return values
-
-    def unflatten(self, results: Sequence[Array]) -> Any:
-        """The function's result; what it changes is assigned to the variables."""
-        tf = self.tensorflow
-        for result, parameter in self.updates.items():
-            self.captured[parameter - self.inputs].assign(np.asarray(results[result]))
-        leaves = iter(results)
-        flat = [None if s is None else tf.constant(np.asarray(next(leaves))) for s in tf.nest.flatten(self.outputs)]
-        return tf.nest.pack_sequence_as(self.outputs, flat)
+__all__ = ["TensorflowProgram", "program_from_tensorflow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,57 +50,46 @@ def program_from_tensorflow(
     """The program of a ``tf.function`` with ``jit_compile=True`` and example arguments.
 
     Raises EnvironmentProblem without TensorFlow, InputError for other objects, UnsupportedError for what TensorFlow
-    cannot compile, and for results that are neither the function's nor variables'.
+    cannot compile, for random numbers that depend on no state, and for results that are neither the function's nor
+    captured variables'.
     """
     tf = require_tensorflow()
-    named = dict(kwargs or {})
     if not hasattr(function, "experimental_get_compiler_ir"):
         raise InputError(
             f"{kind_text(function)} is not a compiled TensorFlow function",
             fix="pass tf.function(f, jit_compile=True)",
         )
+    arguments = FunctionArguments(tf, inspect.signature(function.python_function))
+    args, named = arguments.bind(args, kwargs or {})
     concrete = function.get_concrete_function(*args, **named)
-    text = _hlo(function, args, named)
-    module = read_hlo(text)
+    module, digest = read_traced(function, concrete.graph, args, named)
+    arguments = arguments.traced(args, named, concrete.structured_input_signature)
+    given = arguments.tensors(args, named)
     captured = tuple(_variable_of(concrete, handle) for handle in concrete.captured_inputs)
-    count = len(module.parameters) - len(captured)
-    if count != len(_tensors(tf, args, named)):
-        raise UnsupportedError(
-            f"the HLO has {len(module.parameters)} parameters for {count} arguments and {len(captured)} captured "
-            "values",
-            where=str(getattr(concrete, "name", "")),
-            fix="pass tensors, not Python numbers, as arguments",
-        )
-    names = _names(concrete, captured, count)
+    where = _place(function)
+    fixed = _compiled_in(module, given, captured, where)
+    kept = [k for k in range(len(given) + len(captured)) if k not in fixed]
+    names = _names(concrete, len(given), captured, kept)
+    # A result that is alone is no tuple, so the path to it is empty.
+    changed = {a.output[0] if a.output else 0: a.parameter for a in module.aliases}
+    updates = {k: kept[p] - len(given) for k, p in changed.items()}
+    _check_results(tf, module, concrete, updates, where)
     shapes = [p.shape for p in module.parameters]
-    updates = {a.output[0]: a.parameter for a in module.aliases if a.output}
-    _check_results(tf, module, concrete, updates, count, captured)
     signature = TensorflowSignature(
-        tf, names, tuple(s.dims for s in shapes), tuple(s.dtype.numpy for s in shapes), count, captured,
-        concrete.structured_outputs, updates,
+        arguments, names, tuple(s.dims for s in shapes), tuple(s.dtype.numpy for s in shapes), len(given), captured,
+        fixed, concrete.structured_outputs, updates,
     )  # fmt: skip
-    results = [f"new {names[updates[k]]}" if k in updates else f"result[{k}]" for k in range(len(module.results))]
+    results = [f"new {names[changed[k]]}" if k in changed else f"result[{k}]" for k in range(len(module.results))]
     module = module.with_(arg_names=names, result_names=tuple(results))
-    return TensorflowProgram(module, signature, hashlib.sha256(repr((text, names)).encode()).hexdigest())
+    return TensorflowProgram(module, signature, hashlib.sha256(repr((digest, names)).encode()).hexdigest())
 
 
-def _hlo(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    try:
-        return str(function.experimental_get_compiler_ir(*args, **kwargs)(stage="hlo"))
-    except Exception as e:
-        raise UnsupportedError(
-            f"TensorFlow returned no HLO for the function: {describe_error(e)}",
-            fix="make it with tf.function(f, jit_compile=True), for arguments of known shapes",
-        ) from e
-
-
-def _tensors(tf: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The tensors and arrays among the arguments, in TensorFlow's order; plain values are a part of the program."""
-    return [v for v in tf.nest.flatten((tuple(args), dict(kwargs))) if hasattr(v, "shape")]
-
-
-def _array(value: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+def _place(function: Any) -> str:
+    """Where the function is written, as ``name, file:line``."""
+    python = inspect.unwrap(function.python_function)
+    code = getattr(python, "__code__", None)
+    name = getattr(python, "__name__", "the function")
+    return f"{name}, {code.co_filename}:{code.co_firstlineno}" if code else name
 
 
 def _variable_of(concrete: Any, handle: Any) -> Any:
@@ -150,25 +97,64 @@ def _variable_of(concrete: Any, handle: Any) -> Any:
     return next((v for v in concrete.variables if getattr(v, "handle", None) is handle), handle)
 
 
-def _names(concrete: Any, captured: Sequence[Any], count: int) -> tuple[str, ...]:
-    """Names as TensorFlow has them; those that several have get a number, as Keras gives its layers."""
-    own = [str(i.name).split(":")[0] for i in concrete.inputs]
-    found = own[:count]
-    for k, value in enumerate(captured):
+def _compiled_in(
+    module: Module, given: Sequence[Any], captured: Sequence[Any], where: str
+) -> dict[int, np.ndarray[Any, Any]]:
+    """The values that are no parameters of the module, by their numbers: empty ones, and those TensorFlow compiled in.
+
+    The others keep their order. So shapes and types tell which these are; if they do not, that is an error.
+    """
+    values = (*given, *captured)
+    wanted = [(p.shape.dims, p.shape.dtype.numpy) for p in module.parameters]
+    ways: dict[int, list[tuple[int, ...]]] = {0: [()]}  # up to two sets of values left out so far, by their size
+    for k, value in enumerate(values):
+        shape = (tuple(value.shape), np.dtype(getattr(value.dtype, "as_numpy_dtype", value.dtype)))
         variable = hasattr(value, "assign")
-        path = str(getattr(value, "path", None) or getattr(value, "name", "")) if variable else own[count + k]
-        found.append(path.split(":")[0])
+        found: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
+        for count, sets in ways.items():
+            if (variable or 0 not in shape[0]) and shape == next(iter(wanted[k - count : k - count + 1]), None):
+                found[count] += sets
+            if not variable and count < len(values) - len(wanted):
+                found[count + 1] += [(*s, k) for s in sets]
+        ways = {count: sets[:2] for count, sets in found.items()}
+    sets = ways.get(len(values) - len(wanted), [])
+    if len(sets) == 1:
+        return {k: array_of(values[k]) for k in sets[0]}
+    what = (
+        f"the HLO has {len(wanted)} parameters for {len(given)} tensors of the call and {len(captured)} captured values"
+    )
+    if not sets:
+        raise UnsupportedError(f"{what}, whose shapes differ", where=where, fix="pass and capture dense tensors only")
+    raise UnsupportedError(
+        f"{what}: TensorFlow needs the values of the others in order to compile, and does not tell which these are",
+        where=where,
+        fix="give sizes, shapes and numbers of iterations as Python numbers",
+    )
+
+
+def _names(concrete: Any, count: int, captured: Sequence[Any], kept: Sequence[int]) -> tuple[str, ...]:
+    """Names as TensorFlow has them; those that several have get a number, as Keras gives its layers."""
+    found = []
+    for k in kept:
+        value = captured[k - count] if k >= count else None
+        name = str(concrete.inputs[k].name)
+        if hasattr(value, "assign"):
+            name = str(getattr(value, "path", None) or getattr(value, "name", ""))
+        found.append(name.split(":")[0])
     return number_names(found, "_")
 
 
-def _check_results(
-    tf: Any, module: Module, concrete: Any, updates: Mapping[int, int], count: int, captured: Sequence[Any]
-) -> None:
+def _check_results(tf: Any, module: Module, concrete: Any, updates: Mapping[int, int], where: str) -> None:
+    if any(variable < 0 for variable in updates.values()):
+        raise UnsupportedError(
+            "the function changes a variable that is one of its arguments",
+            where=where,
+            fix="use the variable in the function without passing it, so that the function captures it",
+        )
     own = sum(s is not None for s in tf.nest.flatten(concrete.structured_outputs))
-    late = set(range(own, len(module.results)))
-    if late != set(updates) or any(p < count or not hasattr(captured[p - count], "assign") for p in updates.values()):
+    if set(range(own, len(module.results))) != set(updates):
         raise UnsupportedError(
             f"the HLO has {len(module.results)} results for {own} of the function and {len(updates)} changed variables",
-            where=str(getattr(concrete, "name", "")),
+            where=where,
             fix="return tensors, and change variables with assign",
         )

@@ -95,16 +95,19 @@ def from_jax(function: Any, *args: Any, **kwargs: Any) -> Program:
 def from_tensorflow(function: Any, *args: Any, **kwargs: Any) -> Program:
     """Make a program of a TensorFlow function and example arguments.
 
-    ``function`` is a ``tf.function`` with ``jit_compile=True``; only the shapes and types of ``args`` and ``kwargs``
-    (tensors or NumPy arrays) matter. The program's arguments have the names of the function's parameters, then those of
-    the variables and constants that the function captures. Variables that it assigns to are results too, over the
+    ``function`` is a ``tf.function`` with ``jit_compile=True``; only the shapes and types of tensors and NumPy arrays
+    among ``args`` and ``kwargs`` matter. Other values are part of the program, as are tensors whose values TensorFlow
+    needs in order to compile. The program's arguments have the names of the function's parameters, then those of the
+    variables and constants that the function captures. Captured variables that it assigns to are results too, over the
     memory of the argument.
 
-    The compiled program is called like the function, and assigns to the variables. TensorFlow does not count writes to
-    a variable, so each call reads the values of all of them again.
+    The compiled program is called like the function, and assigns to the variables. A call with other values of what is
+    part of the program raises `InputError`. TensorFlow does not count writes to a variable, so each call reads the
+    values of all of them again.
 
-    TensorFlow is not a dependency. Raises `EnvironmentProblem` where it is missing, `InputError` for other objects,
-    `UnsupportedError` for functions that TensorFlow cannot compile to HLO.
+    TensorFlow is not a dependency. Raises `EnvironmentProblem` where it is missing, `InputError` for other objects, and
+    `UnsupportedError` for functions that TensorFlow cannot compile to HLO. Random numbers without a state or a seed
+    raise `UnsupportedError` too.
 
     >>> import tensorflow as tf
     >>> kernel = tf.Variable(tf.ones((16, 8)), name="kernel")

@@ -34,7 +34,7 @@ from shardc.hlo.text.metadata import metadata_as_written
 from shardc.hlo.text.names import PrintedNames
 from shardc.hlo.text.notations.tiles import parse_groups, print_groups
 
-__all__ = ["ELEMENT_TYPES", "module_message", "module_with_config", "shape_message"]
+__all__ = ["ELEMENT_TYPES", "literal_of", "module_message", "module_with_config", "shape_message"]
 
 _TYPE_NAMES = (
     "pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 tuple opaque c64 bf16 token c128 f8e5m2 f8e4m3fn s4 u4 "
@@ -166,6 +166,15 @@ def _literal(literal: Literal) -> hlo.LiteralProto:
     else:
         values = array.tobytes()
     return hlo.LiteralProto(shape, **{f"{dtype.name}s": values})
+
+
+def literal_of(message: hlo.LiteralProto, shape: Shape) -> Literal:
+    """The constant of array ``shape`` that ``message`` holds."""
+    field, dtype = getattr(message, f"{shape.dtype.name}s"), shape.dtype.numpy
+    array = np.frombuffer(field, dtype) if isinstance(field, bytes) else np.array(field, dtype)
+    layout = message.shape.layout if message.shape else None
+    order = layout.minor_to_major[::-1] if layout else tuple(range(shape.rank))
+    return Literal(array.reshape([shape.dims[d] for d in order]).transpose(np.argsort(order)))
 
 
 def _metadata(metadata: Metadata | None) -> OpMetadataProto | None:

@@ -13,10 +13,14 @@ import numpy as np
 import pytest
 from jaxlib import _hlo
 
-from shardc.frontends.pjrt.protos.hlo_messages import HloModuleWithConfigProto
-from shardc.frontends.pjrt.protos.modules import module_message, module_with_config
-from shardc.hlo.ir.ir import Module
+from shardc.frontends.pjrt.protos.hlo_messages import HloModuleWithConfigProto, LiteralProto
+from shardc.frontends.pjrt.protos.messages import LayoutProto, ShapeProto
+from shardc.frontends.pjrt.protos.modules import ELEMENT_TYPES, literal_of, module_message, module_with_config
+from shardc.hlo.ir.build import make_instruction, make_module
+from shardc.hlo.ir.ir import Computation, Module
+from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.types import array_shape, dtype_of
 from shardc.hlo.text.printer import print_module
 from shardc.sharding.notations.partition_spec import PartitionSpec as P
 from shardc.stages.programs import from_jax
@@ -100,3 +104,20 @@ def test_partitioned_modules_read_as_their_text() -> None:
     assert config is not None and config.num_partitions == 4
     assert config.entry_computation_layout is not None
     assert [s.dimensions for s in config.entry_computation_layout.parameters] == [(8, 4), (2, 8)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int4", "uint8", "int32", "uint64", "bfloat16", "float32", "complex64"])
+def test_constants_are_read_as_they_were_written(dtype: str) -> None:
+    array = (np.arange(-12, 12) % 7).reshape(2, 3, 4).astype(np.dtype(dtype))
+    shape = array_shape(dtype_of(array.dtype), 2, 3, 4)
+    computation = Computation("e", [i := make_instruction("constant", literal=Literal(array))], i)
+    message = module_message(make_module("m", computation)).computations[0].instructions[0].literal
+    assert message is not None and literal_of(LiteralProto.read(message.to_bytes()), shape) == Literal(array)
+
+
+def test_constants_in_another_order() -> None:
+    shape = ShapeProto(ELEMENT_TYPES["f32"], (2, 3), layout=LayoutProto((0, 1)))
+    message = LiteralProto(shape, f32s=np.arange(6, dtype=np.float32).tobytes())
+    np.testing.assert_array_equal(
+        literal_of(message, array_shape(dtype_of(np.dtype("f4")), 2, 3)).array, [[0, 2, 4], [1, 3, 5]]
+    )
