@@ -11,6 +11,7 @@ import numpy as np
 
 from shardc.hlo.errors import InputError
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.gather import gather
 
 __all__ = ["FunctionArguments", "TensorflowSignature", "array_of"]
 
@@ -78,8 +79,9 @@ class TensorflowSignature:
     """How parameters and results belong to a function.
 
     The values of a call are its ``inputs`` tensors, then the ``captured`` variables and tensors. Those in ``fixed`` are
-    no parameters, since TensorFlow compiled them in. ``updates`` maps numbers of results to those of the captured
-    values that they change. ``outputs`` is the structure of the function's result.
+    no parameters, or nothing reads them: TensorFlow compiled them in. ``numbers`` are those of the program's
+    parameters. ``updates`` maps numbers of results to those of the captured values that they change. ``outputs`` is the
+    structure of the function's result.
     """
 
     arguments: FunctionArguments
@@ -89,6 +91,7 @@ class TensorflowSignature:
     inputs: int
     captured: tuple[Any, ...]
     fixed: Mapping[int, np.ndarray[Any, Any]]
+    numbers: frozenset[int]
     outputs: Any
     updates: Mapping[int, int]
 
@@ -102,15 +105,17 @@ class TensorflowSignature:
                 fix="pass arguments like those given to from_tensorflow",
             )
         values = []
-        for k, value in enumerate((*map(array_of, given), *self.captured)):
-            if k not in self.fixed:
-                values.append(array_of(value))
-            elif k < self.inputs and not np.array_equal(value, self.fixed[k]):
+        for k, value in enumerate(map(array_of, (*given, *self.captured))):
+            if k in self.fixed and not np.array_equal(value, self.fixed[k], equal_nan=value.dtype.kind in "fc"):
+                held = None if k < self.inputs else self.captured[k - self.inputs]
+                what = f"tensor {k} of the call" if held is None else f"the variable {getattr(held, 'name', k)}"
                 raise InputError(
-                    f"tensor {k} of the call is {value}, but TensorFlow compiled the function for {self.fixed[k]}",
+                    f"{what} is {value}, but TensorFlow compiled the function for {self.fixed[k]}",
                     where="call of a TensorFlow program",
                     fix=_AGAIN,
                 )
+            if k in self.numbers:
+                values.append(value)
         for value, name, dims, dtype in zip(values, self.names, self.dims, self.dtypes, strict=True):
             if value.shape != dims or value.dtype != dtype:
                 raise InputError(
@@ -121,12 +126,12 @@ class TensorflowSignature:
         return values
 
     def unflatten(self, results: Sequence[Array]) -> Any:
-        """The function's result; what it changes is assigned to the variables."""
-        tf = self.arguments.tensorflow
+        """The function's result; what it changes is assigned to the variables. In a job each rank gets whole values."""
+        tf, whole = self.arguments.tensorflow, [gather(r) for r in results]
         for result, variable in self.updates.items():
-            self.captured[variable].assign(np.asarray(results[result]))
-        leaves = iter(results)
-        flat = [None if s is None else tf.constant(np.asarray(next(leaves))) for s in tf.nest.flatten(self.outputs)]
+            self.captured[variable].assign(whole[result])
+        leaves = iter(whole)
+        flat = [None if s is None else tf.constant(next(leaves)) for s in tf.nest.flatten(self.outputs)]
         return tf.nest.pack_sequence_as(self.outputs, flat)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +74,11 @@ def program_from_tensorflow(
     changed = {a.output[0] if a.output else 0: a.parameter for a in module.aliases}
     updates = {k: kept[p] - len(given) for k, p in changed.items()}
     _check_results(tf, module, concrete, updates, where)
-    shapes = [p.shape for p in module.parameters]
+    shapes, unread = [p.shape for p in module.parameters], _unread(module, changed.values())
+    fixed |= {k: array_of(captured[k - len(given)]) for p, k in enumerate(kept) if p in unread and k >= len(given)}
     signature = TensorflowSignature(
         arguments, names, tuple(s.dims for s in shapes), tuple(s.dtype.numpy for s in shapes), len(given), captured,
-        fixed, concrete.structured_outputs, updates,
+        fixed, frozenset(kept), concrete.structured_outputs, updates,
     )  # fmt: skip
     results = [f"new {names[changed[k]]}" if k in changed else f"result[{k}]" for k in range(len(module.results))]
     module = module.with_(arg_names=names, result_names=tuple(results))
@@ -130,6 +131,13 @@ def _compiled_in(
         where=where,
         fix="give sizes, shapes and numbers of iterations as Python numbers",
     )
+
+
+def _unread(module: Module, changed: Iterable[int]) -> set[int]:
+    """The parameters that no instruction reads, and that are no memory of a result."""
+    entry = module.entry
+    read = {o for i in entry for o in i.operands} | {entry.root}
+    return {k for k, p in enumerate(entry.parameters) if p not in read} - set(changed)
 
 
 def _names(concrete: Any, count: int, captured: Sequence[Any], kept: Sequence[int]) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -354,3 +356,26 @@ def test_variables_as_arguments() -> None:
     np.testing.assert_array_equal(v, A + X)
     with pytest.raises(UnsupportedError, match="so that the function captures it"):
         shardc.from_tensorflow(tf.function(lambda v, x: v.assign_add(x), jit_compile=True), v, X)
+
+
+@needs_tensorflow
+@pytest.mark.filterwarnings("ignore")
+def test_a_variable_that_is_compiled_in() -> None:
+    import tensorflow as tf
+
+    axis, x = tf.Variable(0, name="axis"), np.arange(9, dtype=np.float32).reshape(3, 3)
+    compiled = shardc.from_tensorflow(tf.function(lambda x: tf.reduce_sum(x, axis), jit_compile=True), x).compile()
+    np.testing.assert_array_equal(compiled(x), x.sum(0))
+    axis.assign(1)
+    with pytest.raises(InputError, match="the variable axis:0 is 1, but TensorFlow compiled the function for 0"):
+        compiled(x)
+
+
+@needs_tensorflow
+@pytest.mark.mpi
+def test_changed_variables_and_results_are_whole_on_every_rank() -> None:
+    command = [sys.executable, "-m", "shardc", "mpiexec", "-n", "2", sys.executable]
+    worker = Path(__file__).with_name("tensorflow_worker.py")
+    done = subprocess.run([*command, str(worker)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines().count("right") == 2
