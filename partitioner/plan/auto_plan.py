@@ -18,7 +18,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_better, judge_by_bytes, judge_by_models
-from shardc.partitioner.plan.memory_limits import MemoryLimits
+from shardc.partitioner.plan.memory_limits import PLAN_SHARE, MemoryLimits
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
@@ -30,8 +30,6 @@ from shardc.partitioner.strategy.solve.problem import ChosenOptions
 
 __all__ = ["choose_auto_plan"]
 
-#: The part of a device's memory that a plan may fill on a machine; without one it may take as much as without a plan.
-_MEMORY = 0.8
 #: A plan that models find to take more memory than there is by this factor is not judged.
 _DOUBT = 1.3
 _AS_PROPAGATED = "the best plan has the propagated layouts"
@@ -148,7 +146,7 @@ class _Trials:
     @property
     def floor(self) -> float:
         """The bytes that any plan may fill."""
-        return _MEMORY * self.promise.question.context.resharder.price.memory()
+        return PLAN_SHARE * self.promise.question.context.resharder.price.memory()
 
     @property
     def memory_limit(self) -> float:

@@ -12,6 +12,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, judge_by_bytes, judge_by_models
+from shardc.partitioner.plan.memory_limits import PLAN_SHARE
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -24,8 +25,6 @@ __all__ = ["Finish", "choose_plan"]
 #: Makes the per-device program of one whose layouts are chosen, its operations done as chosen, too, or as seems best.
 Finish = Callable[[Module, ChosenSplits | None], Module]
 
-#: By how much memory may grow on a machine: plans know it no finer.
-_MORE_MEMORY = 1.05
 #: How many plans that follow patterns are carried out besides with their state spread, and how many that say only which
 #: axes split the state.
 _SPREAD, _KEPT = 2, 2
@@ -45,8 +44,8 @@ def choose_plan(
 ) -> Module:
     """The per-device program of least cost. ``module`` is propagated, with its calls inlined. ``finish`` makes the
     per-device program of a module; operations of a planned one are done as chosen. With ``within`` bytes, its loops
-    keep less if nothing fits otherwise. ``memory``: limit in bytes per device (None: the memory without a plan).
-    ``judge`` returns the cost of a per-device program (default: bytes; on a machine, the models' cost). Leaves of
+    keep less if nothing fits otherwise. ``memory``: limit in bytes per device (None: the memory without a plan; on a
+    machine also the larger part of a device's). ``judge`` returns the cost of a per-device program (default: bytes; on a machine, the models' cost). Leaves of
     ``interface`` may have any layout. Programs beyond the ``budget`` keep the propagated layouts. ``tell`` gets the
     reasons of a plan, also of one that is not taken. Raises `PlanError` if no plan is found within ``memory``.
     """
@@ -58,7 +57,7 @@ def choose_plan(
         return first
     judge = judge or (judge_by_bytes() if machine is None else judge_by_models(question.context, machine))
     before = judge(first)
-    room = before.peak * (1 if machine is None else _MORE_MEMORY) if memory is None else memory
+    room = max(before.peak, PLAN_SHARE * question.context.resharder.price.memory()) if memory is None else memory
     whole = question.within_arithmetic(before.flops * MORE_FLOPS) if machine is None else question.unhidden()
     answer = whole.solve(math.inf, limits=budget.limits)
     if answer.choice is None and machine is None:

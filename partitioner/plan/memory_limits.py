@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["MemoryLimits"]
+__all__ = ["PLAN_SHARE", "MemoryLimits"]
+
+#: The part of a device's memory that a plan may fill on a machine; without one it may take as much as without a plan.
+PLAN_SHARE = 0.8
 
 #: Limits that are nearer to each other than this are the same.
 _NARROW = 1.01

@@ -100,6 +100,10 @@ class MemoryRow:
         return {**told, "heaviest": [list(x) for x in self.heaviest], "more": unit, "more_saves": saved}
 
 
+#: Costs that differ by less, relatively, are equal.
+_EXACT = 1 - 1e-6
+
+
 @dataclass(frozen=True)
 class PlanReasons:
     """A plan of layouts over ``mesh`` compared with the propagated layouts, for one device and one step. ``unit`` is
@@ -139,8 +143,14 @@ class PlanReasons:
     def proof(self) -> str:
         """The proven bound on other plans, in words."""
         if self.gap is None:
-            memory = "the memory" if self.limit is None else bytes_text(self.limit)
-            return f"{f'no plan is within {memory}' if self.bound > 0 else 'nothing is proven'} ({self.method})"
+            if self.bound < 0:
+                return f"nothing is proven ({self.method})"
+            memory = "that of the program without a plan" if self.limit is None else bytes_text(self.limit)
+            return f"by the model's estimate of memory, no plan is within {memory} ({self.method})"
+        least = min((j.cost[0] for j in (self.judged, self.judged_wanted) if j.cost), default=math.inf)
+        if least < self.bound * _EXACT:
+            bound = self.cost_text(self.bound)
+            return f"these prices are too high: they let no plan be below {bound} ({self.method})"
         return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
 
     @cached_property

@@ -28,12 +28,20 @@ def test_gap_is_what_is_not_proven() -> None:
     assert plan.proof == "no plan is below 1.4 s (gap 0.71%, integer program)"
 
 
-@pytest.mark.parametrize(("bound", "proof"), [(math.inf, "no plan is within 29.8 GiB ("), (-math.inf, "nothing is")])
+@pytest.mark.parametrize(
+    ("bound", "proof"),
+    [(math.inf, "by the model's estimate of memory, no plan is within 29.8 GiB ("), (-math.inf, "nothing is")],
+)
 def test_without_a_bound_there_is_no_gap(bound: float, proof: str) -> None:
     plan = replace(example_plan(), bound=bound, wanted_cost=math.inf)
     assert plan.gap is None and plan.proof.startswith(proof)
     told = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
     assert (told["bound"], told["gap"], told["wanted_cost"]) == (None, None, None)
+
+
+def test_a_bound_above_a_program_that_exists_is_not_told_as_one() -> None:
+    plan = replace(example_plan(), bound=1.5)
+    assert plan.proof == "these prices are too high: they let no plan be below 1.5 s (integer program)"
 
 
 def test_plain_data_is_json_with_every_decision() -> None:
