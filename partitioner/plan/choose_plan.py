@@ -45,9 +45,10 @@ def choose_plan(
     """The per-device program of least cost. ``module`` is propagated, with its calls inlined. ``finish`` makes the
     per-device program of a module; operations of a planned one are done as chosen. With ``within`` bytes, its loops
     keep less if nothing fits otherwise. ``memory``: limit in bytes per device (None: the memory without a plan; on a
-    machine also the larger part of a device's). ``judge`` returns the cost of a per-device program (default: bytes; on a machine, the models' cost). Leaves of
-    ``interface`` may have any layout. Programs beyond the ``budget`` keep the propagated layouts. ``tell`` gets the
-    reasons of a plan, also of one that is not taken. Raises `PlanError` if no plan is found within ``memory``.
+    machine also the larger part of a device's). ``judge`` returns the cost of a per-device program (default: bytes; on
+    a machine, the models' cost). Leaves of ``interface`` may have any layout. Programs beyond the ``budget`` keep the
+    propagated layouts. ``tell`` gets the reasons of a plan, also of one that is not taken. Raises `PlanError` if no
+    plan is found within ``memory``.
     """
     budget = budget or PlanBudget()
     first = finish(module, None)
