@@ -44,7 +44,7 @@ class Bytes:
         """One collective over ``atoms`` with a local result of ``nbytes``."""
         return count_sent_bytes(opcode, nbytes, self.table.extent(atoms))
 
-    def own(self, cost: Cost) -> Cost:
+    def own(self, cost: Cost, opcode: str) -> Cost:
         """What an operation says that it sends: bytes and collectives."""
         return cost
 
@@ -120,11 +120,15 @@ class Seconds:
         parts = self._parts_of(atoms)
         return parts[-1].links if parts else self.placement.links[0]
 
-    def own(self, cost: Cost) -> Cost:
-        """Between neighbours that may be as far apart as the mesh allows."""
+    def own(self, cost: Cost, opcode: str) -> Cost:
+        """Among all devices; what an all-to-all sends is written in one order, and read in another."""
         nbytes, count = cost
-        links = self.links(tuple(range(self.table.count)))
-        return (nbytes / links.bandwidth + count * links.latency, count)
+        if not count or not math.isfinite(nbytes):
+            return cost
+        sent = count * self.collective(opcode, math.ceil(nbytes / count), tuple(range(self.table.count)))
+        if opcode == "all-to-all":
+            sent += count * self.launch_seconds + 2 * nbytes * self.second_per_byte
+        return (sent, count)
 
     def busy(self, seconds: Callable[[Device], float]) -> float:
         """What an operation says that a device computes."""

@@ -350,6 +350,7 @@ class Body(ComputationScope):
             strategy.sends(op, rule) if strategy.sends is not None else None,
             strategy.computes(op, rule) if strategy.computes is not None else None,
             self.context.barred_of(op),
+            strategy.sends_by,
         )
 
     def _tell_own(self, decided: SplitDecision, operands: Sequence[GlobalValue], start: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shardc.partitioner.rules.matrices.cholesky import BLOCKED_CHOLESKY
 from shardc.partitioner.rules.matrices.triangular import BY_COLUMNS, BY_ROWS
 from shardc.partitioner.rules.matrices.upper_cholesky import CHOLESKY_OF_COLUMNS
-from shardc.partitioner.rules.transforms import FOUR_STEPS
+from shardc.partitioner.rules.transforms import FOUR_STEPS, transform_seconds
 from shardc.partitioner.strategy.rule import Local, PartitionRow
 
 __all__ = ["RULES"]
@@ -24,7 +24,9 @@ RULES: Mapping[str, PartitionRow] = {
         "on shards of the batch and of independent right-hand sides", alternatives=(BY_ROWS, BY_COLUMNS)
     ),
     "fft": Local(
-        "one dimension at a time, its axes moved to another one, or in four steps", alternatives=(FOUR_STEPS,)
+        "one dimension at a time, its axes moved to another one, or in four steps",
+        alternatives=(FOUR_STEPS,),
+        computes=transform_seconds,
     ),
     "batch-norm-training": Local("on shards of the features"),
     "batch-norm-inference": Local("on shards"),

@@ -13,17 +13,21 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from shardc.costs.kernels.kernel_model import kernel_seconds
+from shardc.costs.kernels.traffic import instruction_traffic
+from shardc.costs.kernels.work import instruction_work
+from shardc.costs.machines.device import Device
 from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.types import DTYPES, Shape, array_shape
+from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape
 from shardc.partitioner.emit.layout import Atoms, AxisTable
 from shardc.partitioner.reshard.halo import with_padding
 from shardc.partitioner.reshard.rechunk import rechunk, total_sent
 from shardc.partitioner.rules.dynamic import as_type
-from shardc.partitioner.strategy.choose import SplitProblem
+from shardc.partitioner.strategy.choose import Computes, SplitProblem, dims_of
 from shardc.partitioner.strategy.rule import Local, LocalSite, all_factors, always
 from shardc.sharding.rules.factor_rule import FactorKind, FactorRule, RuleBuilder
 
-__all__ = ["FOUR_STEPS", "Split", "best_split"]
+__all__ = ["FOUR_STEPS", "Split", "best_split", "transform_seconds"]
 
 #: Transforms between real arrays and half spectra.
 _REAL = ("RFFT", "IRFFT")
@@ -315,4 +319,47 @@ class _TransformSteps:
         return self.site.em.add("reverse", x.shape.plain, x, dimensions=(dim,))
 
 
-FOUR_STEPS = Local("in four steps: columns, then rows", _emit, all_factors, rule=_rule, sends=always(_sends))
+# -- how long it computes ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _TransformSeconds:
+    """A device's share of a transform. In four steps, its elements go through memory once more."""
+
+    dtypes: tuple[DType, DType]
+    kind: str
+    lengths: tuple[int, ...]
+
+    def __call__(self, table: AxisTable, problem: SplitProblem, factors: tuple[Atoms, ...], device: Device) -> float:
+        rule, rank = problem.rule, len(problem.operands[0].dims)
+        lines = [[*d] for d in (problem.operands[0].dims, problem.results[0][0])]
+        share, batch = 1, rank - len(self.lengths)
+        for d, atoms in enumerate(dims_of(rule.operands[0], factors)):
+            if d < batch:
+                for dims in lines:
+                    dims[d] = _share(dims[d], table.extent(atoms))
+            else:
+                share *= table.extent(atoms)
+        before, after = (array_shape(t, *d) for t, d in zip(self.dtypes, lines, strict=True))
+        x = Instruction("parameter", before, (), {"index": 0})
+        op = Instruction("fft", after, (x,), {"fft_type": self.kind, "fft_length": self.lengths})
+        seconds = kernel_seconds(device, instruction_work(op, instruction_traffic(op))).seconds / share
+        again = (before.nbytes + after.nbytes) / share / (device.memory_bandwidth * device.memory_share)
+        return seconds + (again + device.launch_seconds if share > 1 else 0.0)
+
+
+def transform_seconds(op: Instruction, rule: FactorRule) -> Computes:
+    """What devices compute of a transform: all of it where its dimensions are whole."""
+    dtypes = (op.operands[0].shape.dtype, op.shape.dtype)
+    return _TransformSeconds(dtypes, op.attrs["fft_type"], tuple(op.attrs["fft_length"]))
+
+
+FOUR_STEPS = Local(
+    "in four steps: columns, then rows",
+    _emit,
+    all_factors,
+    rule=_rule,
+    sends=always(_sends),
+    computes=transform_seconds,
+    sends_by="all-to-all",
+)

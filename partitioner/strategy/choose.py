@@ -60,8 +60,9 @@ class SplitProblem:
 
     ``usable`` are the factors that may be split; ``linear`` the groups of operands in which the operation is jointly
     linear (for the reduction that those operands are partial with); ``results`` are (dimensions, bytes per element,
-    wanted layout) per result; ``sends`` is the cost of the operation's own collectives, ``computes`` the time that it
-    computes, for operations whose strategies differ in that. Atoms in ``barred`` split no factor.
+    wanted layout) per result; ``sends`` is the cost of the operation's own collectives, most of them of the opcode
+    ``sends_by``, ``computes`` the time that it computes, for operations whose strategies differ in that. Atoms in
+    ``barred`` split no factor.
     """
 
     rule: FactorRule
@@ -72,6 +73,7 @@ class SplitProblem:
     sends: Sends | None = None
     computes: Computes | None = None
     barred: Atoms = ()
+    sends_by: str = "collective-permute"
 
 
 #: Bytes and collectives of the operation itself, when its factors have these axes.
@@ -319,7 +321,7 @@ def own_cost(
     """What an operation sends itself, and on a machine the time that it computes."""
     price, (wire, count) = resharder.price, (0.0, 0)
     if problem.sends is not None:
-        wire, count = price.own(problem.sends(table, problem, factors))
+        wire, count = price.own(problem.sends(table, problem, factors), problem.sends_by)
     if problem.computes is not None:
         wire += price.busy(partial(problem.computes, table, problem, factors))
     return wire, count

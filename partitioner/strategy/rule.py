@@ -162,7 +162,8 @@ class Local(PartitionRow):
 
     ``summary`` describes it in a few words. ``emit`` writes it, and ``usable`` returns the factors that it may split.
     ``linear(op, reduction)`` returns the groups of operands that may stay partial together. ``rule`` returns its index
-    equation (None: the strategy does not apply), ``sends`` the cost of its own collectives. ``finishes(op)`` is true if
+    equation (None: the strategy does not apply), ``sends`` the cost of its own collectives, most of them of the opcode
+    ``sends_by``. ``finishes(op)`` is true if
     nothing stays partial although reduction factors are split. ``alternatives`` are further strategies: the cheapest
     one is taken, and the first of equal ones. ``computes`` returns its time to compute, where strategies differ in it.
     """
@@ -176,6 +177,7 @@ class Local(PartitionRow):
     alternatives: tuple[Local, ...] = ()
     finishes: Callable[[Instruction], bool] = lambda op: False
     computes: ComputesOf | None = None
+    sends_by: str = "collective-permute"
 
     @property
     def strategies(self) -> tuple[Local, ...]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from partition_support import collectives, layout, random_sharding, run_partitioned, with_shardings
 
+import shardc
 from shardc.hlo.evaluate import evaluate
 from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Module
@@ -118,3 +119,18 @@ def test_a_prime_length_is_gathered_and_the_report_says_so() -> None:
 
 def test_two_devices_gather() -> None:
     assert collectives(compare(along("FFT", Mesh({"x": 2}), 64))) == ["all-gather"]
+
+
+@pytest.mark.parametrize("size", [512, 2048])
+@pytest.mark.parametrize("machine", ["h100-dgx", "tpu-v5p"])
+def test_the_way_that_a_machine_is_given_takes_no_more_time_than_the_others(machine: str, size: int) -> None:
+    """In four steps, one dimension at a time, or gathered: the sizes and the machine decide."""
+    program = shardc.trace(lambda u: np.fft.fft(u, axis=0), np.zeros((size, size), np.complex64))
+
+    def seconds(made_for: str | None) -> float:
+        split = program.annotate({"u": shardc.P("d")}, mesh={"d": 8}).partition(machine=made_for, plan="propagated")
+        return split.simulate(machine).step_seconds
+
+    whole = program.annotate({"u": shardc.P()}, mesh={"d": 8}).simulate(machine).step_seconds
+    assert seconds(machine) <= 1.1 * seconds(None)
+    assert seconds(machine) <= 1.1 * (whole + size**2 * 8 / 50e9)  # gathered over links of 50 GB/s or more

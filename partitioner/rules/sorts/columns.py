@@ -282,6 +282,7 @@ COLUMN_SORTS = tuple(
         all_factors,
         rule=partial(_rule, places=places),
         sends=always(partial(_sends, places=places)),
+        sends_by="all-to-all",
     )
     for places in (False, True)
 )

@@ -374,5 +374,6 @@ SAMPLE_SORT = Local(
     all_factors,
     rule=_rule,
     sends=_sends,
+    sends_by="all-to-all",
 )
 """A way for the sort of one line whose comparator has keys."""
