@@ -83,13 +83,13 @@ class _Ties:
                 self.partial.update(node.results)
 
     def _carried(self, node: DecisionNode, strategy: OpStrategy) -> tuple[int, ...]:
-        """The operands in which the node is linear, if all of them may be partial and the result is not larger. Values
-        that are made where they are needed may always be."""
+        """The operands in which the node is linear, if all of them may be partial and the result is not larger. Scalar
+        constants may always be."""
         size = max((_size(w) for w in node.results), default=0)
         for reduction, groups in strategy.groups:
             if reduction == "sum":
                 for g in groups:
-                    wires = [node.operands[k] for k in g if not node.operands[k].made]
+                    wires = [w for w in (node.operands[k] for k in g) if w.dims or not w.made]
                     if wires and all(w in self.partial for w in wires) and size <= 2 * max(_size(w) for w in wires):
                         return g
         return ()

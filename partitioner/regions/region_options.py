@@ -104,8 +104,6 @@ class Options:
         carries: list[_Carry] = [((), (), "sum"), *_carries(strategy, pools)]
         tensors = _different(strategy, present, pools)
         for carry in carries:
-            if not tensors:  # scalars may be partial, too
-                yield assign(table, problem, present, (), carry[1]), carry
             for t in tensors:
                 rest = tuple(u for u in tensors if u != t)
                 for layout in pools[t]:
