@@ -59,7 +59,7 @@ def _gather_array(array: ShardedArray) -> NDArray[Any]:
     if transport.process_count == 1 or (layout.whole and not layout.maximal):
         return np.asarray(array)
     text = f"{array!r} over {layout.num_devices} devices"
-    if told := who_has_what(transport.ranks, transport.exchange_objects(text, doing="gather (arrays are compared)")):
+    if told := who_has_what(transport.ranks, transport.exchange_objects(text, doing="a gather of values")):
         raise InputError(
             f"the ranks gather different arrays: {told}",
             fix="gather the same arrays in the same order on all ranks; where they have parts of different sizes, give "

@@ -100,8 +100,8 @@ class MemoryRow:
         return {**told, "heaviest": [list(x) for x in self.heaviest], "more": unit, "more_saves": saved}
 
 
-#: Costs that differ by less, relatively, are equal.
-_EXACT = 1 - 1e-6
+#: Programs below this share of a bound show that the models lack something; nearer ones, that they round.
+_BELOW = 0.98
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PlanReasons:
             memory = "that of the program without a plan" if self.limit is None else bytes_text(self.limit)
             return f"by the model's estimate of memory, no plan is within {memory} ({self.method})"
         least = min((j.cost[0] for j in (self.judged, self.judged_wanted) if j.cost), default=math.inf)
-        if least < self.bound * _EXACT:
+        if self.unit == "B" and least < self.bound * _BELOW:  # of seconds, transfers beside computation hide some
             bound = self.cost_text(self.bound)
             return f"these prices are too high: they let no plan be below {bound} ({self.method})"
         return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
