@@ -18,7 +18,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.choose_plan import Finish
 from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_better, judge_by_bytes, judge_by_models
-from shardc.partitioner.plan.memory_limits import PLAN_SHARE, MemoryLimits
+from shardc.partitioner.plan.memory_limits import MemoryLimits, room_of_plan
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
 from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
@@ -143,15 +143,14 @@ class _Trials:
     before: Judgement | None = None
     tried: set[tuple[int, ...]] = field(default_factory=set)
 
-    @property
-    def floor(self) -> float:
-        """The bytes that any plan may fill."""
-        return PLAN_SHARE * self.promise.question.context.resharder.price.memory()
+    def room(self, peak: float) -> float:
+        """The bytes that a plan may fill where the first program fills ``peak``."""
+        return room_of_plan(peak, self.promise.question.context.resharder.price.memory())
 
     @property
     def memory_limit(self) -> float:
         """The bytes that a plan may fill by the models."""
-        return max(self.promise.modelled.peak, self.floor)
+        return self.room(self.promise.modelled.peak)
 
     def within(self, limits: MemoryLimits) -> Module | str:
         """The program of a plan that is better than the first program, or why there is none."""
@@ -191,7 +190,7 @@ class _Trials:
         if filled > _DOUBT or seen.flops > promise.modelled.flops * MORE_FLOPS:
             return "the program of the best plan does more arithmetic, or takes too much memory", filled
         before = self.before = self.before or self.judge(promise.first)
-        found, most = self.judge(made), max(before.peak, self.floor)
+        found, most = self.judge(made), self.room(before.peak)
         if not is_better(found, before, before, most):
             return _judged_text(found, before, promise.text), found.peak / most
         if self.tell is not None:

@@ -12,7 +12,7 @@ from shardc.partitioner.free_interface import FreeInterface
 from shardc.partitioner.plan.explain_plan import explain_plan, wanted_choice
 from shardc.partitioner.plan.infeasible import describe_conflict, describe_excess
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, judge_by_bytes, judge_by_models
-from shardc.partitioner.plan.memory_limits import PLAN_SHARE
+from shardc.partitioner.plan.memory_limits import room_of_plan
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
 from shardc.partitioner.plan.plan_layouts import pose_question
 from shardc.partitioner.plan.plan_reasons import PlanReasons
@@ -58,7 +58,7 @@ def choose_plan(
         return first
     judge = judge or (judge_by_bytes() if machine is None else judge_by_models(question.context, machine))
     before = judge(first)
-    room = max(before.peak, PLAN_SHARE * question.context.resharder.price.memory()) if memory is None else memory
+    room = room_of_plan(before.peak, question.context.resharder.price.memory()) if memory is None else memory
     whole = question.within_arithmetic(before.flops * MORE_FLOPS) if machine is None else question.unhidden()
     answer = whole.solve(math.inf, limits=budget.limits)
     if answer.choice is None and machine is None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["PLAN_SHARE", "MemoryLimits"]
+__all__ = ["MemoryLimits", "room_of_plan"]
 
 #: The part of a device's memory that a plan may fill on a machine; without one it may take as much as without a plan.
-PLAN_SHARE = 0.8
+_SHARE = 0.8
 
 #: Limits that are nearer to each other than this are the same.
 _NARROW = 1.01
+
+
+def room_of_plan(peak: float, device: float) -> float:
+    """The bytes that a plan may fill where a program without one fills ``peak`` and a ``device`` has so many (0: no
+    machine)."""
+    return max(peak, _SHARE * device)
 
 
 @dataclass(slots=True)
