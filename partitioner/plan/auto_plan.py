@@ -143,14 +143,14 @@ class _Trials:
     before: Judgement | None = None
     tried: set[tuple[int, ...]] = field(default_factory=set)
 
-    def room(self, peak: float) -> float:
+    def limit_beside(self, peak: float) -> float:
         """The bytes that a plan may fill where the first program fills ``peak``."""
         return room_of_plan(peak, self.promise.question.context.resharder.price.memory())
 
     @property
     def memory_limit(self) -> float:
         """The bytes that a plan may fill by the models."""
-        return self.room(self.promise.modelled.peak)
+        return self.limit_beside(self.promise.modelled.peak)
 
     def within(self, limits: MemoryLimits) -> Module | str:
         """The program of a plan that is better than the first program, or why there is none."""
@@ -190,7 +190,7 @@ class _Trials:
         if filled > _DOUBT or seen.flops > promise.modelled.flops * MORE_FLOPS:
             return "the program of the best plan does more arithmetic, or takes too much memory", filled
         before = self.before = self.before or self.judge(promise.first)
-        found, most = self.judge(made), self.room(before.peak)
+        found, most = self.judge(made), self.limit_beside(before.peak)
         if not is_better(found, before, before, most):
             return _judged_text(found, before, promise.text), found.peak / most
         if self.tell is not None:

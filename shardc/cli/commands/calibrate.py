@@ -78,7 +78,7 @@ def calibrate(
     def show(found: Measured = measured) -> None:
         rows = []
         # Arithmetic is one thread's, so it is the same in all rates.
-        groups = [("1 thread", _arithmetic(found.rates[0]))]
+        groups = [("1 thread", _arithmetic(r)) for r in found.rates[:1]]
         groups += [(f"{r.devices} x {count_text(r.threads, 'thread')}", _memory(r)) for r in found.rates]
         for what, figures in groups:
             rows += [(what, name, f"{value / 1e9:.3g} G/s") for name, value in figures.items()]
