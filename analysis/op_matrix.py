@@ -1,4 +1,4 @@
-"""The op x concern matrix, read from the tables of each floor."""
+"""The op x concern matrix, read from the tables of each package."""
 
 from __future__ import annotations
 

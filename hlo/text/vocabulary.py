@@ -1,7 +1,7 @@
 """The values that attributes may have: members of enumerations, and the syntax of values that are kept as text.
 
-XLA's parser refuses any other word or form, and so does the reader; what a value *means* is the business of the floors
-above. Words of newer releases of XLA are known too.
+XLA's parser refuses any other word or form, and so does the reader. The packages above know what a value *means*.
+Words of newer releases of XLA are known too.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class PlanReasons:
         least = min((j.cost[0] for j in (self.judged, self.judged_wanted) if j.cost), default=math.inf)
         if self.unit == "B" and least < self.bound * _BELOW:  # of seconds, transfers beside computation hide some
             bound = self.cost_text(self.bound)
-            return f"these prices are too high: they let no plan be below {bound} ({self.method})"
+            return f"the cost model counts more than is sent: by it, no plan is below {bound} ({self.method})"
         return f"no plan is below {self.cost_text(self.bound)} (gap {self.gap:.2%}, {self.method})"
 
     @cached_property

@@ -1,7 +1,7 @@
 """The stages of a program: `Program` (annotated) -> `Propagated` -> `Partitioned` -> `Compiled`.
 
 Each stage is immutable and can be printed; each step names what went wrong in the terms of its input. The stages are
-the records of `shardc.partitioner.program` with what the rooms above the partitioner make of them.
+the records of `shardc.partitioner.program` and what the packages above the partitioner add.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ class Partitioned(Reported, PartitionedProgram):
 
 
 def as_stage(program: SourceProgram) -> Program:
-    """``program`` with what the rooms above the partitioner make of it."""
+    """``program`` with what the packages above the partitioner add."""
     return Program(**_fields(program))
 
 

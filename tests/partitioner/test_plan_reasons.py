@@ -41,7 +41,7 @@ def test_without_a_bound_there_is_no_gap(bound: float, proof: str) -> None:
 
 def test_a_bound_above_a_program_that_exists_is_not_told_as_one() -> None:
     plan = replace(example_plan(), bound=1.5, unit="B")
-    assert plan.proof == "these prices are too high: they let no plan be below 2 B (integer program)"
+    assert plan.proof == "the cost model counts more than is sent: by it, no plan is below 2 B (integer program)"
 
 
 def test_plain_data_is_json_with_every_decision() -> None:
