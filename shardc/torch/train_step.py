@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardc.frontends.torch.train.step_graph import StepGraph, step_graph
-from shardc.hlo.errors import InputError
+from shardc.hlo.errors import AnnotationError, InputError
 from shardc.launcher.driver.compiled import job_config
 from shardc.partitioner.program import seconds_since
 from shardc.stages.stages import Partitioned, Program
@@ -90,13 +90,14 @@ class TrainStep:
         """The step with shardings by name or glob, as `Program.annotate`.
 
         The optimizer's state of a parameter has the parameter's sharding, unless it has an annotation itself. New
-        values have the sharding of the old ones.
+        values have the sharding of the old ones. A tied parameter may have any of its names in ``state_dict()``.
 
         >>> split = step.annotate({"0.weight": P("model", None), "x": P("data")}, mesh={"data": 2, "model": 2})
         >>> split.program.num_devices
         4
         """
-        program = self.program.annotate(annotations, mesh)
+        own = _of_tensors(annotations, self.graph.states) if isinstance(annotations, Mapping) else annotations
+        program = self.program.annotate(own, mesh)
         found = _shardings(program)
         slots = {
             s.name: found[s.parameter]
@@ -141,6 +142,17 @@ class TrainStep:
         True
         """
         return Training(self.graph, self.module, self.optimizer, self.program.compile(target, **options))
+
+
+def _of_tensors(annotations: Mapping[str, Any], states: Mapping[str, str]) -> dict[str, Any]:
+    """The annotations by names of tensors: ``states`` has the tensor of each name in ``state_dict()``."""
+    found: dict[str, Any] = {}
+    for name, value in annotations.items():
+        tensor = states.get(name, name)
+        if found.setdefault(tensor, value) != value:
+            what = f"{name} is the tensor {tensor}, which has another sharding"
+            raise AnnotationError(what, where="annotate", fix="annotate one of the two names")
+    return found
 
 
 def _shardings(program: Program) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.nn import functional  # noqa: E402
 import shardc  # noqa: E402
 import shardc.torch  # noqa: E402
 from shardc import P  # noqa: E402
-from shardc.hlo.errors import InputError  # noqa: E402
+from shardc.hlo.errors import AnnotationError, InputError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 IDS = torch.arange(24).reshape(4, 6) % 32
@@ -93,7 +93,7 @@ def test_gradients_are_clipped_as_by_torch(max_norm: float) -> None:
 
 def test_the_norm_of_split_gradients_is_one_scalar_all_reduce() -> None:
     model = seeded(Transformer)
-    every = {n: P("data") for n in model.state_dict() if n != "head.weight"}  # tied to the embedding
+    every = {n: P("data") for n in model.state_dict()}  # head.weight is tied to the embedding
 
     def sent(**options: Any) -> list[dict[str, Any]]:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -225,6 +225,17 @@ def test_modules_without_memory_take_their_state_from_files(tmp_path: Path) -> N
     training = step.annotate(SPLIT, mesh={"data": 2, "model": 2}).compile()
     training.load_safetensors(tmp_path)
     assert worst(training(IDS, TARGETS), loss(model, IDS, TARGETS)) < 1e-6
+
+
+def test_a_tied_tensor_has_each_of_its_names() -> None:
+    model = seeded(Transformer)
+    step = shardc.torch.train_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), (IDS, TARGETS))
+    mesh = {"data": 2, "model": 2}
+    (own,) = {step.graph.states["head.weight"], "head.weight"} - {"head.weight"}
+    texts = [str(step.annotate({n: P(None, "model")}, mesh).program) for n in (own, "head.weight")]
+    assert texts[0] == texts[1]
+    with pytest.raises(AnnotationError, match=f"head.weight is the tensor {own}"):
+        step.annotate({own: P("data"), "head.weight": P("model")}, mesh)
 
 
 def test_what_is_refused() -> None:
