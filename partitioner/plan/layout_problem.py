@@ -25,7 +25,7 @@ from shardc.partitioner.reshard.price import Seconds
 from shardc.partitioner.reshard.search import Resharder
 from shardc.partitioner.rewrite.preferred_partials import partial_of, with_partial
 from shardc.partitioner.strategy.pieces import LoopPieces
-from shardc.partitioner.strategy.solve.problem import PairCost
+from shardc.partitioner.strategy.solve.problem import MemoryUse, PairCost
 from shardc.partitioner.strategy.values import PartialAxes
 
 __all__ = ["LayoutProblem", "build_problem", "is_kept", "is_still", "pieces_moved"]
@@ -36,9 +36,25 @@ _SOME_RUNS = 2
 _Costs = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class FlopsLimit:
+    """A device does at most so many operations; ``flops`` are those of each cluster, by option."""
+
+    most: float
+    flops: tuple[_Costs, ...]
+
+    def is_met(self, values: Sequence[int]) -> bool:
+        """Whether a choice does no more."""
+        return math.fsum(float(f[k]) for f, k in zip(self.flops, values, strict=False)) <= self.most
+
+    def uses(self, row: int) -> list[MemoryUse]:
+        """The limit as a row of a choice problem."""
+        return [MemoryUse(v, row, row + 1, f) for v, f in enumerate(self.flops) if f.any()]
+
+
 @dataclass(slots=True)
 class LayoutProblem:
-    """``costs`` per option of each variable, and ``pairs`` of variables.
+    """``costs`` per option of each variable, ``pairs`` of variables, and the limit of operations, if there is one.
 
     The first variables are the clusters, in order; ``common`` has the variables of common forms and their layouts.
     """
@@ -48,6 +64,7 @@ class LayoutProblem:
     costs: list[_Costs] = field(default_factory=list)
     pairs: list[PairCost] = field(default_factory=list)
     common: dict[Wire, tuple[int, tuple[AxisLayout, ...]]] = field(default_factory=dict)
+    limit: FlopsLimit | None = None
 
     def options(self, values: Sequence[int]) -> dict[DecisionNode, NodeOption]:
         """The options of each node."""
@@ -65,9 +82,10 @@ class LayoutProblem:
         ]
 
     def within_arithmetic(self, most: float) -> LayoutProblem:
-        """The same problem without options that exceed ``most`` operations even if all other clusters do their minimum.
+        """The same problem with a limit on the operations of a device, and without options that exceed it even if all
+        other clusters do their minimum.
 
-        If that minimum already exceeds ``most``, all options stay: then the program will have other operations than
+        If that minimum already exceeds ``most``, there is no limit: then the program will have other operations than
         these."""
         flops, costs = self.flops(), list(self.costs)
         room = most - sum(float(f.min()) for f in flops)
@@ -76,7 +94,7 @@ class LayoutProblem:
         for k, done in enumerate(flops):
             if done.max() - done.min() > room:
                 costs[k] = np.where(done - done.min() > room, np.inf, costs[k])
-        return replace(self, costs=costs)
+        return replace(self, costs=costs, limit=FlopsLimit(most, tuple(flops)))
 
 
 def build_problem(

@@ -42,7 +42,7 @@ from shardc.partitioner.reshard.price import Bytes
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rules import RULES
 from shardc.partitioner.strategy.decisions import ChosenSplits, PlannedSplit
-from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions
+from shardc.partitioner.strategy.solve.problem import ChoiceProblem, ChosenOptions, MemoryUse
 from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 from shardc.partitioner.unreduced.accumulators import count_reductions
 from shardc.partitioner.unreduced.linear import Spread
@@ -91,20 +91,38 @@ class LayoutQuestion:
         """The same question with a limit on the operations of a device."""
         return replace(self, problem=self.problem.within_arithmetic(most))
 
-    def as_choice(self, limit: float) -> ChoiceProblem:
-        """The problem with this limit of memory per device in bytes (infinite: without rows)."""
+    def as_choice(self, limit: float, *, arithmetic: bool = False) -> ChoiceProblem:
+        """The problem with this limit of memory per device in bytes (infinite: without rows). With ``arithmetic``, a
+        last row limits the operations."""
         problem, memory = self.problem, self.memory
-        if limit == np.inf:
-            return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs))
-        limits = np.full(memory.places, limit - memory.given)
-        return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs), limits, memory.uses())
+        limits, uses = np.zeros(0), list[MemoryUse]()
+        if limit < math.inf:
+            limits, uses = np.full(memory.places, limit - memory.given), list(memory.uses())
+        if arithmetic and problem.limit is not None:
+            uses += problem.limit.uses(len(limits))
+            limits = np.append(limits, problem.limit.most)
+        return ChoiceProblem(tuple(problem.costs), tuple(problem.pairs), limits, tuple(uses))
 
     def solve(
         self, limit: float, start: Sequence[int] | None = None, limits: SolveLimits | None = None
     ) -> ChosenOptions:
         """The best choice found within ``limit`` bytes, or the one nearest to the limit; no choice if nothing is
-        allowed. Equal decisions are made once, beginning with ``start``."""
-        merged, limits = merge_equal(self.as_choice(limit)), limits or budget_of("global").limits
+        allowed. Equal decisions are made once, beginning with ``start``. The row of arithmetic makes problems harder,
+        so the solver gets it where a choice without it exceeds the limit."""
+        limits, held = limits or budget_of("global").limits, self.problem.limit
+        answer = self._solve(self.as_choice(limit), start, limits)
+        if answer.choice is None or held is None or held.is_met(answer.choice):
+            return answer
+        problem = self.as_choice(limit, arithmetic=True)
+        within = self._solve(problem, answer.choice, limits)
+        if within.choice is None or within.excess is not None:
+            return answer
+        last = len(problem.limits) - 1
+        return replace(within, binding=tuple(b for b in within.binding if b.row != last))
+
+    @staticmethod
+    def _solve(problem: ChoiceProblem, start: Sequence[int] | None, limits: SolveLimits) -> ChosenOptions:
+        merged = merge_equal(problem)
         answer = solve_choice(merged.problem, None if start is None else merged.collapse(start), limits)
         if answer.choice is None:
             return replace(answer, conflict=tuple(merged.classes.index(c) for c in answer.conflict))

@@ -164,6 +164,28 @@ def test_the_answer_within_a_memory_is_the_cheapest_that_fits(machine: str) -> N
     assert min(fitted, refused) >= 20 and dearer
 
 
+def test_the_answer_within_an_arithmetic_is_the_cheapest_that_does_no_more() -> None:
+    """Between the least arithmetic and that of the cheapest choice, which does more where repeating it saves bytes."""
+    held = 0
+    for name, question in small_questions("", 30, most=20_000):
+        flops, cheapest = question.problem.flops(), question.solve(math.inf)
+        assert cheapest.choice is not None, name
+        low = math.fsum(float(f.min()) for f in flops)
+        high = math.fsum(float(f[k]) for f, k in zip(flops, cheapest.choice, strict=False))
+        for most in (low, (low + high) / 2, high):
+            limited = question.within_arithmetic(most)
+            expected = least(limited.as_choice(math.inf, arithmetic=True))
+            if math.isinf(expected):
+                continue
+            answer = limited.solve(math.inf)
+            assert answer.choice is not None and limited.problem.limit is not None, (name, most)
+            assert limited.problem.limit.is_met(answer.choice), (name, most)
+            assert answer.bound <= expected * (1 + 1e-9), (name, most)
+            assert expected <= answer.cost * (1 + 1e-9) and answer.cost <= expected * 1.0002, (name, most)
+            held += answer.cost > cheapest.cost
+    assert held >= 5
+
+
 def least_peak(question: LayoutQuestion) -> float:
     """The least memory of all choices, each of them tried."""
     problem, memory = question.as_choice(1.0), question.memory
