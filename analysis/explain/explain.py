@@ -60,7 +60,8 @@ class _Explainer:
         partitioned = self.partitioned
         report = partitioned.facts
         groups = collect_collectives(partitioned, self.comparer.price())
-        reasons = tuple(self._reason(group, n) for n, group in enumerate(groups))
+        looked = [] if self.remedies is None else self.remedies.for_groups(groups[: self.limits.groups])
+        reasons = tuple(map(self._reason, groups, [*looked, *[None] * (len(groups) - len(looked))]))
         return Explanation(
             partitioned.module.name,
             report["devices"],
@@ -80,15 +81,15 @@ class _Explainer:
         survey = Survey(self.partitioned, groups, self.comparer, self.thresholds, candidates, self.remedies)
         return warnings(survey)
 
-    def _reason(self, group: CollectiveGroup, number: int) -> CollectiveReason:
+    def _reason(self, group: CollectiveGroup, looked: Tried | None) -> CollectiveReason:
+        """Why the collectives of a group exist, and the remedies that were ``looked`` for."""
         row, causes = group.rows[0], group.causes[0]
         cause = causes[0] if causes else None
         told = self._told(cause)
         more = f" (one of {count_text(len(causes), 'collective')} that were joined)" if len(causes) > 1 else ""
-        looked = self.remedies is not None and number < self.limits.groups
-        tried = self.remedies.for_group(group) if self.remedies is not None and looked else Tried()
+        tried = looked or Tried()
         why_none = _WRITTEN if row["reason"] == OWN_COLLECTIVE else ""
-        if looked and not tried.remedies and not why_none:
+        if looked is not None and not tried.remedies and not why_none:
             why_none = self._why_none(cause, tried)
         return CollectiveReason(
             names=tuple(r["name"] for r in group.rows),

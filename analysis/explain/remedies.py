@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardc.analysis.explain.candidates import AnnotationCandidate, AnnotationCandidates, merged
@@ -54,12 +54,30 @@ class Tried:
 
 @dataclass(slots=True)
 class RemedySearch:
-    """Looks for remedies; time counts from when it was made."""
+    """Looks for remedies; time counts from when it was made. ``helpful`` are the candidates that make the program
+    cheaper, of all that were tried."""
 
     comparer: ProgramComparer
     candidates: AnnotationCandidates
     limits: SearchLimits
     began: float = field(default_factory=time.monotonic)
+    helpful: dict[tuple[tuple[str, str], ...], AnnotationCandidate] = field(default_factory=dict)
+
+    def for_groups(self, groups: Sequence[CollectiveGroup]) -> list[Tried]:
+        """Remedies for each of the groups. One without a remedy gets those of other groups that help it too."""
+        found = [self.for_group(group) for group in groups]
+        return [
+            replace(tried, remedies=self._of_others(group)) if any(group.causes) and not tried.remedies else tried
+            for group, tried in zip(groups, found, strict=True)
+        ]
+
+    def _of_others(self, group: CollectiveGroup) -> tuple[Remedy, ...]:
+        return self._shown([self.attempt(candidate, group) for candidate in tuple(self.helpful.values())])
+
+    def _shown(self, found: Iterable[Remedy | None]) -> tuple[Remedy, ...]:
+        """The best of what was found."""
+        good = sorted((r for r in found if r is not None), key=_worth)
+        return tuple(_distinct(good)[: self.limits.shown])
 
     def for_group(self, group: CollectiveGroup) -> Tried:
         """Remedies for equal collectives."""
@@ -70,19 +88,16 @@ class RemedySearch:
 
     def tried(self, candidates: Sequence[AnnotationCandidate], group: CollectiveGroup | None = None) -> Tried:
         """Those candidates that make the program cheaper; of a ``group``, if given, too."""
-        good: list[Remedy] = []
+        found: list[Remedy | None] = []
         count = late = 0
         for candidate in candidates[: self.limits.tries]:
             if time.monotonic() - self.began > self.limits.seconds:
                 late += 1
                 continue
             count += 1
-            remedy = self.attempt(candidate, group)
-            if remedy is not None:
-                good.append(remedy)
-        good.sort(key=_worth)
+            found.append(self.attempt(candidate, group))
         beyond = max(0, len(candidates) - self.limits.tries)
-        return Tried(tuple(_distinct(good)[: self.limits.shown]), count, late, beyond)
+        return Tried(self._shown(found), count, late, beyond)
 
     def best(
         self,
@@ -110,6 +125,7 @@ class RemedySearch:
         after = self.comparer.with_annotations(base.program, candidate.specs)
         if after is None or not self.comparer.better(after):
             return None
+        self.helpful.setdefault(candidate.specs, candidate)
         removes = False
         if group is not None:
             old, new = (self._about(p, group) for p in (base, after))

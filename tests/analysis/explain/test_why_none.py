@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import shardc
+from shardc import P
 from shardc.analysis.budget.budget import budget_of
 from shardc.analysis.budget.check import check
 from shardc.demo.guide import write_guide_files
@@ -32,6 +34,24 @@ def test_limits_tell_what_they_left(demo: Partitioned) -> None:
     assert told and all("1 other annotation tried, none sends fewer bytes" in why for why in told)
     assert any("the limit of 1 try left " in why for why in told)
     assert demo.explanation().collectives[0].why_none == ""
+
+
+def test_a_remedy_of_another_collective_is_told_where_it_helps() -> None:
+    """The annotations tried for the largest all-to-all do not help; one that is tried for the second halves it."""
+
+    def convolved(u: jax.Array, kernel: jax.Array) -> jax.Array:
+        def step(u: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return jnp.fft.ifft2(jnp.fft.fft2(u) * kernel).real, None
+
+        return jax.lax.scan(step, u, None, length=4)[0]
+
+    arguments = (jax.ShapeDtypeStruct((64, 64), np.float32), jax.ShapeDtypeStruct((64, 64), np.complex64))
+    program = shardc.from_jax(jax.jit(convolved), *arguments)
+    split = program.annotate({"u": P("d"), "kernel": P("d")}, mesh={"d": 8}).partition(plan="propagated")
+    (alone, *_), (first, second, *_) = (split.explanation(remedies=n, seconds=600).collectives for n in (1, 2))
+    assert not alone.remedies and "none sends fewer bytes" in alone.why_none
+    assert first.remedies and first.why_none == ""
+    assert {r.what for r in first.remedies} <= {r.what for r in second.remedies}
 
 
 def test_a_collective_of_the_program_itself_says_so() -> None:
