@@ -50,6 +50,7 @@ from shardc.partitioner.prepare.fold_joins import FoldJoins
 from shardc.partitioner.prepare.fold_pads import FoldPads
 from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.inline_sharded_calls import InlineShardedCalls
+from shardc.partitioner.prepare.join_transforms import JoinTransforms
 from shardc.partitioner.prepare.name_batches import NameBatches
 from shardc.partitioner.prepare.nest_sub_axes import NestSubAxes
 from shardc.partitioner.prepare.reads.share_reads import ShareReads
@@ -233,6 +234,7 @@ PREPARATION: tuple[Pass, ...] = (
     SelectPlaces(),
     SortBeginnings(),
     ExpandSplit(),
+    JoinTransforms(),
     SplitTransforms(),
 )
 

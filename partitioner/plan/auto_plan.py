@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from shardc.costs.machines.machine import Machine
 from shardc.hlo.ir.ir import Module
@@ -21,7 +22,7 @@ from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, is_bette
 from shardc.partitioner.plan.memory_limits import MemoryLimits, room_of_plan
 from shardc.partitioner.plan.node_options import TIE_PER_COLLECTIVE, TIE_PER_ITERATION
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget, budget_of
-from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question
+from shardc.partitioner.plan.plan_layouts import LayoutQuestion, pose_question, ways_of_transforms
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.rewrite.context import Context
 from shardc.partitioner.rewrite.local_cost import collectives_cost
@@ -90,14 +91,16 @@ def _find_promise(
 ) -> _Promise | str:
     """The cheapest plan by the models, or why it is not promising; ``first`` is the program without a plan."""
     try:
-        question = pose_question(module, machine, interface, check=budget.check, hiding=False, known=known)
+        pose = partial(pose_question, module, machine, interface, check=budget.check, hiding=False, known=known)
+        questions = [pose(whole_transforms=way) for way in ways_of_transforms(module, machine)]
     except OverBudgetError as error:
         return error.what
-    models = judge_by_bytes() if machine is None else judge_by_models(question.context, machine)
+    models = judge_by_bytes() if machine is None else judge_by_models(questions[0].context, machine)
     modelled = models(first)
     if machine is None:
-        question = question.within_arithmetic(modelled.flops * MORE_FLOPS)
-    answer = question.solve(math.inf, limits=budget.limits)
+        questions = [q.within_arithmetic(modelled.flops * MORE_FLOPS) for q in questions]
+    asked = [(q, q.solve(math.inf, limits=budget.limits)) for q in questions]
+    question, answer = min(asked, key=lambda way: way[1].cost)
     text = bytes_text if machine is None else seconds_text
     present = _cost(modelled, machine) - _own_cost(module, question.context, machine)
     if answer.choice is None:

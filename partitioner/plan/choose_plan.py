@@ -14,7 +14,7 @@ from shardc.partitioner.plan.infeasible import describe_conflict, describe_exces
 from shardc.partitioner.plan.judge import MORE_FLOPS, Judge, Judgement, judge_by_bytes, judge_by_models
 from shardc.partitioner.plan.memory_limits import room_of_plan
 from shardc.partitioner.plan.plan_budget import OverBudgetError, PlanBudget
-from shardc.partitioner.plan.plan_layouts import pose_question
+from shardc.partitioner.plan.plan_layouts import pose_question, ways_of_transforms
 from shardc.partitioner.plan.plan_reasons import PlanReasons
 from shardc.partitioner.plan.plan_trials import CarriedPlan, PlanTrials
 from shardc.partitioner.plan.seeds.find_seeds import find_seeds, find_state_seeds
@@ -84,6 +84,10 @@ def choose_plan(
             trials.try_seeds(whole, find_seeds(whole, room), answer, budget.seeds)
             trials.try_seeds(whole, find_seeds(whole, room, spread=True), answer, _SPREAD)
             trials.try_seeds(whole, find_state_seeds(whole, room), answer, _KEPT)
+        for way in ways_of_transforms(module, machine)[1:]:
+            other = pose_question(module, machine, interface, hiding=False, whole_transforms=way)
+            trials.tried.clear()  # its choices are others
+            trials.run(other, other.solve(math.inf, limits=budget.limits), budget.limits)
     if within is not None and not trials.fits and any(i.opcode == "while" for i in module.instructions()):
         make = within(room)
         trials.tried.clear()

@@ -35,6 +35,7 @@ from shardc.partitioner.prepare.contract_unflattened import ContractUnflattened
 from shardc.partitioner.prepare.fold_joins import FoldJoins
 from shardc.partitioner.prepare.fold_slices import FoldSlices
 from shardc.partitioner.prepare.reduce_unflattened import ReduceUnflattened
+from shardc.partitioner.prepare.split_transforms import SplitTransforms
 from shardc.partitioner.regions.decision_graph import DecisionGraph
 from shardc.partitioner.regions.dry_run import build_decision_graph
 from shardc.partitioner.regions.region_graph import DecisionNode, NodeOption, Wire
@@ -47,7 +48,7 @@ from shardc.partitioner.strategy.solve.solve import SolveLimits, solve_choice
 from shardc.partitioner.unreduced.accumulators import count_reductions
 from shardc.partitioner.unreduced.linear import Spread
 
-__all__ = ["LayoutQuestion", "pose_question"]
+__all__ = ["LayoutQuestion", "pose_question", "ways_of_transforms"]
 
 #: What would be done for values that are split, before they are: any of them may be.
 _FOLDS: tuple[Pass, ...] = (
@@ -203,6 +204,13 @@ class LayoutQuestion:
         return self.context.table.reduced(start)
 
 
+def ways_of_transforms(module: Module, machine: Machine | None) -> tuple[bool, ...]:
+    """The values of ``whole_transforms`` for which to pose a question. A transform that is written as one for each
+    dimension may have any layout between them; but where all are whole, it costs more kernels than there will be."""
+    several = any(i.opcode == "fft" and len(i.attrs["fft_length"]) > 1 for i in module.instructions())
+    return (False, True) if several and machine is not None else (False,)
+
+
 def pose_question(
     module: Module,
     machine: Machine | None,
@@ -211,17 +219,20 @@ def pose_question(
     check: Callable[[int, int], None] = lambda decisions, options: None,
     hiding: bool = True,
     known: ChosenSplits | None = None,
+    whole_transforms: bool = False,
 ) -> LayoutQuestion:
     """The question for a propagated module, with its calls inlined and folded as they can be once values are split.
 
     Leaves of ``interface`` may have any layout; all other arguments and results keep the propagated one. ``check`` is
     called with the number of decisions and the estimated number of options before these are made, and may raise.
-    Without ``hiding``, arithmetic hides no move. ``known`` is that of `Context.over`.
+    Without ``hiding``, arithmetic hides no move. ``known`` is that of `Context.over`. With ``whole_transforms``, every
+    device has all dimensions of a Fourier transform over several ones: see `ways_of_transforms`.
     """
     interface = interface or FreeInterface()
     if module.mesh is None:
         raise UnsupportedError("the module has no mesh", where=module.name, fix="annotate it, or give --mesh")
-    mesh, module = module.mesh, _name_apart(reduce(lambda m, fold: fold.run(m), _FOLDS, module))
+    folds = _FOLDS if whole_transforms else (*_FOLDS, SplitTransforms(free=True))
+    mesh, module = module.mesh, _name_apart(reduce(lambda m, fold: fold.run(m), folds, module))
     context = Context.over(mesh, module, machine, known)
     parameters = [context.layouts(p) for p in module.entry.parameters]
     graph = build_decision_graph(context, RULES, module, parameters, free_barriers=True, interface=interface)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from shardc.hlo.ir.ir import Instruction, Module, rebuild_module
 from shardc.hlo.ir.sharding import DimSharding, Sharding
@@ -15,18 +16,22 @@ __all__ = ["SplitTransforms"]
 class SplitTransforms:
     """A transform over one dimension moves that dimension's axes to another one, by an all-to-all.
 
-    Whole dimensions go first, so that the split ones have somewhere to move their axes to. A real transform begins
-    (its inverse ends) with the last dimension, which is the one that changes its size.
+    Whole dimensions go first, so that the split ones have somewhere to move their axes to. Where operand and result
+    have the same layout, an inverse goes the other way: its operand may have the layout in which a transform ends. A
+    real transform begins (its inverse ends) with the last dimension, which is the one that changes its size. Where
+    layouts are ``free``, still to be chosen, all transforms over several dimensions are written so; `JoinTransforms`
+    joins those that stay whole.
     """
 
+    free: bool = False
     name: str = "split-transforms"
     why: str = "a transform over several dimensions would need all of them whole at once"
 
     def run(self, module: Module) -> Module:
-        return rebuild_module(module, _one_by_one, {"fft"})
+        return rebuild_module(module, partial(_one_by_one, free=self.free), {"fft"})
 
 
-def _one_by_one(op: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
+def _one_by_one(op: Instruction, operands: tuple[Instruction, ...], *, free: bool) -> Instruction | None:
     x, before, after = operands[0], operands[0].sharding, op.sharding
     rank, lengths = op.shape.rank, tuple(op.attrs["fft_length"])
     last = rank - 1
@@ -34,10 +39,12 @@ def _one_by_one(op: Instruction, operands: tuple[Instruction, ...]) -> Instructi
     if not isinstance(before, Sharding) or not isinstance(after, Sharding) or before.manual or after.manual:
         return None
     split = {d for d in dims if before.dims[d].axes or after.dims[d].axes}
-    if len(lengths) == 1 or not split:
+    if len(lengths) == 1 or not (split or free):
         return None
     kind = op.attrs["fft_type"]
-    order = sorted(dims, key=lambda d: (bool(before.dims[d].axes), bool(after.dims[d].axes), d))
+    order = sorted(dims, key=lambda d: (bool(before.dims[d].axes), bool(after.dims[d].axes), -d if free else d))
+    if kind in ("IFFT", "IRFFT") and before.dims == after.dims:
+        order.reverse()
     if kind in ("RFFT", "IRFFT"):
         order.remove(last)
         order.insert(0 if kind == "RFFT" else len(order), last)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from partition_support import collectives, layout, random_sharding, run_partitioned, with_shardings
@@ -14,6 +16,9 @@ from shardc.hlo.ir.build import Builder
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.ir.mesh import Mesh
 from shardc.hlo.ir.types import array_shape
+from shardc.hlo.verify import verify
+from shardc.partitioner.prepare.join_transforms import JoinTransforms
+from shardc.partitioner.prepare.split_transforms import SplitTransforms
 from shardc.partitioner.report import build_report
 from shardc.partitioner.rules.transforms import best_split
 
@@ -115,6 +120,65 @@ def test_a_prime_length_is_gathered_and_the_report_says_so() -> None:
     (move,) = build_report(local)["collectives"]
     assert move["op"] == "all-gather"
     assert "fft" in move["reason"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_is_split_into_single_dimensions_is_joined_again(kind: str, count: int) -> None:
+    b = transform(kind, 3, 4, 6, 8, count=count)
+    module = with_shardings(b.build(b.instructions[-1]), MESH, lambda i: layout(MESH, *[None] * 4))
+    split = SplitTransforms(free=True).run(module)
+    assert [i.opcode for i in split.instructions()].count("fft") == count
+    assert JoinTransforms().run(split).entry.root.attrs == module.entry.root.attrs
+    assert len(JoinTransforms().run(split).entry.instructions) == 2
+
+
+def chain(r: random.Random) -> Module:
+    """Transforms over random dimensions one after the other, each between two transposes, of which some are missing."""
+    b = Builder("main")
+    x = b.parameter(array_shape(r.choice(("f32", "c64")), 4, 6, 8))
+    usual = r.choice(("FFT", "IFFT"))
+    for _ in range(r.randint(2, 4)):
+        swap = r.choice(((0, 1, 2), (2, 1, 0), (0, 2, 1)))
+        x = b.add("transpose", x, dimensions=swap) if r.random() < 0.9 else x
+        kind = r.choice((usual, usual, usual, "IRFFT")) if x.shape.dtype.is_complex else "RFFT"
+        n = x.shape.dims[-1]
+        x = b.add("fft", x, fft_type=kind, fft_length=(2 * n - 2 if kind == "IRFFT" else n,))
+        x = b.add("transpose", x, dimensions=swap) if r.random() < 0.9 else x
+    dims, mesh = r.choice(((None, None, None), ("x", None, None))), Mesh({"x": 2})
+    return with_shardings(b.build(x), mesh, lambda _: layout(mesh, *dims))
+
+
+def test_chains_of_transforms_are_joined_only_where_one_does_the_same() -> None:
+    joined = 0
+    for seed in range(200):
+        module = chain(random.Random(seed))
+        made = JoinTransforms().run(module)
+        if made is module:
+            continue
+        joined += 1
+        verify(made)
+        a = np.random.default_rng(seed).standard_normal((4, 6, 8)).astype(module.parameters[0].shape.dtype.numpy)
+        (got,), (want,) = evaluate(made, [a]), evaluate(module, [a])
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(abs(want).max(), 1e-3), err_msg=str(seed))
+    assert joined >= 10
+
+
+@pytest.mark.parametrize("mesh", [{"d": 8}, {"d": 4, "m": 2}])
+def test_a_transform_ends_where_its_inverse_begins(mesh: dict[str, int]) -> None:
+    """A product of spectra sends one all-to-all each way for every axis, and one for the kernel."""
+
+    def convolved(u: jax.Array, kernel: jax.Array) -> jax.Array:
+        return jnp.fft.ifftn(jnp.fft.fftn(u) * kernel)
+
+    like = jax.ShapeDtypeStruct((16, 16, 16), np.complex64)
+    spec = shardc.P(*mesh)
+    program = shardc.from_jax(jax.jit(convolved), like, like).annotate({"u": spec, "kernel": spec}, mesh=mesh)
+    partitioned = program.partition(plan="global")
+    sent = [c["op"] for c in partitioned.report()["collectives"]]
+    assert len(sent) == 3 and set(sent) == {"all-to-all"}
+    a, k = (np.random.default_rng(n).standard_normal((16, 16, 16)).astype(np.complex64) for n in (0, 1))
+    np.testing.assert_allclose(np.asarray(partitioned.compile()(a, k)), np.fft.ifftn(np.fft.fftn(a) * k), atol=1e-4)
 
 
 def test_two_devices_gather() -> None:
