@@ -32,8 +32,8 @@ GUIDES = {
     "visualize": ("Start", "../start.md#see-where-a-tensor-is"),
     "verify": ("Command line", "../cli.md"),
     "opt": ("Passes", "../cli.md#passes"),
-    "ops": ("Design", "../design.md"),
-    "devices": ("Machines", "../machines.md"),
+    "ops": ("Add an operation", "../internals/add-an-op.md"),
+    "devices": ("GPU", "../gpu.md"),
     "serve": ("The service", "../service.md"),
     "demo": ("Start", "../start.md"),
 }

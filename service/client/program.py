@@ -159,7 +159,7 @@ class RemoteProgram:
         """Refused: tuning is for the computer that it runs on."""
         raise UnsupportedError(
             f"a compile service cannot tune (for {seconds:g} s): it would measure its own computer",
-            fix="omit tune=, or compile on this machine",
+            fix="omit tune= (--tune), or compile on this machine, without a server",
         )
 
     def propagate(self, *, conservative: bool = False) -> RemotePropagated:

@@ -49,30 +49,14 @@ class View:
             _stderr(text)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table on stdout: drawn by rich on a terminal, aligned plain text otherwise."""
+        """A table on stdout, in aligned columns."""
         cells = [[str(c) for c in row] for row in rows]
-        if sys.stdout.isatty():
-            _draw(title, columns, cells)
-            return
         widths = [max(len(r[i]) for r in [list(columns), *cells]) for i in range(len(columns))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in [columns, *cells]]
         sys.stdout.write("\n".join([title, *lines] if title else lines) + "\n")
 
     def text(self, text: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
-
-
-def _draw(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title) if title else None, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(c) for c in row))
-    Console().print(table)
 
 
 def rank() -> int:

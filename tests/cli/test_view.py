@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from shardc.cli.view import print_error, wrapped
+from shardc.cli.view import View, print_error, wrapped
 
 ERROR = """error: no plan was found within 11.4 MiB of memory per device
   where: %dot.3, step.py:17
@@ -40,3 +40,13 @@ def test_only_a_terminal_gets_broken_lines(stream: io.StringIO, lines: int, monk
     monkeypatch.setattr(sys, "stderr", stream)
     print_error(ERROR)
     assert len(stream.getvalue().splitlines()) == lines
+
+
+def test_a_terminal_gets_the_tables_that_a_file_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    told = []
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr(sys, "stdout", stream)
+        View().table("meshes", ("mesh", "algorithm"), [("data=1,model=16", "recursive doubling"), ("data=16", "x")])
+        told.append(stream.getvalue())
+    assert told[0] == told[1] and "data=1,model=16  recursive doubling\n" in told[0]

@@ -139,7 +139,7 @@ def failures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:
             continue
         failed = [f"* `{t.id}`" for t in r.tests if t.outcome == "failed"]
         lines += failed or [f"* {part.name} ended with code {r.code}"]
-    return "\n".join(lines) or "None."
+    return "\n".join(dict.fromkeys(lines)) or "None."  # parts may share tests
 
 
 def figures(parts: Sequence[Part], results: Mapping[str, Result]) -> str:

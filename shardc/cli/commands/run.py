@@ -4,7 +4,7 @@ shares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -199,6 +199,18 @@ def show_outcome(view: View, outcome: dict[str, Any]) -> None:
     view.result(outcome, lambda: _render(view, outcome))
 
 
+#: The parts of the stage ``compile`` of which times are known.
+_PARTS = ("lower", "emit", "native")
+
+
+def _stages(seconds: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """A row for each stage, in their order; parts of the compilation are indented."""
+    for stage, spent in seconds.items():
+        if stage not in (*_PARTS, "cache"):
+            yield f"{stage}, cached" if stage == "compile" and "cache" in seconds else stage, seconds_text(spent)
+    yield from ((f"  {part}", seconds_text(seconds[part])) for part in _PARTS if part in seconds)
+
+
 def _render(view: View, outcome: dict[str, Any]) -> None:
     where = f"{count_text(outcome['devices'], 'device')} on {outcome['ranks']} " + (
         "ranks" if outcome["ranks"] > 1 else "process"
@@ -207,8 +219,7 @@ def _render(view: View, outcome: dict[str, Any]) -> None:
         rows = [(r["index"], r["name"], r["dtype"], r["shape"], r["checksum"]) for r in outcome["results"]]
         view.table(f"{outcome['program']}: {where}", ("result", "name", "dtype", "shape", "checksum"), rows)
         return
-    stages = [(stage, seconds_text(s)) for stage, s in outcome["seconds"].items()]
-    view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), stages)
+    view.table(f"{outcome['program']}: {where}", ("stage", "seconds"), list(_stages(outcome["seconds"])))
     extremes = f"fastest {seconds_text(outcome['fastest_step_seconds'])}, "
     extremes += f"slowest {seconds_text(outcome['slowest_step_seconds'])} over {count_text(outcome['steps'], 'step')}"
     view.text(

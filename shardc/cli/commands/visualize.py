@@ -63,6 +63,10 @@ def visualize(
         view.result([asdict(p) for p in pictures], lambda: _show_all(view, pictures))
 
 
+#: Columns of a terminal in which every table has room.
+_WIDEST = 1 << 20
+
+
 def _show_all(view: View, pictures: Sequence[Any]) -> None:
     for picture in pictures:
         _show(view, picture)
@@ -78,13 +82,12 @@ def _show(view: View, picture: Any) -> None:
             view.text("...")
             continue
         titles, rows = picture_table(picture, panel)
-        if sys.stdout.isatty():
-            _draw(panel.label, titles, rows)
-        else:
+        if not sys.stdout.isatty() or not _draw(panel.label, titles, rows):
             view.table(panel.label, titles, [[text for text, _ in row] for row in rows])
 
 
-def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> None:
+def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> bool:
+    """Draw a table if the terminal is so wide that no cell is broken; returns whether it is."""
     from rich.console import Console
     from rich.style import Style
     from rich.table import Table
@@ -94,11 +97,15 @@ def _draw(label: str, titles: list[str], rows: list[list[tuple[str, int]]]) -> N
 
     table = Table(title=Text(label) if label else None, title_justify="left", show_lines=True)
     for title in titles:
-        table.add_column(Text(title), justify="center")
+        table.add_column(Text(title), justify="center", no_wrap=True)
     for row in rows:
         cells = []
         for text, shard in row:
             colour = shard_colour(shard) if shard >= 0 else None
             cells.append(Text(f" {text} ", Style(color="white", bgcolor=colour, bold=True) if colour else Style()))
         table.add_row(*cells)
-    Console().print(table)
+    console = Console()
+    fits: bool = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum <= console.width
+    if fits:
+        console.print(table)
+    return fits
