@@ -14,6 +14,11 @@ import shardc
 from shardc import P
 from shardc.analysis.budget.budget import budget_of
 from shardc.analysis.budget.check import check
+from shardc.analysis.explain.candidates import AnnotatableNames, AnnotationCandidates
+from shardc.analysis.explain.chains import CauseTracer
+from shardc.analysis.explain.collect import collect_collectives
+from shardc.analysis.explain.compare_programs import ProgramComparer
+from shardc.analysis.explain.remedies import RemedySearch, SearchLimits
 from shardc.demo.guide import write_guide_files
 from shardc.partitioner.plan.plan_reasons import MemoryRow
 from shardc.stages.stages import Partitioned
@@ -37,21 +42,28 @@ def test_limits_tell_what_they_left(demo: Partitioned) -> None:
 
 
 def test_a_remedy_of_another_collective_is_told_where_it_helps() -> None:
-    """The annotations tried for the largest all-to-all do not help; one that is tried for the second halves it."""
+    def sorted_spectra(u: jax.Array, k: jax.Array) -> jax.Array:
+        spectra = jnp.fft.fft(jnp.sort(jnp.sort(u, axis=1), axis=0), axis=0).real
+        return jnp.sort(spectra @ k, axis=1)
 
-    def convolved(u: jax.Array, kernel: jax.Array) -> jax.Array:
-        def step(u: jax.Array, _: None) -> tuple[jax.Array, None]:
-            return jnp.fft.ifft2(jnp.fft.fft2(u) * kernel).real, None
-
-        return jax.lax.scan(step, u, None, length=4)[0]
-
-    arguments = (jax.ShapeDtypeStruct((64, 64), np.float32), jax.ShapeDtypeStruct((64, 64), np.complex64))
-    program = shardc.from_jax(jax.jit(convolved), *arguments)
-    split = program.annotate({"u": P("d"), "kernel": P("d")}, mesh={"d": 8}).partition(plan="propagated")
-    (alone, *_), (first, second, *_) = (split.explanation(remedies=n, seconds=600).collectives for n in (1, 2))
-    assert not alone.remedies and "none sends fewer bytes" in alone.why_none
-    assert first.remedies and first.why_none == ""
-    assert {r.what for r in first.remedies} <= {r.what for r in second.remedies}
+    like = jax.ShapeDtypeStruct((64, 64), np.float32)
+    program = shardc.from_jax(jax.jit(sorted_spectra), like, like)
+    split = program.annotate({"u": P(None, "d"), "k": P(None, "d")}, mesh={"d": 8}).partition(plan="propagated")
+    comparer, history = ProgramComparer(split), split.propagated.provenance
+    assert history is not None
+    tracer = CauseTracer(history)
+    candidates = AnnotationCandidates(tracer, AnnotatableNames(tracer.history, split.program.module))
+    search = RemedySearch(comparer, candidates, SearchLimits(9, seconds=600))
+    groups = collect_collectives(split)
+    alone = [search.for_group(group).remedies for group in groups]
+    told = [tried.remedies for tried in search.for_groups(groups)]
+    known = {r.what for remedies in alone for r in remedies}
+    assert any(more and not own for own, more in zip(alone, told, strict=True))
+    for own, more in zip(alone, told, strict=True):
+        assert more == own or (not own and {r.what for r in more} <= known)
+    reasons = split.explanation(remedies=9, seconds=600).collectives
+    assert [c.remedies for c in reasons] == told
+    assert all(bool(c.why_none) != bool(c.remedies) for c in reasons)
 
 
 def test_a_collective_of_the_program_itself_says_so() -> None:
