@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap, zip_longest
 from typing import Any
 
 from shardc.analysis.explain.candidates import AnnotatableNames, AnnotationCandidates
@@ -61,7 +62,7 @@ class _Explainer:
         report = partitioned.facts
         groups = collect_collectives(partitioned, self.comparer.price())
         looked = [] if self.remedies is None else self.remedies.for_groups(groups[: self.limits.groups])
-        reasons = tuple(map(self._reason, groups, [*looked, *[None] * (len(groups) - len(looked))]))
+        reasons = tuple(starmap(self._reason, zip_longest(groups, looked)))
         return Explanation(
             partitioned.module.name,
             report["devices"],
