@@ -12,6 +12,7 @@ CAUSES: Mapping[str, Mapping[str, str]] = {
         "gradient through a gradient step": "activations are kept where XLA's fusions compute them again",
         "two experts by capacity, training": "activations are kept where XLA's fusions compute them again",
         "waves to fourth order": "two shifted copies are stored, because their borders are sent from them",
+        "shallow water on a torus": "two products are stored, because their borders are sent from them",
         "pipeline by shifting": "the last gather, along an inner dimension, is transposed from a buffer of its own",
         "low-rank adapters, data x tensor": "alignment of small buffers",
     },

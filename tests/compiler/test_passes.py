@@ -299,6 +299,18 @@ def test_broadcasts_are_repeated_in_every_reader() -> None:
     assert opcodes(after) == ["fusion", "fusion", "tuple"]
 
 
+def test_what_is_computed_from_broadcasts_alone_is_not_stored() -> None:
+    differences = (
+        "x = f32[40] parameter(0)\ny = f32[30] parameter(1)\nb = f32[40,30] broadcast(x), dimensions={0}\n"
+        "c = f32[40,30] broadcast(y), dimensions={1}\nd = f32[40,30] subtract(b, c)\n"
+    )
+    _, after = fused(
+        differences + "e = f32[40,30] exponential(d)\ns = f32[40,30] sine(d)\n"
+        "ROOT t = (f32[40,30], f32[40,30]) tuple(e, s)"
+    )
+    assert opcodes(after) == ["fusion", "fusion", "tuple"]
+
+
 def test_expensive_values_do_not_move_under_a_broadcast() -> None:
     _, after = fused(
         "x = f32[4] parameter(0)\ny = f32[4,6] parameter(1)\ne = f32[4] exponential(x)\n"

@@ -186,15 +186,16 @@ def is_duplicable(i: Instruction) -> bool:
         return True
     if i.opcode == "convert":
         return i.shape.dtype.nbytes > i.operands[0].shape.dtype.nbytes
-    return needs_no_memory(i, 6) or _is_cheap_function_of_one(i)
+    return needs_no_memory(i, 6) or _is_cheap_function_of_few(i)
 
 
-def _is_cheap_function_of_one(i: Instruction) -> bool:
-    """Arithmetic on one array (and broadcasts of less): reading that array costs what reading the result would."""
+def _is_cheap_function_of_few(i: Instruction) -> bool:
+    """Arithmetic on at most one array, and on broadcasts of less: reading these costs no more than reading the result
+    would. Example: the differences of all pairs of positions."""
     if not is_elementwise(i) or not is_cheap(i) or i.opcode == "convert" or not i.shape.dims:
         return False
     arrays = {o for o in i.operands if not _is_spread(o)}
-    return len(arrays) == 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
+    return len(arrays) <= 1 and all(o.shape.dtype.nbytes <= i.shape.dtype.nbytes for o in arrays)
 
 
 def _is_spread(i: Instruction) -> bool:
