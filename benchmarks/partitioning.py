@@ -23,7 +23,7 @@ from typing import Any
 from jax.sharding import AbstractMesh, AxisType
 from partitioning_causes import CAUSES
 from partitioning_programs import Places, Program
-from partitioning_set import ALL
+from partitioning_set import ALL, programs_named
 
 from shardc.compiler.lower.lowered import memory_analysis
 from shardc.compiler.lower.pipeline import lower
@@ -164,10 +164,8 @@ def _details(row: Row) -> list[str]:
 
 
 def main() -> None:
-    wanted = sys.argv[1:]
-    programs = [p for p in ALL if not wanted or any(w in p.name for w in wanted)]
-    if wanted:
-        for row in measure(programs):
+    if wanted := sys.argv[1:]:
+        for row in measure(programs_named(wanted)):
             print("\n".join(_details(row)))
         return
     print(section())

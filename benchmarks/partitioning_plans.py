@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from partitioning import global_module
 from partitioning_programs import Program
-from partitioning_set import ALL
+from partitioning_set import ALL, programs_named
 
 from shardc.compiler.emit.cpu_executable import build_executable
 from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
@@ -92,8 +92,7 @@ def section() -> str:
 
 
 def main() -> None:
-    wanted = sys.argv[1:]
-    print(table([measure(p) for p in ALL if not wanted or any(w in p.name for w in wanted)]))
+    print(table([measure(p) for p in programs_named(sys.argv[1:])]))
 
 
 if __name__ == "__main__":

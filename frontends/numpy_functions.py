@@ -17,6 +17,7 @@ from shardc.hlo.numpy.tree import Tree
 from shardc.hlo.passes import pause_collector
 from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.meshes import as_mesh
+from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
@@ -70,7 +71,11 @@ def program_from_numpy(
         traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
     module = traced.module.with_(donors=_donors(donate_argnums, arguments))
-    requested = [w for w in traced.requested if _is_usable(w, mesh)]
+    requested = []
+    for w in (w for w in traced.requested if _is_usable(w, mesh)):
+        spec, mesh = with_own_mesh(w.spec, mesh, w.where)
+        requested.append(replace(w, spec=spec))
+    mesh = None if mesh is None else as_mesh(mesh)
     if in_shardings is not None:
         positional = replace(arguments.children[0], keys=_labels(function, len(arguments.children[0].keys)))
         given = _prefix(_positional(in_shardings), positional, "in_shardings")
@@ -231,8 +236,11 @@ def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
 
 def _sharding(spec: Any, mesh: Mesh, rank: int, where: str) -> Sharding:
     if isinstance(spec, Sharding):
-        if spec.mesh != mesh or spec.rank != rank:
-            raise AnnotationError(f"sharding {spec} does not fit rank {rank} over {mesh}", where=where)
+        if spec.mesh != mesh:
+            what = f"the sharding {spec} is over the mesh {spec.mesh}, but the program is over {mesh}"
+            raise AnnotationError(what, where=where, fix="use one mesh for all shardings")
+        if spec.rank != rank:
+            raise AnnotationError(f"the sharding {spec} does not fit an array of rank {rank}", where=where)
         check_axes(spec, where)
         return spec
     return spec_to_sharding(as_spec(spec, where), mesh, rank, where)

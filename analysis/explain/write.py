@@ -106,6 +106,8 @@ def _party(party: Party, verbose: bool, taken: str) -> Iterator[str]:
         chain = chain[-_LINKS:]
     for link in chain:
         yield "     " + _link(link, taken)
+    if party.axes and not chain:
+        yield f"     {axes} {taken}: the value itself has another layout"
 
 
 def _taken(told: Explanation) -> str:

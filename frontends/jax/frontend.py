@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardc.frontends.foreign import is_torch
+from shardc.frontends.jax.arguments import abstract_mesh, laid_out
 from shardc.frontends.jax.callbacks import with_callbacks
 from shardc.frontends.jax.effects import lowering_refused
 from shardc.frontends.jax.layouts import Layouts, is_uneven, layouts_of, layouts_of_arrays
@@ -32,7 +33,7 @@ from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
 
 __all__ = [
-    "JaxLeaf", "JaxLowering", "JaxProgram", "abstract_mesh", "exported_from_bytes", "lower", "lower_function",
+    "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function",
     "module_from_jax", "require_jax",
 ]  # fmt: skip
 
@@ -80,8 +81,8 @@ class JaxLowering:
         program = _checked(JaxProgram.of(replace(self.signature, kept=kept), module, self.mlir, self.callbacks))
         if self.mesh is not None and module.mesh is not None and module.mesh.size != self.mesh.size:
             raise AnnotationError(
-                f"the function shards values over {module.mesh}, but mesh= is {self.mesh}",
-                fix="pass the mesh that the function uses as mesh=, or use only PartitionSpecs in the function",
+                f"the function shards values over {module.mesh}, but mesh= or an argument is over {self.mesh}",
+                fix="use the function's mesh there, or only PartitionSpecs in the function",
             )
         if self.mesh is not None and module.mesh is None:
             # Nothing was sharded, or this JAX writes shardings without names.
@@ -97,8 +98,9 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     ``jax.stages.Traced``, ``jax.stages.Lowered`` or ``jax.export.Exported`` (without arguments; those of an Exported
     with symbolic dimensions say what these are).
 
-    Arguments may be arrays, ``jax.ShapeDtypeStruct`` or Python scalars; only shape, dtype and NamedSharding (over a
-    Mesh or AbstractMesh) of an array are used. Example::
+    Arguments may be arrays, ``jax.ShapeDtypeStruct``, `ShapeDtype` or Python scalars; only shape, dtype and sharding of
+    an array are used: JAX's NamedSharding (over a Mesh or AbstractMesh), or ours where the function gives none.
+    Example::
 
         program = module_from_jax(jax.jit(step, donate_argnums=0), state, jax.ShapeDtypeStruct((8, 65), "int32"))
 
@@ -129,7 +131,7 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
     jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
     static = _static_arguments(jitted)
     try:
-        return _lower_jitted(jax, jitted, args, kwargs, static).read()
+        return _lower_laid_out(jax, jitted, args, kwargs, static).read()
     except ValueError as e:
         if not is_uneven(e):
             raise
@@ -298,6 +300,20 @@ def _need_automatic_axes(abstract: Any, refused: ValueError) -> None:
         raise _even_only(refused, "use a mesh with axes of type Auto, as shardc.Mesh has them") from None
 
 
+def _lower_laid_out(
+    jax: Any,
+    jitted: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static: tuple[tuple[int, ...], tuple[str, ...]],
+) -> JaxLowering:
+    """`_lower_jitted`, with the layouts of our own arrays and shapes among the arguments."""
+    args, kwargs = jax.tree_util.tree_map(laid_out, (tuple(args), dict(kwargs)))
+    lowering = _lower_jitted(jax, jitted, args, kwargs, static)
+    layouts = Layouts(layouts_of_arrays(lowering.signature.leaves(args, kwargs)))
+    return replace(lowering, mesh=layouts.mesh, layouts=layouts, uneven=layouts.mesh is not None)
+
+
 def _even_only(refused: ValueError, fix: str) -> AnnotationError:
     return AnnotationError(f"JAX takes only even shardings of arguments and results: {refused}", fix=fix)
 
@@ -413,23 +429,6 @@ def _leaf(jax: Any, aval: Any, *, donated: bool = False) -> JaxLeaf:
         data = jax.eval_shape(data_of, jax.ShapeDtypeStruct(dims, dtype))
         return JaxLeaf(tuple(data.shape), np.dtype(data.dtype), False, impl[0], donated)
     return JaxLeaf(dims, np.dtype(dtype), bool(getattr(aval, "weak_type", False)), None, donated)
-
-
-def abstract_mesh(mesh: Any) -> Any:
-    """The ``AbstractMesh`` of JAX that a function is traced under for ``mesh``: ours, or JAX's own as it is, with its
-    kind of devices and its types of axes."""
-    sharding = require_jax().sharding
-    if isinstance(mesh, sharding.AbstractMesh):
-        return mesh
-    if not isinstance(mesh, (Mesh, Mapping, sharding.Mesh)):
-        raise InputError(f"mesh is {kind_text(mesh)}", fix="pass shardc.Mesh, or JAX's Mesh or AbstractMesh")
-    ours = as_mesh(mesh)
-    if ours.device_ids is not None:
-        raise UnsupportedError(
-            "the mesh of a JAX function cannot have its own device order",
-            fix="omit device_ids: JAX's abstract meshes have none",
-        )
-    return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
 
 
 def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:

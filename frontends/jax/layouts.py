@@ -92,7 +92,7 @@ class Layouts:
         arguments = {
             p: layout.over(mesh, p.shape.rank, name)
             for p, layout, name in zip(module.parameters, given, module.argument_names, strict=True)
-            if layout is not None
+            if layout is not None and p.sharding is None
         }
         results = (
             [

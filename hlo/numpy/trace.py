@@ -35,8 +35,8 @@ _WIDTH = 300
 
 @dataclass(frozen=True, slots=True)
 class ShapeDtype:
-    """The shape and element type of an argument that `trace` needs; ``sharding`` is an annotation, such as `P`.
-    Raises `InputError` for what is no shape or no element type.
+    """The shape and element type of an argument that `trace` needs; ``sharding`` is an annotation: `P`,
+    or a pair of a mesh and a `P`. Raises `InputError` for what is no shape or no element type.
 
     >>> shardc.ShapeDtype((8, 16), "float32", P("data")).shape
     (8, 16)
@@ -184,7 +184,8 @@ def _record(
     for index, (leaf, label) in enumerate(zip(leaves, labels, strict=True)):
         tracers.append(make_parameter(recorder, index, leaf, label))
         if getattr(leaf, "sharding", None) is not None:
-            requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, f"argument {label}"))
+            where = f"ShapeDtype of {label}" if isinstance(leaf, ShapeDtype) else f"argument {label}"
+            requested.append(RequestedSharding(tracers[-1].instruction, leaf.sharding, where))
     positional, keywords = unflatten(in_tree, iter(tracers))
     with translate_errors(), recorder.running():
         result = function(*positional, **keywords)

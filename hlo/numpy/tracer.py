@@ -243,8 +243,9 @@ class Tracer:
             return known if dtype is None else known.astype(dtype)
         raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
-            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, array[i] with a traced i is "
-            "np.take(array, i), buffers are made with np.zeros(shape, like=x); loops over elements belong outside",
+            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, table[i] and "
+            "np.take(table, i) with a traced i are np.asarray(table, like=i)[i], buffers are made with "
+            "np.zeros(shape, like=x); loops over elements belong outside",
         )
 
     # What would need values.
@@ -303,7 +304,7 @@ class Tracer:
         raise self.refusal(
             f"a Python index or range() of a traced value of {self.aval}: its value is not known yet",
             "`for i in range(n)` becomes shardc.fori_loop(0, n, lambda i, state: ..., state), items[i] becomes "
-            "np.take(array, i); or pass the number as a constant (functools.partial)",
+            "np.asarray(items, like=i)[i]; or pass the number as a constant (functools.partial)",
         )
 
     def __floor__(self) -> int:

@@ -82,9 +82,10 @@ def as_sharding(given: Any, rank: int, mesh: Any = None, where: str = "") -> Sha
 
 
 def _read(given: Any, rank: int, mesh: Any, where: str) -> Sharding | None:
-    if isinstance(given, tuple) and len(given) == 2 and _is_mesh(given[0]):
-        mesh, given = given
     wanted = None if mesh is None else as_mesh(mesh)
+    if isinstance(given, tuple) and len(given) == 2 and _is_mesh(given[0]):
+        _check_over(as_mesh(given[0]), wanted, where)
+        wanted, given = as_mesh(given[0]), given[1]
     if isinstance(given, Sharding):
         _check_over(given.mesh, wanted, where)
         if given.rank != rank:

@@ -40,7 +40,7 @@ def memory_svg(timeline: MemoryTimeline) -> str:
     facts = f"{bytes_text(needed)} needed, {bytes_text(most)} in use at the peak"
     if timeline.fixed_bytes:
         facts += f"; {bytes_text(timeline.fixed_bytes)} of it arguments that are not donated"
-    title = f"{timeline.program}: memory of a device over {count_text(len(timeline.steps), 'step')}"
+    title = f"{timeline.program}: memory of a device over {count_text(len(timeline.steps), 'instruction')}"
     body = [
         svg_text(_LEFT, 24, title, 15, _DARK),
         svg_text(_LEFT, 44, facts, 12, _GREY),
@@ -81,7 +81,7 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP
     scale = _PLACES / max(timeline.written_bytes, 1)
     yield svg_text(
-        _LEFT, top - 6, "where values are stored: results (and donated arguments) below, the arena above", 11, _GREY
+        _LEFT, top - 6, "where values are stored: results (and donated arguments) below, other values above", 11, _GREY
     )
     yield _rect(_LEFT, top, _WIDTH, _PLACES, "#f7f7f7", "")
     labels = list[str]()
@@ -100,7 +100,9 @@ def _places(timeline: MemoryTimeline) -> Iterator[str]:
     yield from _axis(top, _PLACES, timeline.written_bytes)
     yield svg_text(_LEFT, top + _PLACES + 16, "0", 10, _GREY, anchor="middle")
     yield svg_text(_LEFT + _WIDTH, top + _PLACES + 16, str(len(timeline.steps)), 10, _GREY, anchor="end")
-    yield svg_text(_LEFT + _WIDTH / 2, top + _PLACES + 16, "step of the program", 11, _GREY, anchor="middle")
+    yield svg_text(
+        _LEFT + _WIDTH / 2, top + _PLACES + 16, "instructions, in the order of the schedule", 11, _GREY, anchor="middle"
+    )
 
 
 def _peak(timeline: MemoryTimeline) -> Iterator[str]:
@@ -110,19 +112,19 @@ def _peak(timeline: MemoryTimeline) -> Iterator[str]:
     yield f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" stroke="{_MARK}" stroke-dasharray="4 3"/>'
     name = timeline.steps[timeline.peak] if timeline.steps else ""
     anchor, shift = ("start", 5) if x < _LEFT + _WIDTH / 2 else ("end", -5)
-    yield svg_text(x + shift, _TOP - 6, f"peak: step {timeline.peak}, {name}", 11, _MARK, anchor=anchor)
+    yield svg_text(x + shift, _TOP - 6, f"peak: instruction {timeline.peak}, {name}", 11, _MARK, anchor=anchor)
 
 
 def _legend(timeline: MemoryTimeline, listed: list[MemoryBlock]) -> Iterator[str]:
     top = _TOP + _CURVE + _GAP + _PLACES + 46
-    title = f"largest at the peak (step {timeline.peak}), without arguments that are not donated:"
+    title = f"largest at the peak (instruction {timeline.peak}), without arguments that are not donated:"
     yield svg_text(_LEFT, top, title, 12, _MARK)
     for number, block in enumerate(listed):
         y = top + 17 * (number + 1)
         source = block.source.rpartition("/")[2]
         where = "" if block.kind == "argument" else block.op_name
         where += f" ({source})" if where and source else source
-        text = f"{bytes_text(block.nbytes)}  {_label(block)}  steps {block.first} to {block.last}  {where}"
+        text = f"{bytes_text(block.nbytes)}  {_label(block)}  instructions {block.first} to {block.last}  {where}"
         yield svg_text(_LEFT + 10, y, text, 11, _DARK)
 
 
@@ -157,5 +159,7 @@ def _covered_from(timeline: MemoryTimeline, number: int) -> int:
 def _hint(timeline: MemoryTimeline, block: MemoryBlock) -> str:
     lines = [f"{block.name} {block.shape}, {bytes_text(block.nbytes)} at {block.offset}, {block.kind}"]
     lines += [text for text in (block.op_name, block.source) if text]
-    lines.append(f"steps {block.first} ({timeline.steps[block.first]}) to {block.last} ({timeline.steps[block.last]})")
+    lines.append(
+        f"instructions {block.first} ({timeline.steps[block.first]}) to {block.last} ({timeline.steps[block.last]})"
+    )
     return "\n".join(lines)

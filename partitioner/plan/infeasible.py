@@ -28,10 +28,16 @@ def describe_excess(question: LayoutQuestion, choice: Sequence[int], memory: flo
     most, least = apart_text(bytes_text, memory, peak, "B")
     what = f"no plan was found within {most} of memory per device: the smallest found takes {least}, "
     what += f"{bytes_text(peak - memory)} too much"
-    heaviest = list(heaviest_values(question, choice, place, name_variables(question)))[:_TOLD]
+    names = name_variables(question)
+    heaviest = list(heaviest_values(question, choice, place, names))[:_TOLD]
     arguments = question.given_arguments()
     kept = {name for name, _ in arguments}
-    parts = [f"{name}{' in another layout' * (name in kept)} {bytes_text(nbytes)}" for name, nbytes in heaviest]
+    clusters = enumerate(question.problem.clusters)
+    reading = next((names[k] for k, c in clusters if any(n.index == place for n in c.members)), "")
+    parts = [
+        f"{name}{' in another layout' * (name in kept)}{' and what it reads' * (name == reading)} {bytes_text(nbytes)}"
+        for name, nbytes in heaviest
+    ]
     if given:
         fixed = [f"{name} {bytes_text(nbytes)}" for name, nbytes in arguments]
         more = [f"{len(fixed) - _TOLD} more"] if len(fixed) > _TOLD else []

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardc.frontends.jax.arguments import abstract_argument, mesh_of_arguments
 from shardc.frontends.jax.context import static_kind, trace_context
-from shardc.frontends.jax.layouts import LaidOut, is_uneven
+from shardc.frontends.jax.layouts import is_uneven
 from shardc.hlo.config import Config
 from shardc.hlo.errors import UnsupportedError
 from shardc.hlo.ir.custom_calls import CustomCall
-from shardc.hlo.ir.sharding import Sharding
 from shardc.hlo.numpy.random_stream import RandomStream
 from shardc.launcher.arrays.array import Array
-from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.arrays.placement import with_own_mesh
 from shardc.launcher.jobs.mpi_environment import detect_launcher
 from shardc.sharding.notations.partition_spec import as_spec
@@ -58,7 +57,8 @@ def jit(
     """Compile a function as `jax.jit` does, for shardc's devices. It takes the same arguments, and returns JAX's
     arrays.
 
-    ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Shardings are `P` or
+    ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Without a mesh and
+    shardings, it is that of the arguments which are split. Shardings are `P` or
     JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
     to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
 
@@ -278,9 +278,12 @@ class Jitted:
 
         options = self._options
         fixed = options.fixed_names(kwargs)
+        named = options.dynamic_names(kwargs)
         mesh = _mesh_around() if options.mesh is None else options.mesh
+        if mesh is None and options.in_shardings is None and options.out_shardings is None:
+            mesh = mesh_of_arguments(jax.tree.leaves((options.dynamic(args), named)))
         layouts = None if options.in_shardings is not None or mesh is None else mesh
-        args, named = jax.tree.map(lambda x: _abstract(x, layouts), (args, options.dynamic_names(kwargs)))
+        args, named = jax.tree.map(lambda x: abstract_argument(x, layouts), (args, named))
         static = tuple(sorted(options.static_positions(args)))
         around = _TRACING.set(True)
         try:
@@ -428,27 +431,3 @@ def _mesh_around() -> Any:
 
     mesh = jax.sharding.get_abstract_mesh()
     return None if mesh.empty else mesh
-
-
-def _abstract(x: Any, mesh: Any) -> Any:
-    """Our arrays as JAX's abstract ones, with their layout where it counts and is one over ``mesh``."""
-    if not isinstance(x, Array):
-        return x
-    import jax
-
-    sharding = None if mesh is None else x.sharding
-    if sharding is None or sharding.mesh != as_mesh(mesh) or sharding.unreduced:
-        return jax.ShapeDtypeStruct(x.shape, x.dtype)
-    if not _named(sharding, x.shape):
-        return LaidOut(x.shape, x.dtype, sharding)
-    from shardc.frontends.jax.frontend import abstract_mesh
-
-    spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in axes) or None for axes in sharding.axes_by_dim))
-    over = jax.sharding.NamedSharding(abstract_mesh(mesh), spec)
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over)
-
-
-def _named(sharding: Sharding, dims: Sequence[int]) -> bool:
-    """Whether JAX can express the sharding. It cannot express sub-axes, nor uneven parts."""
-    even = all(n % k == 0 for n, k in zip(dims, sharding.num_shards(), strict=True))
-    return even and all(a.is_full for axes in sharding.axes_by_dim for a in axes)

@@ -70,7 +70,7 @@ def test_picture_names_the_largest_at_the_peak() -> None:
     t = timeline(THREE)
     root = ElementTree.fromstring(memory_svg(t))
     texts = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(text.startswith(f"peak: step {t.peak}") for text in texts)
+    assert any(text.startswith(f"peak: instruction {t.peak}") for text in texts)
     listed = [text for text in texts if text.startswith("4.0 KiB  ")]
     assert len(listed) == 3
     assert any("third <&>" in text for text in listed)

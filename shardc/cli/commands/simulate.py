@@ -47,7 +47,7 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="MAP",
-        help='Placement of mesh axes: "data=infiniband,model=nvlink", an order of axes, or search.',
+        help='Links by axis ("data=dcn,model=x"), an order of axes, or search: the best links for the default program.',
     ),
 ]
 TraceOption = Annotated[

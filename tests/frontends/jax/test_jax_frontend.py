@@ -236,7 +236,7 @@ def test_meshes_that_contradict_each_other() -> None:
     with pytest.raises(AnnotationError, match=r"(?s)another mesh itself.*pass the mesh that the function uses"):
         lower_function(mixed, OBJECTS["ours"], args=(x,))
     assert lower_function(mixed, OBJECTS["of devices"], args=(x,)).module.mesh == OBJECTS["ours"]
-    with pytest.raises(AnnotationError, match="over data=4,model=2, but mesh= is data=2,model=2"):
+    with pytest.raises(AnnotationError, match="over data=4,model=2, but mesh= or an argument is over data=2,model=2"):
         lower_function(inside, Mesh({"data": 2, "model": 2}), args=(x,))
 
 

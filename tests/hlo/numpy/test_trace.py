@@ -119,6 +119,22 @@ def test_shardings_of_specs_arguments_and_results() -> None:
     assert [p.sharding for p in whole.parameters] == [Sharding.of(MESH, "data", None)] * 2
 
 
+def test_the_sharding_of_a_shape_may_bring_its_mesh() -> None:
+    rows = ShapeDtype((8,), "float32", (MESH, P("data")))
+    for mesh in (None, MESH):
+        program = shardc.trace(lambda x: x.sum(), rows, mesh=mesh)
+        assert program.mesh == MESH
+        assert program.module.parameters[0].sharding == Sharding.of(MESH, "data")
+    for sharding, what in (
+        ((Mesh({"data": 8}), P("data")), "over the mesh data=8, but mesh= is"),
+        (Sharding.of(Mesh({"data": 8}), "data"), "over the mesh data=8, but the program is over"),
+        (P("zz"), "no axis 'zz'"),
+        ("data", "is not a PartitionSpec"),
+    ):
+        with pytest.raises(AnnotationError, match=what):
+            shardc.trace(lambda x: x.sum(), ShapeDtype((8,), "float32", sharding), mesh=MESH)
+
+
 def test_results_and_jax_shapes_stand_for_arguments() -> None:
     """With the layouts that they carry."""
     x = np.arange(8.0)

@@ -104,6 +104,7 @@ CASES: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda x: x.view(np.int32), r"x.view", "astype"),
     (lambda x: np.insert(x, x[0].astype(int), 1), "np.insert", "np.concatenate"),
     (lambda x: np.median(x, out=np.zeros(())), "plain NumPy array", "like="),
+    (lambda x: np.take(np.arange(9.0), x.astype(int)), "asked for the elements", "np.asarray(table, like=i)[i]"),
     (lambda x: np.linalg.tensorsolve(x, x), "np.linalg.tensorsolve", "outside"),
 ]
 

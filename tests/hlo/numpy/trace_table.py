@@ -256,6 +256,7 @@ SELECTIONS: list[Row] = [
     ("round integers", lambda x: (np.round(x), np.round(x, -1)), "i4:5"),
     ("take", lambda x: (np.take(x, [0, 5, -1]), x.take([1, 0], axis=1), np.take(x, 1, axis=0)), "A:3,4"),
     ("take modes", lambda x: (np.take(x, [7, -5], mode="wrap"), np.take(x, [7, -5], mode="clip")), "f4:4"),
+    ("take from a constant", lambda x, i: x + np.asarray([3.0, 5.0, 7.0], like=i)[abs(i) % 3].sum(), "f8:4 i4:5"),
     ("take traced", lambda x, i: np.take(x, abs(i) % 3, axis=0), "A:3,4 i4:5"),
     ("take_along_axis", lambda x: np.take_along_axis(x, np.argsort(x, axis=1), axis=1), "R:3,5"),
     ("put_along_axis", lambda x: [np.put_along_axis(x, np.argmax(x, 1)[:, None], 0, 1), x], "f4:3,5"),
