@@ -12,12 +12,8 @@ from shardc.hlo.ir.opset import COLLECTIVES
 
 __all__ = ["ProgramWork", "program_work"]
 
-_FUNCTIONS = (
-    "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan power sqrt rsqrt cbrt atan2 erf "
-    "sinh cosh asin acos atan asinh acosh atanh"
-)
-#: Elementwise functions that XLA counts as transcendental.
-_TRANSCENDENTAL = frozenset(_FUNCTIONS.split())
+#: Slow elementwise operations that XLA does not count as transcendental.
+_ARITHMETIC = frozenset({"divide", "remainder"})
 _CONTROL = frozenset({"while", "conditional", "call", "async-start", "async-done"})
 
 
@@ -44,7 +40,7 @@ def program_work(module: Module) -> ProgramWork:
     for computation, times in runs.items():
         for i in computation:
             flops += times * instruction_flops(i)
-            if i.opcode in _TRANSCENDENTAL:
+            if OP_COSTS[i.opcode].kind != "simple" and i.opcode not in _ARITHMETIC:
                 transcendentals += times * i.shape.size
             if computation in fused or i.opcode in _CONTROL or OP_COSTS[i.opcode].free or i.opcode in COLLECTIVES:
                 continue

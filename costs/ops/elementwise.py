@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from shardc.costs.ops.op_cost import MOVES, HostRates, OpCost, array_sizes, body_steps, no_seconds, per_flop
+from shardc.costs.ops.op_cost import (
+    MOVES,
+    HostRates,
+    OpCost,
+    VectorKind,
+    array_sizes,
+    body_steps,
+    no_seconds,
+    per_flop,
+)
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 from shardc.hlo.ir.types import DType
@@ -91,8 +100,8 @@ _LIKE: Mapping[str, tuple[str, float]] = {
 
 
 def _row(opcode: str) -> OpCost:
-    kind = "special" if opcode in _SPECIAL else "long" if opcode in _LONG else "simple"
-    return OpCost(_size, _of_class(kind), weight=_WEIGHTS.get(opcode, 1), like=_LIKE.get(opcode))
+    kind: VectorKind = "special" if opcode in _SPECIAL else "long" if opcode in _LONG else "simple"
+    return OpCost(_size, _of_class(kind), kind, weight=_WEIGHTS.get(opcode, 1), like=_LIKE.get(opcode))
 
 
 COSTS: Mapping[str, OpCost] = {
@@ -100,7 +109,7 @@ COSTS: Mapping[str, OpCost] = {
     **dict.fromkeys(MOVES, OpCost(vector=_retype)),
     "copy": OpCost(vector=lambda op, flops: {}, host=no_seconds),
     "convert": OpCost(vector=_retype, host=_convert),
-    "divide": OpCost(_size, _divide, weight=_WEIGHTS["divide"]),
+    "divide": OpCost(_size, _divide, "special", weight=_WEIGHTS["divide"]),
     "compare": OpCost(_size, _of_class("simple"), host=_compare, like=_LIKE["compare"]),
     "map": OpCost(_map, _of_class("simple"), host=per_flop),
 }

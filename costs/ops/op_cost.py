@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from shardc.hlo.ir.ir import Computation, Instruction
 from shardc.hlo.ir.opset import OPS
@@ -24,6 +24,7 @@ __all__ = [
     "HostRates",
     "MatrixProduct",
     "OpCost",
+    "VectorKind",
     "array_sizes",
     "as_simple",
     "body_steps",
@@ -33,6 +34,9 @@ __all__ = [
     "per_element",
     "per_flop",
 ]
+
+#: Classes of operations of a vector unit (`kernel_model`).
+VectorKind = Literal["simple", "special", "long"]
 
 #: Elementwise operations that only move or retype.
 MOVES = frozenset(("copy", "convert", "bitcast-convert", "real", "imag", "complex", "reduce-precision"))
@@ -133,7 +137,8 @@ def no_seconds(op: Instruction, host: HostRates) -> float:
 class OpCost:
     """What one execution of an operation costs, whatever calls it; called computations count where they are called.
 
-    ``flops``: arithmetic operations. ``vector``: operations of a device's vector unit by class, given its flops.
+    ``flops``: arithmetic operations. ``vector``: operations of a device's vector unit by class, given its flops;
+    ``kind``: the class of one element's, where there is only one.
     ``products``: the matrix products that it is. ``rows``: runs of consecutive bytes that it touches (number, length).
     ``launches`` follow one another, in ``passes`` over the data. ``free``: takes no time of its own on a device.
     ``samples``: reads only the part of operand 0 that its result is. ``renames``: the same elements in the same order.
@@ -144,6 +149,7 @@ class OpCost:
 
     flops: Callable[[Instruction], int] = no_flops
     vector: Callable[[Instruction, int], Mapping[str, float]] = as_simple
+    kind: VectorKind = "simple"
     products: Callable[[Instruction], tuple[MatrixProduct, ...]] = lambda op: ()
     rows: Callable[[Instruction], list[tuple[int, int]]] = lambda op: []
     launches: Callable[[Instruction], int] = lambda op: 1

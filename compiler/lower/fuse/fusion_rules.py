@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from shardc.compiler.lower.expand.expand_one_per_row import gather_by_rows
+from shardc.costs.ops.table import OP_COSTS
 from shardc.hlo.ir.ir import Instruction
 from shardc.hlo.ir.opset import OPS
 
@@ -31,15 +32,6 @@ __all__ = [
     "reads_in_place",
     "repetition",
 ]
-
-#: Elementwise ops that cost more than a load; they are never computed twice.
-_EXPENSIVE = frozenset(
-    {
-        *("acos", "acosh", "asin", "asinh", "atan2", "atanh", "cbrt", "cosine", "cosh", "divide", "erf", "exponential"),
-        *("exponential-minus-one", "log", "log-plus-one", "logistic", "power", "remainder", "rsqrt", "sine", "sinh"),
-        *("sqrt", "tan", "tanh", "stochastic-convert"),
-    }
-)
 
 #: Elementwise by family, but not one element from one element.
 _NOT_FUSABLE = frozenset({"map", "stochastic-convert", "copy"})
@@ -177,7 +169,7 @@ def block_offset(i: Instruction) -> int:
 
 def is_cheap(i: Instruction) -> bool:
     """Computing it again costs about as much as loading it."""
-    return i.opcode not in _EXPENSIVE and i.opcode not in ("reduce", "gather")
+    return OP_COSTS[i.opcode].kind == "simple" and i.opcode not in ("reduce", "gather")
 
 
 def is_duplicable(i: Instruction) -> bool:
