@@ -71,11 +71,7 @@ def program_from_numpy(
         traced = trace_function(function, specs, named_specs, _parameter_names(function))
     arguments, results = traced.in_tree, traced.out_tree
     module = traced.module.with_(donors=_donors(donate_argnums, arguments))
-    requested = []
-    for w in (w for w in traced.requested if _is_usable(w, mesh)):
-        spec, mesh = with_own_mesh(w.spec, mesh, w.where)
-        requested.append(replace(w, spec=spec))
-    mesh = None if mesh is None else as_mesh(mesh)
+    requested, mesh = _over_one_mesh([w for w in traced.requested if _is_usable(w, mesh)], mesh)
     if in_shardings is not None:
         positional = replace(arguments.children[0], keys=_labels(function, len(arguments.children[0].keys)))
         given = _prefix(_positional(in_shardings), positional, "in_shardings")
@@ -96,6 +92,22 @@ def program_from_numpy(
     )
     module = module.with_(mesh=over, num_partitions=over.size)
     return replace(traced, module=with_shardings(module, found, ends))
+
+
+def _over_one_mesh(
+    requested: Sequence[RequestedSharding], mesh: Mesh | None
+) -> tuple[list[RequestedSharding], Mesh | None]:
+    """The requests without the meshes that they bring along, and ``mesh``, which is theirs where it is None."""
+    found, over = [], mesh
+    for w in requested:
+        spec, own = with_own_mesh(w.spec, mesh, w.where)
+        own = None if own is None else as_mesh(own)
+        if own is not None and over is not None and own != over:
+            what = f"the arguments are over several meshes: {over} and {own}"
+            raise AnnotationError(what, where=w.where, fix="give mesh=, or shardc.reshard one")
+        over = over or own
+        found.append(replace(w, spec=spec))
+    return found, over
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -182,8 +194,15 @@ def _is_usable(request: RequestedSharding, mesh: Mesh | None) -> bool:
     """What an array says of its own layout counts where it names axes, of the mesh that is asked for."""
     if not request.where.startswith("argument "):
         return True
-    other = isinstance(request.spec, Sharding) and mesh is not None and request.spec.mesh != mesh
-    return _is_spec(request.spec) and not other
+    return _is_spec(request.spec) and (mesh is None or _other_mesh(request.spec, mesh) is None)
+
+
+def _other_mesh(spec: Any, mesh: Mesh) -> Mesh | None:
+    """The mesh of a `Sharding` or of JAX's NamedSharding, if it is another one than ``mesh``."""
+    if isinstance(spec, Sharding):
+        return None if spec.mesh == mesh else spec.mesh
+    own = as_mesh(spec.mesh) if hasattr(spec, "spec") and hasattr(spec, "mesh") else None
+    return None if own is None or own.axes == mesh.axes else own
 
 
 def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
@@ -235,10 +254,11 @@ def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
 
 
 def _sharding(spec: Any, mesh: Mesh, rank: int, where: str) -> Sharding:
+    other = _other_mesh(spec, mesh)
+    if other is not None:
+        what = f"the sharding {spec} is over the mesh {other}, but the program is over {mesh}"
+        raise AnnotationError(what, where=where, fix="use one mesh for all shardings")
     if isinstance(spec, Sharding):
-        if spec.mesh != mesh:
-            what = f"the sharding {spec} is over the mesh {spec.mesh}, but the program is over {mesh}"
-            raise AnnotationError(what, where=where, fix="use one mesh for all shardings")
         if spec.rank != rank:
             raise AnnotationError(f"the sharding {spec} does not fit an array of rank {rank}", where=where)
         check_axes(spec, where)

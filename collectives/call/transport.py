@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -57,8 +57,8 @@ class CollectiveExecutor(Protocol):
 class Transport(Protocol):
     """Moves data between the devices of a program, some of which live in this process.
 
-    The same results to the bit on every implementation. All methods but the properties, `empty` and `among` are
-    collective: every process that it connects calls them in the same order.
+    The same results to the bit on every implementation. All methods but the properties, `empty`, `among` and
+    `wait_first` are collective: every process that it connects calls them in the same order.
     """
 
     def __hash__(self) -> int: ...
@@ -120,6 +120,11 @@ class Transport(Protocol):
 
         It is free again when the array and everything made from it are gone.
         """
+        ...
+
+    def wait_first(self, wait: Callable[[], None]) -> None:
+        """Call ``wait`` before each exchange that follows: it returns once no other thread of this process exchanges
+        anything. Threads would meet those of other processes in any order."""
         ...
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:

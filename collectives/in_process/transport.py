@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 import numpy as np
@@ -72,6 +72,9 @@ class LocalTransport:
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         return [value]
+
+    def wait_first(self, wait: Callable[[], None]) -> None:
+        """There is nobody to exchange anything with."""
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
         return block

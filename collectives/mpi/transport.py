@@ -14,7 +14,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -114,6 +114,7 @@ class MpiTransport:
         self._channels: dict[tuple[int, ...], MessageChannel] = {}
         #: Whether a watchdog reports the missing rank when the time is up.
         self.watched = False
+        self._wait_first: Callable[[], None] = lambda: None
 
     def among(self, ranks: Sequence[int]) -> MpiTransport:
         return MpiTransport(
@@ -176,7 +177,8 @@ class MpiTransport:
             raise InputError(
                 f"the program runs on {count_text(num_devices, 'device')}, but "
                 f"the job has {count_text(self.process_count, 'rank')}",
-                fix=f"start {count_text(num_devices, 'rank')} or fewer",
+                fix=f"start {count_text(num_devices, 'rank')} or fewer, or give the function a mesh (mesh=, or an "
+                "argument that is split)",
             )
         return Ownership(num_devices, self.process_count)
 
@@ -244,9 +246,13 @@ class MpiTransport:
     def empty(self, nbytes: int) -> Bytes:
         return aligned_bytes(nbytes) if self._nodes is None else self._nodes.mine.heap.empty(nbytes)
 
+    def wait_first(self, wait: Callable[[], None]) -> None:
+        self._wait_first = wait
+
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         import pickle
 
+        self._wait_first()
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         exchange = RankExchange.here(doing)
         with self._show_exchange(exchange, timeout_factor):
@@ -278,6 +284,7 @@ class MpiTransport:
         (Not Iallgatherv: the ring of Intel MPI 2021 never ends when some ranks have none.)
         """
         exchange = RankExchange.here(GATHER)
+        self._wait_first()
         with self._show_exchange(exchange, 1.0):
             self._arrive(exchange, sizes[self.process_index])
             return self._gather_bytes(block, sizes, exchange)

@@ -10,7 +10,7 @@ import ctypes
 import itertools
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -91,6 +91,9 @@ class KeyValueMessages:
 
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return aligned_bytes(nbytes)
+
+    def wait_first(self, wait: Callable[[], None]) -> None:
+        """The transport that has these messages waits."""
 
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
         exchange = RankExchange.here(doing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ class SharedTransport:
         self.node = node
         self._small = small
         self._job = job
+        self._wait: Callable[[], None] = lambda: None
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -81,10 +82,15 @@ class SharedTransport:
     def empty(self, nbytes: int) -> NDArray[np.uint8]:
         return self.node.heap.empty(nbytes)
 
+    def wait_first(self, wait: Callable[[], None]) -> None:
+        self._wait = wait
+
     def exchange_objects(self, value: T, *, doing: str = "an exchange", timeout_factor: float = 1.0) -> list[T]:
+        self._wait()
         with self.control.show_exchange(RankExchange.here(doing), timeout_factor):
             return self._messages.exchange_objects(value, doing=doing, timeout_factor=timeout_factor)
 
     def concatenate(self, block: NDArray[np.uint8], sizes: Sequence[int]) -> NDArray[np.uint8]:
+        self._wait()
         with self.control.show_exchange(RankExchange.here(GATHER)):
             return self._messages.concatenate(block, sizes)

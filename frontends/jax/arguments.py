@@ -34,16 +34,27 @@ def laid_out(x: Any, mesh: Mesh | None = None) -> Any:
 
 
 def mesh_of_arguments(leaves: Iterable[Any]) -> Mesh | None:
-    """The mesh of the arguments that have a sharding; None where none has. Raises `AnnotationError` for several."""
-    meshes = list(dict.fromkeys(x.sharding.mesh for x in map(laid_out, leaves) if isinstance(x, LaidOut)))
-    if len(meshes) > 1:
-        over = " and ".join(str(m) for m in meshes[:2])
-        raise AnnotationError(f"the arguments are over several meshes: {over}", fix="give mesh=, or shardc.reshard one")
-    return meshes[0] if meshes else None
+    """The mesh of the arguments of our own kinds that have a sharding; None where none has. Raises `AnnotationError`
+    for several meshes, those of JAX's arrays included."""
+    leaves = list(leaves)
+    ours = [x.sharding.mesh for x in map(laid_out, leaves) if isinstance(x, LaidOut)]
+    if not ours:
+        return None
+    theirs = [as_mesh(s.mesh) for s in map(_named_sharding, leaves) if s is not None and s.mesh.size > 1]
+    other = next((m for m in (*ours, *theirs) if m.axes != ours[0].axes), None)
+    other = other or next((m for m in ours if m != ours[0]), None)
+    if other is not None:
+        what = f"the arguments are over several meshes: {ours[0]} and {other}"
+        raise AnnotationError(what, fix="give mesh=, or shardc.reshard one")
+    return ours[0]
 
 
 def abstract_argument(x: Any, mesh: Any) -> Any:
-    """An argument as JAX takes it: with its layout where ``mesh`` is given and JAX can say it, else as `laid_out`."""
+    """An argument as JAX takes it: with its layout over ``mesh`` where JAX can say it, else as `laid_out`. Without a
+    mesh, what JAX makes has its own sharding, and nothing else has one."""
+    named = _named_sharding(x)
+    if named is not None:
+        return x if mesh is None else _over(x, named, mesh)
     if not isinstance(x, Array | ShapeDtype):
         return x
     import jax
@@ -51,11 +62,33 @@ def abstract_argument(x: Any, mesh: Any) -> Any:
     found = laid_out(x, as_mesh(mesh)) if mesh is not None else x
     if not isinstance(found, LaidOut):
         return jax.ShapeDtypeStruct(x.shape, x.dtype)
-    if not _named(found.sharding, found.shape):
+    if not _can_name(found.sharding, found.shape):
         return found
     axes = found.sharding.axes_by_dim
     spec = jax.sharding.PartitionSpec(*(tuple(a.name for a in d) or None for d in axes))
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(abstract_mesh(mesh), spec))
+
+
+def _over(x: Any, given: Any, mesh: Any) -> Any:
+    """What has a sharding of JAX's, for a function over ``mesh``: arrays over another mesh will be moved."""
+    import jax
+
+    if as_mesh(given.mesh).axes == as_mesh(mesh).axes:
+        sharding = given.update(mesh=abstract_mesh(mesh))
+    elif isinstance(x, jax.Array):
+        sharding = None
+    else:
+        what = f"the sharding {given.spec} is over the mesh {as_mesh(given.mesh)}, but mesh= is {as_mesh(mesh)}"
+        raise AnnotationError(what, where=f"ShapeDtypeStruct({list(x.shape)})", fix="omit mesh=")
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding, weak_type=bool(getattr(x, "weak_type", False)))
+
+
+def _named_sharding(x: Any) -> Any:
+    """JAX's NamedSharding of an argument, if it has one."""
+    if isinstance(x, Array | ShapeDtype):
+        return None
+    given = getattr(x, "sharding", None)
+    return given if hasattr(given, "spec") and hasattr(given, "mesh") and hasattr(x, "dtype") else None
 
 
 def abstract_mesh(mesh: Any) -> Any:
@@ -76,7 +109,7 @@ def abstract_mesh(mesh: Any) -> Any:
     return mesh.abstract_mesh if isinstance(mesh, sharding.Mesh) else ours.to_jax()
 
 
-def _named(sharding: Sharding, dims: Sequence[int]) -> bool:
+def _can_name(sharding: Sharding, dims: Sequence[int]) -> bool:
     """Whether JAX can express the sharding. It cannot express sub-axes, nor uneven parts."""
     even = all(n % k == 0 for n, k in zip(dims, sharding.num_shards(), strict=True))
     return even and all(a.is_full for axes in sharding.axes_by_dim for a in axes)

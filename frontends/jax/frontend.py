@@ -7,7 +7,7 @@ abstract mesh where one is given, so a mesh may have more devices than the machi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from shardc.frontends.foreign import is_torch
 from shardc.frontends.jax.arguments import abstract_mesh, laid_out
 from shardc.frontends.jax.callbacks import with_callbacks
 from shardc.frontends.jax.effects import lowering_refused
-from shardc.frontends.jax.layouts import Layouts, is_uneven, layouts_of, layouts_of_arrays
+from shardc.frontends.jax.layouts import LaidOut, Layouts, is_uneven, layouts_of, layouts_of_arrays
 from shardc.frontends.jax.program import JaxLeaf, JaxProgram, JaxSignature
 from shardc.hlo.errors import AnnotationError, EnvironmentProblem, InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
@@ -31,6 +31,7 @@ from shardc.hlo.stablehlo.refine import refine_shapes
 from shardc.hlo.units import kind_text
 from shardc.launcher.arrays.meshes import as_mesh
 from shardc.launcher.jobs.accelerators import keep_jax_on_cpu
+from shardc.sharding.notations.partition_spec import PartitionSpec
 
 __all__ = [
     "JaxLeaf", "JaxLowering", "JaxProgram", "exported_from_bytes", "lower", "lower_function",
@@ -174,10 +175,12 @@ def lower(
     given = {name: _named_shardings(jax, t, abstract, name) for name, t in trees.items() if t is not None}
 
     def lowered(shardings: Mapping[str, Any]) -> JaxLowering:
-        jitted, keep = jax.jit(fn, **options, **shardings), in_shardings is None
-        return _in_mesh(jax, abstract, lambda: _lower_jitted(jax, jitted, args, kwargs or {}, (numbers, ()), keep))
+        jitted = jax.jit(fn, **options, **shardings)
+        return _in_mesh(jax, abstract, lambda: _lower_jitted(jax, jitted, args, kwargs or {}, (numbers, ())))
 
     layouts = Layouts()
+    if in_shardings is not None:
+        args = _without_own_layouts(jax, args, in_shardings, _static_positions(args, numbers))
     try:
         lowering = lowered(given)
     except ValueError as e:
@@ -190,11 +193,32 @@ def lower(
             layouts_of(in_shardings, signature.in_tree.children()[0], "in_shardings"),
             layouts_of(out_shardings, signature.out_tree, "out_shardings"),
         )
-    if in_shardings is None:
-        leaves = lowering.signature.leaves(args, kwargs or {})
-        layouts = replace(layouts, arguments=layouts_of_arrays(leaves))
+    own = layouts_of_arrays(lowering.signature.leaves(args, kwargs or {}))
+    asked = layouts.arguments or (None,) * len(own)
+    layouts = replace(layouts, arguments=tuple(a or b for a, b in zip(asked, own, strict=True)))
     over = layouts.mesh if abstract is None else as_mesh(abstract)
     return replace(lowering, mesh=over, layouts=layouts, uneven=True)
+
+
+def _without_own_layouts(jax: Any, args: Sequence[Any], given: Any, static: Set[int]) -> tuple[Any, ...]:
+    """The arguments, without the layouts of those for which a sharding is ``given``."""
+    specs = (PartitionSpec, jax.sharding.PartitionSpec)
+    dynamic = [a for n, a in enumerate(args) if n not in static]
+    one = given is None or isinstance(given, specs) or not isinstance(given, (tuple, list))
+    prefixes = [given] * len(dynamic) if one else list(given)
+
+    def place(sharding: Any, part: Any) -> Any:
+        return part if sharding is None else jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, False), part)
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, specs)
+
+    try:
+        pairs = zip(prefixes, dynamic, strict=True)
+        placed = iter([jax.tree_util.tree_map(place, prefix, part, is_leaf=is_leaf) for prefix, part in pairs])
+    except ValueError:  # they do not fit each other: JAX's message says how
+        return tuple(args)
+    return tuple(a if n in static else next(placed) for n, a in enumerate(args))
 
 
 def _in_mesh(jax: Any, abstract: Any, lower: Callable[[], JaxLowering]) -> JaxLowering:
@@ -272,12 +296,11 @@ def _lower_jitted(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     static: tuple[tuple[int, ...], tuple[str, ...]],
-    keep_shardings: bool = True,
 ) -> JaxLowering:
-    numbers = {n % len(args) for n in static[0]} if args else set()
+    numbers = _static_positions(args, static[0])
 
     def abstract(tree: Any) -> Any:
-        return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x, keep_shardings), tree)
+        return jax.tree_util.tree_map(lambda x: _abstract_leaf(jax, x), tree)
 
     positional = [a if i in numbers else abstract(a) for i, a in enumerate(args)]
     keep_jax_on_cpu()
@@ -308,8 +331,13 @@ def _lower_laid_out(
     static: tuple[tuple[int, ...], tuple[str, ...]],
 ) -> JaxLowering:
     """`_lower_jitted`, with the layouts of our own arrays and shapes among the arguments."""
-    args, kwargs = jax.tree_util.tree_map(laid_out, (tuple(args), dict(kwargs)))
-    lowering = _lower_jitted(jax, jitted, args, kwargs, static)
+    fixed = _static_positions(args, static[0])
+    args = [a if n in fixed else jax.tree_util.tree_map(laid_out, a) for n, a in enumerate(args)]
+    kwargs = {k: v if k in static[1] else jax.tree_util.tree_map(laid_out, v) for k, v in kwargs.items()}
+    leaves = jax.tree_util.tree_leaves((args, kwargs))
+    mesh = next((x.sharding.mesh for x in leaves if isinstance(x, LaidOut)), None)
+    over = None if mesh is None else abstract_mesh(mesh)
+    lowering = _in_mesh(jax, over, lambda: _lower_jitted(jax, jitted, args, kwargs, static))
     layouts = Layouts(layouts_of_arrays(lowering.signature.leaves(args, kwargs)))
     return replace(lowering, mesh=layouts.mesh, layouts=layouts, uneven=layouts.mesh is not None)
 
@@ -318,7 +346,13 @@ def _even_only(refused: ValueError, fix: str) -> AnnotationError:
     return AnnotationError(f"JAX takes only even shardings of arguments and results: {refused}", fix=fix)
 
 
-def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool) -> Any:
+def _static_positions(args: Sequence[Any], numbers: Sequence[int]) -> frozenset[int]:
+    """The static ones among the arguments that are given by position."""
+    count = len(args)
+    return frozenset(n % count for n in numbers if -count <= n < count)
+
+
+def _abstract_leaf(jax: Any, x: Any, keep_sharding: bool = True) -> Any:
     """Shape and dtype of an array; Python scalars stay as they are (JAX types them weakly)."""
     if isinstance(x, (bool, int, float, complex)) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
         return x
@@ -437,8 +471,6 @@ def _mesh_context(jax: Any, abstract: Any) -> AbstractContextManager[Any]:
 
 
 def _named_shardings(jax: Any, tree: Any, mesh: Any, what: str) -> Any:
-    from shardc.sharding.notations.partition_spec import PartitionSpec
-
     specs = (PartitionSpec, jax.sharding.PartitionSpec)
 
     def named(leaf: Any) -> Any:

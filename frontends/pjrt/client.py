@@ -126,6 +126,7 @@ class Clients:
         if not isinstance(count, int) or not 1 <= count <= _MOST_DEVICES:
             raise InputError(f"num_devices is {count!r}", fix=f"give a number from 1 to {_MOST_DEVICES}")
         processes = find_processes(options, _config(), count)
+        processes.transport.wait_first(self._worker.wait)
         topology = DeviceTopology.of(processes.owners)
         self._topologies.add(topology)
         client = PjrtClient.of(processes, topology)

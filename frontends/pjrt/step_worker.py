@@ -55,6 +55,13 @@ class StepWorker:
         """``program`` may run; it stays until native code releases it."""
         self._programs[program.handle] = program
 
+    def wait(self) -> None:
+        """Wait until no step is left. A function of Python that a step calls does not wait for that step."""
+        if threading.current_thread() in self._threads:
+            return
+        while not self._is_idle():
+            time.sleep(_LOOK_SECONDS)
+
     def _start(self) -> None:
         self._threads = [t for t in self._threads if t.is_alive()]
         thread = threading.Thread(target=self._serve, name="shardc-steps", daemon=True)

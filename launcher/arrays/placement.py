@@ -31,8 +31,8 @@ def is_sharding(value: Any) -> bool:
 
 
 def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
-    """A pytree of shardings with specs in place of pairs of a mesh and a spec, and ``mesh``, which is that of the pairs
-    and of JAX's shardings over abstract meshes where it is None.
+    """A pytree of shardings with specs in place of pairs of a mesh and a spec and of values of `Sharding`, and
+    ``mesh``, which is theirs and that of JAX's shardings over abstract meshes where it is None.
 
     Raises `AnnotationError` for pairs over different meshes.
     """
@@ -42,6 +42,8 @@ def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
 
     def look(given: Any, place: str) -> Any:
         nonlocal found
+        if isinstance(given, Sharding):
+            given = given.mesh, _spec_of(given)
         if isinstance(given, tuple) and is_sharding(given):
             _check_over(as_mesh(given[0]), None if found is None else as_mesh(found), place)
             found = given[0] if found is None else found
@@ -55,6 +57,14 @@ def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
         return node.rebuild([look(v, f"{place}[{k!r}]") for k, v in zip(node.keys, node.values, strict=True)])
 
     return look(shardings, where), found
+
+
+def _spec_of(sharding: Sharding) -> Any:
+    """The spec that says the same over the same mesh; the sharding itself where it is more than a layout."""
+    if sharding.unreduced or sharding.manual or sharding.replicated:
+        return sharding
+    entries = (tuple(a.name if a.is_full else a for a in axes) or None for axes in sharding.axes_by_dim)
+    return PartitionSpec(*entries)
 
 
 def is_spec(value: Any) -> bool:

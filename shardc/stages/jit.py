@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardc.frontends.jax.arguments import abstract_argument, mesh_of_arguments
+from shardc.frontends.jax.arguments import abstract_argument, abstract_mesh, mesh_of_arguments
 from shardc.frontends.jax.context import static_kind, trace_context
 from shardc.frontends.jax.layouts import is_uneven
 from shardc.hlo.config import Config
@@ -282,9 +282,10 @@ class Jitted:
         mesh = _mesh_around() if options.mesh is None else options.mesh
         if mesh is None and options.in_shardings is None and options.out_shardings is None:
             mesh = mesh_of_arguments(jax.tree.leaves((options.dynamic(args), named)))
-        layouts = None if options.in_shardings is not None or mesh is None else mesh
-        args, named = jax.tree.map(lambda x: abstract_argument(x, layouts), (args, named))
         static = tuple(sorted(options.static_positions(args)))
+        dynamic, named = jax.tree.map(lambda x: abstract_argument(x, mesh), (options.dynamic(args), named))
+        rest = iter(dynamic)
+        args = tuple(a if n in static else next(rest) for n, a in enumerate(args))
         around = _TRACING.set(True)
         try:
             return make(
@@ -305,15 +306,26 @@ class Jitted:
         """The call as a part of a function that shardc traces with JAX; shardings become constraints."""
         import jax
 
-        def constrain(leaf: Any, sharding: Any) -> Any:
-            return jax.lax.with_sharding_constraint(leaf, jax.sharding.PartitionSpec(*as_spec(sharding)))
-
         options = self._options
+        mesh = None if options.mesh is None else abstract_mesh(options.mesh)
+
+        def constrain(leaf: Any, sharding: Any) -> Any:
+            spec = jax.sharding.PartitionSpec(*as_spec(sharding))
+            return jax.lax.with_sharding_constraint(
+                leaf, spec if mesh is None else jax.sharding.NamedSharding(mesh, spec)
+            )
+
         static = {
             "static_argnums": tuple(options.static_positions(args)),
             "static_argnames": tuple(options.fixed_names(kwargs)),
         }
         return options.call_within(jax.jit(self._function, **static), args, kwargs, constrain)
+
+    @functools.cached_property
+    def _takes_layouts(self) -> bool:
+        """Whether the layout of an argument counts, since no sharding is given for it."""
+        given = self._options.in_shardings
+        return given is None or None in _tree_util().tree_leaves(given, is_leaf=lambda x: x is None)
 
     @functools.cached_property
     def _on_devices(self) -> JitOnDevices | None:
@@ -358,8 +370,7 @@ class Jitted:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = _tree_util().tree_flatten((self._options.dynamic(args), self._options.dynamic_names(kwargs)))
-        layouts = self._options.in_shardings is None
-        kinds = tuple(_leaf_signature(x, layouts) for x in leaves)
+        kinds = tuple(_leaf_signature(x, self._takes_layouts) for x in leaves)
         return tree, kinds, self._fixed(args, kwargs), trace_context()
 
 
@@ -390,8 +401,8 @@ def _refuse_traced(leaves: Sequence[Any]) -> None:
 
     if any(isinstance(x, jax.core.Tracer) for x in leaves):
         raise UnsupportedError(
-            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as on ranks "
-            "and under SHARDC_CHECK",
+            "jax.grad, vmap, jit or scan is around a call of shardc.jit that goes by shardc's own stages, as with a "
+            "shardc.Array among the arguments, on ranks and under SHARDC_CHECK",
             fix="transform inside: shardc.jit(jax.grad(f), ...); on ranks also JAX_PLATFORMS=shardc lets JAX run it",
         )
 

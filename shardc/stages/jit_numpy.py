@@ -65,7 +65,7 @@ class NumpyJit:
 
     def _mesh(self, leaves: Sequence[Any]) -> Any:
         given = self.options.mesh
-        return self.mesh_in_use() if given is None and not any(isinstance(x, Array) for x in leaves) else given
+        return self.mesh_in_use() if given is None and not any(map(_brings_mesh, leaves)) else given
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, before propagation."""
@@ -117,9 +117,13 @@ def _constrain(leaf: Any, sharding: Any) -> Any:
     return constrain(leaf, sharding) if isinstance(leaf, Tracer) else leaf
 
 
+def _brings_mesh(x: Any) -> bool:
+    """Whether an argument is an `Array`, or has a sharding with its mesh."""
+    given = getattr(x, "sharding", None)
+    return isinstance(x, Array) or isinstance(given, tuple) or hasattr(given, "mesh")
+
+
 def _kind(x: Any) -> Any:
-    if isinstance(x, Array):
-        return x.shape, x.dtype, x.sharding
     if isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic):
         return type(x)
-    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x))
+    return tuple(getattr(x, "shape", ())), getattr(x, "dtype", type(x)), getattr(x, "sharding", None)

@@ -13,7 +13,7 @@ import pytest
 import shardc
 import shardc.numpy as np
 from shardc import Mesh, P
-from shardc.hlo.errors import InputError, UnsupportedError
+from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
 
 MESH = Mesh({"x": 2})
 X = numpy.random.default_rng(1).random((8, 6))
@@ -123,3 +123,15 @@ def test_without_jax(repository: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=repository, check=False)
     assert done.stdout.strip() == "[6.0, 9.0, 12.0, 15.0]", done.stderr
+
+
+def test_each_layout_of_an_argument_has_its_program() -> None:
+    double = np.jit(lambda x: x * 2)
+    x = numpy.ones((8, 8), numpy.float32)
+    for sharding in ((MESH, P("x")), None, (Mesh({"a": 2, "b": 2}), P("a")), (MESH, P(None, "x"))):
+        spec = shardc.ShapeDtype((8, 8), "float32", sharding)
+        wanted = double.program(spec).propagate().partition().report()["results"][0]["local_shape"]
+        assert double.compiled(spec).executable.results[0].local_shape.dims == tuple(wanted)
+    with pytest.raises(AnnotationError, match="is not a PartitionSpec"):
+        double.compiled(shardc.ShapeDtype((8, 8), "float32", "x"))
+    assert double(x).sharding is None

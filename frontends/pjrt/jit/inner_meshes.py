@@ -30,7 +30,7 @@ def with_inner_meshes(
 ) -> Callable[..., Any]:
     """``function`` with all meshes inside over devices of shardc: ``mesh`` for those of its names and sizes.
 
-    ``finish`` is applied to each result where no mesh was replaced.
+    ``finish`` is applied to each result where no mesh was replaced and, without ``mesh``, none of ours is inside.
     """
 
     @functools.wraps(function, updated=())
@@ -49,7 +49,7 @@ def with_inner_meshes(
         traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*operands)
         replacement = _Replacement(mesh)
         results = jaxpr_as_fun(replacement.value(traced))(*operands)
-        if not replacement.found:
+        if not (replacement.found or (mesh is None and replacement.names_ours)):
             results = map(finish, results)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
@@ -58,10 +58,12 @@ def with_inner_meshes(
 
 @dataclass
 class _Replacement:
-    """Replaces meshes, also where types of values name them; ``found`` those that were."""
+    """Replaces meshes, also where types of values name them; ``found`` those that were. ``names_ours``: others are over
+    shardc's devices already."""
 
     mesh: jax.sharding.Mesh | None
     found: dict[Any, Any] = field(default_factory=dict)
+    names_ours: bool = False
     _variables: dict[Any, Any] = field(default_factory=dict)
 
     def value(self, value: Any) -> Any:
@@ -127,7 +129,10 @@ class _Replacement:
             return type(context)()
 
     def _mesh(self, mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
-        if mesh.empty or (is_ours(mesh.devices.flat[0]) and not self._is_like(mesh)):
+        if mesh.empty:
+            return mesh
+        if is_ours(mesh.devices.flat[0]) and not self._is_like(mesh):
+            self.names_ours = True
             return mesh
         if mesh not in self.found:
             self.found[mesh] = self.mesh if self.mesh is not None and self._is_like(mesh) else mesh_on_devices(mesh)

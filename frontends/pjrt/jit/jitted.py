@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, Singl
 from shardc.frontends.jax.context import static_kind
 from shardc.frontends.jax.layouts import is_uneven
 from shardc.frontends.pjrt.compile_options import EVEN_CONSTRAINTS
-from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, uncommitted
+from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, mesh_of_arguments, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
 from shardc.frontends.pjrt.jit.inner_meshes import with_inner_meshes
 from shardc.frontends.pjrt.jit.meshes import mesh_on_devices, shardings_on_devices
@@ -30,7 +30,8 @@ class JitOnDevices:
     """A function that JAX jits for devices of shardc, whichever devices JAX takes by itself.
 
     ``mesh`` is around the function as under `jax.set_mesh`; without one it is the mesh of the caller's `jax.set_mesh`,
-    if there is one. ``options`` are those of `jax.jit`, with shardings over any devices, or over none.
+    if there is one, else that of arguments on several devices, where there are no shardings. ``options`` are those of
+    `jax.jit`, with shardings over any devices, or over none.
     ``static_positions`` and ``static_names`` are all static arguments, however they were named.
     """
 
@@ -53,13 +54,14 @@ class JitOnDevices:
         if self._has_statics:
             args, kwargs = self._marked(args, kwargs)
         around, tracing = _surroundings()
-        place = self._place(around)
+        place = self._place(around if tracing else around or self._mesh_of((args, kwargs)))
         return place.trace_into(args, kwargs) if tracing else place(args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit`'s: a ``jax.stages.Traced`` for arguments like these, which may be abstract."""
         around, tracing = _surroundings()
-        return self._place(around).trace(self._marked(args, kwargs), tracing)
+        marked = self._marked(args, kwargs)
+        return self._place(around if tracing else around or self._mesh_of(marked)).trace(marked, tracing)
 
     def clear_cache(self) -> None:
         """Forget what was compiled."""
@@ -74,6 +76,12 @@ class JitOnDevices:
             over = None if mesh is None else mesh_on_devices(mesh)
             place = self._places[mesh] = _JittedForMesh.of(self._function, over, self._options)
         return place
+
+    def _mesh_of(self, arguments: Arguments) -> jax.sharding.Mesh | None:
+        """The mesh of the arguments, where nothing else says where the function runs."""
+        if self._mesh is not None or by_default() or {"in_shardings", "out_shardings"} & self._options.keys():
+            return None
+        return mesh_of_arguments(arguments)
 
     def _marked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """Static arguments as JAX is to tell them apart."""

@@ -127,12 +127,20 @@ def test_the_sharding_of_a_shape_may_bring_its_mesh() -> None:
         assert program.module.parameters[0].sharding == Sharding.of(MESH, "data")
     for sharding, what in (
         ((Mesh({"data": 8}), P("data")), "over the mesh data=8, but mesh= is"),
-        (Sharding.of(Mesh({"data": 8}), "data"), "over the mesh data=8, but the program is over"),
+        (Sharding.of(Mesh({"data": 8}), "data"), "over the mesh data=8, but mesh= is"),
         (P("zz"), "no axis 'zz'"),
         ("data", "is not a PartitionSpec"),
     ):
         with pytest.raises(AnnotationError, match=what):
             shardc.trace(lambda x: x.sum(), ShapeDtype((8,), "float32", sharding), mesh=MESH)
+
+
+def test_arguments_over_several_meshes_are_refused_in_any_order() -> None:
+    x = shardc.array(np.ones((8, 8)), (MESH, P("data")))
+    other = ShapeDtype((8, 8), "float64", (Mesh({"a": 2, "b": 2}), P("a")))
+    for arguments in ((x, other), (other, x)):
+        with pytest.raises(AnnotationError, match="over several meshes: "):
+            shardc.trace(lambda x, y: x @ y, *arguments)
 
 
 def test_results_and_jax_shapes_stand_for_arguments() -> None:
