@@ -58,9 +58,10 @@ def jit(
     arrays.
 
     ``mesh`` is a `Mesh` or JAX's, of any size, set around the function as by ``jax.set_mesh``. Without a mesh and
-    shardings, it is that of the arguments which are split. Shardings are `P` or
-    JAX's, ``NamedSharding``, or pytrees of them that are prefixes of the arguments or results; None leaves the choice
-    to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are copied to ours.
+    shardings, it is that of the arguments which are split. Shardings are `P` or JAX's, ``NamedSharding``, `Sharding`,
+    or pytrees of them that are prefixes of the arguments or results. None leaves an argument its own layout, if it has
+    one, and else the choice to propagation. ``options`` are the other options of `jax.jit`. Arrays on other devices are
+    copied to ours.
 
     Sizes need not divide by the axes, though JAX's arrays have parts of one size only. Where a sharding, or the
     constraint that makes a result, leaves other parts, the call returns values of `Array`. Results without a sharding
