@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.types import DType
 
-__all__ = ["any_order", "identity_of", "reducer_kind", "reducer_opcode"]
+__all__ = ["any_order", "extreme_of", "identity_of", "reducer_kind", "reducer_opcode"]
 
 _BINARY = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
@@ -41,6 +42,20 @@ def reducer_kind(computation: Computation) -> str:
     return _KINDS.get(opcode, opcode)
 
 
+def extreme_of(dtype: DType, *, greatest: bool) -> Any:
+    """The least (greatest) value of a type that is not complex: infinite, where the type has infinities."""
+    if dtype.kind == "pred":
+        return np.bool_(greatest)
+    if not dtype.is_float:
+        bounds = ml_dtypes.iinfo(dtype.numpy)
+        return dtype.numpy.type(bounds.max if greatest else bounds.min)
+    infinite = np.asarray(np.inf if greatest else -np.inf, np.float64).astype(dtype.numpy)
+    if np.isinf(infinite.astype(np.float64)) and (infinite.astype(np.float64) > 0) == greatest:
+        return infinite[()]
+    info = ml_dtypes.finfo(dtype.numpy)
+    return info.max if greatest else info.min
+
+
 def identity_of(reducer: Computation, dtype: DType) -> Any:
     """The neutral value of a one-op reducer such as add or maximum; None for any other."""
     root, parameters = reducer.root, reducer.parameters
@@ -53,7 +68,9 @@ def identity_of(reducer: Computation, dtype: DType) -> Any:
             root.opcode
         )
     if dtype.is_float:
-        return {"add": -0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}.get(root.opcode)
+        if root.opcode in ("maximum", "minimum"):
+            return float(extreme_of(dtype, greatest=root.opcode == "minimum"))
+        return {"add": -0.0, "multiply": 1.0}.get(root.opcode)
     if dtype.is_complex:
         return 0.0
     low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0

@@ -429,6 +429,12 @@ def _binary(ufunc: Any) -> Any:
     return operator
 
 
+def _to_power(self: Tracer, exponent: Any, *modulo: Any) -> Any:
+    """The operator, which is np.square for the exponent 2: of a bool this is int8, and np.power(x, 2) is int64."""
+    squares = type(exponent) is int and exponent == 2 and not modulo and self.aval.dtype.kind == "pred"
+    return NP.square(self) if squares else _binary(np.power)(self, exponent, *modulo)
+
+
 def _reflect(ufunc: Any) -> Any:
     def operator(self: Tracer, other: Any) -> Any:
         return _weak_result(ufunc, other, self, ufunc(other, self))
@@ -498,7 +504,7 @@ def _conjugated(self: Tracer) -> Any:
 def _install(cls: type[Tracer]) -> None:
     """Operators and methods that are a NumPy function each."""
     for name, ufunc in _OPERATORS.items():
-        setattr(cls, f"__{name}__", _binary(ufunc))
+        setattr(cls, f"__{name}__", _to_power if name == "pow" else _binary(ufunc))
         setattr(cls, f"__r{name}__", _reflect(ufunc))
         setattr(cls, f"__i{name}__", _in_place(ufunc))
     for name, ufunc in _COMPARISONS.items():

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from shardc.hlo.errors import InputError
+from shardc.hlo.ir.types import dtype_of
 from shardc.launcher.arrays.layout import ArrayLayout
 from shardc.launcher.arrays.sharded_array import Block, ShardedArray
 from shardc.launcher.operations.operations_array import OperationsArray, ViewCall
@@ -54,6 +56,15 @@ class Array(OperationsArray):
 
         return blocks_under(self, target, devices, take)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._transport.process_count > 1:
+            raise InputError(
+                "a shardc.Array of several processes cannot be pickled",
+                where=self._title(),
+                fix="pickle shardc.gather(x), which is NumPy's, or use shardc.save_checkpoint",
+            )
+        return super().__reduce_ex__(protocol)
+
     def make_view(self, made_by: ViewCall, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return _ArrayView(self, made_by, shape, dtype)
 
@@ -99,6 +110,21 @@ class _ArrayView(Array):
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """An array with memory of its own: see `ShardedArray.astype`."""
         return self.computed().astype(dtype, *args, **{**kwargs, "copy": True})
+
+    def __repr__(self) -> str:
+        if self._is_readable:
+            return super().__repr__()
+        dims = ",".join(map(str, self.shape))
+        return f"shardc.Array({dtype_of(self.dtype)}[{dims}], a view of {self._base!r})"
+
+    def __str__(self) -> str:
+        return super().__str__() if self._is_readable else repr(self)
+
+    @property
+    def _is_readable(self) -> bool:
+        """Whether the value is there, or this process alone can compute it."""
+        known = self._computed is not None and self._of == self._base.version
+        return known or self._transport.process_count == 1
 
     def take_computed(self) -> bool:
         version = self._base.version

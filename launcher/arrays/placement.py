@@ -143,7 +143,7 @@ def as_dtype(given: Any, where: str = "") -> DType:
         import ml_dtypes
 
         named = isinstance(given, str) and hasattr(ml_dtypes, given)
-        return dtype_of(np.dtype(getattr(ml_dtypes, given) if named else given))
+        return dtype_of(np.dtype(getattr(ml_dtypes, given) if named else given).newbyteorder("="))
     except (KeyError, TypeError):
         pass
     if "key<" in str(given):

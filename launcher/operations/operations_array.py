@@ -125,6 +125,10 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
     def imag(self, value: Any) -> None:
         self._call(setattr, "imag", value)
 
+    def __pow__(self, exponent: Any) -> Any:
+        # Of a bool this is int8, and np.power(x, 2) is int64.
+        return np.square(self) if type(exponent) is int and exponent == 2 else super().__pow__(exponent)
+
     def __str__(self) -> str:
         held = not self.is_deleted and all(self._held(d) is not None for d in self._layout.holders.values())
         return str(np.asarray(self)[()]) if held else repr(self)

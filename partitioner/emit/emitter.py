@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -19,6 +18,7 @@ from shardc.hlo.ir.groups import AxisGroups, AxisPairs
 from shardc.hlo.ir.ir import NO_ATTRS, Computation, Instruction, Metadata, Origin
 from shardc.hlo.ir.literal import Literal
 from shardc.hlo.ir.make import splat_source
+from shardc.hlo.ir.reducers import extreme_of
 from shardc.hlo.ir.types import DTYPES, DType, Shape, array_shape, tuple_shape
 from shardc.partitioner.emit.layout import Atoms, AxisLayout, AxisTable
 from shardc.partitioner.emit.names import NameSupply
@@ -37,17 +37,7 @@ def identity_of(opcode: str, dtype: DType) -> Any:
         return dtype.numpy.type(1)
     if opcode == "and":
         return np.True_ if dtype.kind == "pred" else np.invert(np.zeros((), dtype.numpy))[()]
-    if dtype.kind == "pred":
-        return np.bool_(opcode == "minimum")
-    low = opcode == "maximum"
-    if dtype.is_float:
-        infinite = np.asarray(-np.inf if low else np.inf, np.float64).astype(dtype.numpy)
-        if np.isinf(infinite.astype(np.float64)):
-            return infinite[()]
-        info = ml_dtypes.finfo(dtype.numpy)
-        return info.min if low else info.max
-    bounds = ml_dtypes.iinfo(dtype.numpy)
-    return dtype.numpy.type(bounds.min if low else bounds.max)
+    return extreme_of(dtype, greatest=opcode == "minimum")
 
 
 class Reducers:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -144,3 +145,42 @@ def test_selections_on_ranks(ranks: int, repository: Path) -> None:
     done = mpiexec(ranks, sys.executable, "-m", "tests.launcher.selection_worker", cwd=repository)
     assert done.returncode == 0, done.stderr
     assert "all agree" in done.stdout
+
+
+def test_views_are_shown_by_one_rank(repository: Path) -> None:
+    done = mpiexec(3, sys.executable, "-m", "tests.launcher.unread_view", cwd=repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "float8_e4m3fn",
+        "float8_e4m3b11fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float8_e5m2",
+        "float4_e2m1fn",
+        "int4",
+    ],
+)
+@pytest.mark.parametrize("size", [4, 5], ids=["even", "uneven"])
+def test_extremes_of_types_without_infinity(name: str, size: int) -> None:
+    numbers = np.array([2, 1, 4, 2, 1][:size]).astype(getattr(ml_dtypes, name))
+    x = shardc.array(numbers, (Mesh({"d": 4}), P("d")))
+    for function in (np.max, np.min, np.argmax, np.argmin, np.ptp, np.maximum.accumulate):
+        np.testing.assert_array_equal(np.asarray(function(x)), function(numbers), err_msg=function.__name__)
+    if name.startswith("float8"):
+        assert float(np.nanmax(x)) == 4
+        assert int(np.nanargmax(x)) == 2
+
+
+def test_the_square_of_bools_and_sums_of_another_kind() -> None:
+    flags, halves = np.array([True, False, True, True]), np.ones(8) * 1.5
+    x, y = (shardc.array(a, (Mesh({"d": 4}), P("d"))) for a in (flags, halves))
+    for exponent in (1, 2, 3):
+        assert (x**exponent).dtype == (flags**exponent).dtype
+    traced = shardc.trace(lambda a: a**2, flags).compile()(flags)
+    assert traced.dtype == np.int8
+    assert int(np.sum(y, dtype=np.int32)) == np.sum(halves, dtype=np.int32) == 8

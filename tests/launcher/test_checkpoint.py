@@ -390,3 +390,10 @@ def test_steps_may_be_numbers_of_jax(tmp_path: Path) -> None:
     assert shardc.load_checkpoint(tmp_path).step == 5
     with pytest.raises(InputError, match="a whole number, 0 or more"):
         shardc.save_checkpoint(tmp_path, {}, step=1.5)  # type: ignore[arg-type]
+
+
+def test_big_endian_numbers_come_back_as_they_are_named(tmp_path: Path) -> None:
+    tree = {"w": np.arange(3, dtype=">f8")}
+    shardc.save_checkpoint(tmp_path / "kept", tree, step=1)
+    found = shardc.load_checkpoint(tmp_path / "kept", like=tree).tree["w"]
+    np.testing.assert_array_equal(found, tree["w"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from shardc.hlo.numpy.recorder import Trace
@@ -250,7 +251,7 @@ def _nan_to_num(
         parts = [_nan_to_num(recorder, emit(p, value), True, nan, posinf, neginf) for p in ("real", "imag")]
         made = emit("complex", *parts)
     elif value.aval.dtype.is_float:
-        info = np.finfo(value.dtype)
+        info = ml_dtypes.finfo(value.dtype)
         made = NP.where(NP.isnan(value), nan, value)
         made = NP.where(NP.equal(value, np.inf), info.max if posinf is None else posinf, made)
         made = NP.where(NP.equal(value, -np.inf), info.min if neginf is None else neginf, made)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardc.hlo.ir.build import Builder
+from shardc.hlo.ir.reducers import extreme_of
 from shardc.hlo.ir.types import array_shape, tuple_shape
 from shardc.hlo.numpy.functions.ufuncs import accumulate, reduce
 from shardc.hlo.numpy.recorder import Trace
@@ -211,11 +212,7 @@ def _first_extreme(x: Tracer, d: int, direction: str) -> Tracer:
     keep = b.add("or", beats, b.add("and", equal, first))
     pair = b.add("tuple", b.add("select", keep, v1, v2), b.add("select", keep, i1, i2))
     body = b.build(pair)
-    worst: Any = (-np.inf if direction == "GT" else np.inf) if dtype.is_float else None
-    if worst is None:
-        info = np.iinfo(x.dtype)
-        worst = info.min if direction == "GT" else info.max
-    start = constant(x, worst, x.dtype), constant(x, np.iinfo(np.int64).max)
+    start = constant(x, extreme_of(dtype, greatest=direction == "LT"), x.dtype), constant(x, np.iinfo(np.int64).max)
     both = emit("reduce", x, iota(x, x.shape, d), *start, dimensions=(d,), to_apply=body)
     assert both.aval == tuple_shape(both.aval.elements[0], both.aval.elements[1])
     return emit("get-tuple-element", both, index=1)
@@ -270,6 +267,18 @@ def _nan_to(x: Tracer, value: Any) -> Tracer:
 def _nan_free(function: Any, value: Any) -> Callable[..., Any]:
     """NaN replaced by what does not matter."""
     return lambda recorder, a, *args, **kwargs: function(_nan_to(lift(recorder, a), value), *args, **kwargs)
+
+
+def _nan_arg_extreme(function: Any, *, greatest: bool) -> Callable[..., Any]:
+    """The least (greatest) value of the type in place of NaN."""
+
+    def row(recorder: Trace, a: Any, *args: Any, **kwargs: Any) -> Any:
+        x = lift(recorder, a)
+        of_float = x.aval.dtype.is_float
+        worst = extreme_of(x.aval.dtype, greatest=greatest) if of_float else np.inf if greatest else -np.inf
+        return function(_nan_to(x, worst), *args, **kwargs)
+
+    return row
 
 
 def _mask_nans(function: Any) -> Callable[..., Any]:
@@ -363,8 +372,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "nancumprod": _nan_free(np.cumprod, 1),
     "nanmax": _nan_extreme(np.fmax),
     "nanmin": _nan_extreme(np.fmin),
-    "nanargmax": _nan_free(np.argmax, -np.inf),
-    "nanargmin": _nan_free(np.argmin, np.inf),
+    "nanargmax": _nan_arg_extreme(np.argmax, greatest=False),
+    "nanargmin": _nan_arg_extreme(np.argmin, greatest=True),
     "nanmean": _mask_nans(np.mean),
     "nanvar": _mask_nans(np.var),
     "nanstd": _mask_nans(np.std),

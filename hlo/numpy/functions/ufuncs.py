@@ -12,6 +12,7 @@ from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.build import binary_computation
 from shardc.hlo.ir.ir import Computation
 from shardc.hlo.ir.opset import Window, WindowDim
+from shardc.hlo.ir.reducers import extreme_of
 from shardc.hlo.numpy.functions.elementwise import UFUNCS, select
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.tracer import NP, Tracer
@@ -237,7 +238,7 @@ def _reduced_type(ufunc: Any, x: Tracer, dtype: Any) -> Any:
     signature = None if dtype is None else (np.dtype(dtype), None, None)
     if ufunc.__name__.startswith("logical"):
         return np.dtype(bool)
-    options = {} if signature is None else {"signature": signature}
+    options: dict[str, Any] = {} if signature is None else {"signature": signature, "casting": "unsafe"}
     types = ufunc.resolve_dtypes((None, x.dtype, None), reduction=True, **options)
     return hlo_dtype(types[1], x.recorder).numpy
 
@@ -285,14 +286,9 @@ def _extreme_start(name: str, x: Tracer) -> Any:
     """The least (greatest) value of the type."""
     greatest = name in ("minimum", "fmin")
     kind = x.aval.dtype.kind
-    if kind == "pred":
-        return greatest
     if kind == "complex":
         refuse(x, f"np.{name}.reduce of complex numbers", "reduce their real parts or absolute values")
-    if kind == "float":
-        return np.inf if greatest else -np.inf
-    info = np.iinfo(x.dtype)
-    return info.max if greatest else info.min
+    return extreme_of(x.aval.dtype, greatest=greatest)
 
 
 def _without_nan(name: str, x: Tracer, axes: tuple[int, ...]) -> Tracer:
