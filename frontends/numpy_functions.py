@@ -17,7 +17,7 @@ from shardc.hlo.numpy.tree import Tree
 from shardc.hlo.passes import pause_collector
 from shardc.hlo.units import count_text, kind_text
 from shardc.launcher.arrays.meshes import as_mesh
-from shardc.launcher.arrays.placement import with_own_mesh
+from shardc.launcher.arrays.placement import own_mesh, with_own_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.annotate import with_shardings
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
@@ -199,10 +199,10 @@ def _is_usable(request: RequestedSharding, mesh: Mesh | None) -> bool:
 
 def _other_mesh(spec: Any, mesh: Mesh) -> Mesh | None:
     """The mesh of a `Sharding` or of JAX's NamedSharding, if it is another one than ``mesh``."""
-    if isinstance(spec, Sharding):
-        return None if spec.mesh == mesh else spec.mesh
-    own = as_mesh(spec.mesh) if hasattr(spec, "spec") and hasattr(spec, "mesh") else None
-    return None if own is None or own.axes == mesh.axes else own
+    own = own_mesh(spec)
+    if own is None or own == mesh or (own.axes == mesh.axes and not isinstance(spec, Sharding)):
+        return None
+    return own
 
 
 def _prefix(given: Any, tree: Tree, what: str) -> Iterator[Any]:
@@ -240,12 +240,11 @@ def _mesh_of(specs: Sequence[Any]) -> Mesh | None:
     """The mesh that shardings bring along, or all axes that specs name with size 1, to be given sizes later."""
     names: dict[str, int] = {}
     for spec in specs:
-        if isinstance(spec, Sharding):
-            return spec.mesh
         if spec is None:
             continue
-        if hasattr(spec, "spec") and hasattr(spec, "mesh"):  # JAX's NamedSharding
-            return as_mesh(spec.mesh)
+        own = own_mesh(spec)
+        if own is not None:
+            return own
         plain = as_spec(spec)
         entries = [a for e in plain for a in (e if isinstance(e, tuple) else (e,))]
         names.update((a.name if isinstance(a, AxisRef) else a, 1) for a in entries if isinstance(a, (str, AxisRef)))

@@ -130,9 +130,8 @@ def module_from_jax(obj: Any, /, *args: Any, **kwargs: Any) -> JaxProgram:
             fix="pass a function, a jitted function, or a Traced, Lowered or Exported stage of JAX",
         )
     jitted = obj if hasattr(obj, "trace") else jax.jit(obj)
-    static = _static_arguments(jitted)
     try:
-        return _lower_laid_out(jax, jitted, args, kwargs, static).read()
+        return _lower_laid_out(jax, jitted, args, kwargs).read()
     except ValueError as e:
         if not is_uneven(e):
             raise
@@ -204,7 +203,7 @@ def _without_own_layouts(jax: Any, args: Sequence[Any], given: Any, static: Set[
     """The arguments, without the layouts of those for which a sharding is ``given``."""
     specs = (PartitionSpec, jax.sharding.PartitionSpec)
     dynamic = [a for n, a in enumerate(args) if n not in static]
-    one = given is None or isinstance(given, specs) or not isinstance(given, (tuple, list))
+    one = isinstance(given, specs) or not isinstance(given, (tuple, list))
     prefixes = [given] * len(dynamic) if one else list(given)
 
     def place(sharding: Any, part: Any) -> Any:
@@ -323,14 +322,9 @@ def _need_automatic_axes(abstract: Any, refused: ValueError) -> None:
         raise _even_only(refused, "use a mesh with axes of type Auto, as shardc.Mesh has them") from None
 
 
-def _lower_laid_out(
-    jax: Any,
-    jitted: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    static: tuple[tuple[int, ...], tuple[str, ...]],
-) -> JaxLowering:
+def _lower_laid_out(jax: Any, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> JaxLowering:
     """`_lower_jitted`, with the layouts of our own arrays and shapes among the arguments."""
+    static = _static_arguments(jitted)
     fixed = _static_positions(args, static[0])
     args = [a if n in fixed else jax.tree_util.tree_map(laid_out, a) for n, a in enumerate(args)]
     kwargs = {k: v if k in static[1] else jax.tree_util.tree_map(laid_out, v) for k, v in kwargs.items()}
@@ -339,7 +333,7 @@ def _lower_laid_out(
     over = None if mesh is None else abstract_mesh(mesh)
     lowering = _in_mesh(jax, over, lambda: _lower_jitted(jax, jitted, args, kwargs, static))
     layouts = Layouts(layouts_of_arrays(lowering.signature.leaves(args, kwargs)))
-    return replace(lowering, mesh=layouts.mesh, layouts=layouts, uneven=layouts.mesh is not None)
+    return replace(lowering, mesh=mesh, layouts=layouts, uneven=mesh is not None)
 
 
 def _even_only(refused: ValueError, fix: str) -> AnnotationError:

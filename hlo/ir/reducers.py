@@ -50,7 +50,7 @@ def extreme_of(dtype: DType, *, greatest: bool) -> Any:
         bounds = ml_dtypes.iinfo(dtype.numpy)
         return dtype.numpy.type(bounds.max if greatest else bounds.min)
     infinite = np.asarray(np.inf if greatest else -np.inf, np.float64).astype(dtype.numpy)
-    if np.isinf(infinite.astype(np.float64)) and (infinite.astype(np.float64) > 0) == greatest:
+    if np.isinf(infinite.astype(np.float64)):
         return infinite[()]
     info = ml_dtypes.finfo(dtype.numpy)
     return info.max if greatest else info.min

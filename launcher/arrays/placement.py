@@ -16,7 +16,7 @@ from shardc.launcher.arrays.meshes import as_mesh
 from shardc.sharding.axes.sub_axes import check_axes
 from shardc.sharding.notations.partition_spec import PartitionSpec, as_spec, spec_to_sharding
 
-__all__ = ["as_dtype", "as_sharding", "is_sharding", "is_spec", "layout_of"]
+__all__ = ["as_dtype", "as_sharding", "is_sharding", "is_spec", "layout_of", "own_mesh", "with_own_mesh"]
 
 _FORMS = 'give (mesh, P("data")), P("data") with mesh=, a shardc Sharding such as x.sharding, or JAX\'s NamedSharding'
 
@@ -57,6 +57,12 @@ def with_own_mesh(shardings: Any, mesh: Any, where: str) -> tuple[Any, Any]:
         return node.rebuild([look(v, f"{place}[{k!r}]") for k, v in zip(node.keys, node.values, strict=True)])
 
     return look(shardings, where), found
+
+
+def own_mesh(given: Any) -> Mesh | None:
+    """The mesh that a sharding brings along: of a pair, of a `Sharding` or of JAX's NamedSharding; else None."""
+    own = given[0] if isinstance(given, tuple) and len(given) == 2 else getattr(given, "mesh", None)
+    return as_mesh(own) if _is_mesh(own) else None
 
 
 def _spec_of(sharding: Sharding) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from shardc.hlo.numpy.recorder import current_trace
 from shardc.hlo.numpy.tree import flatten
 from shardc.launcher.arrays.array import Array
+from shardc.launcher.arrays.placement import own_mesh
 from shardc.stages.jit_options import JitOptions
 from shardc.stages.last_compiled import remember
 from shardc.stages.programs import trace
@@ -119,8 +120,7 @@ def _constrain(leaf: Any, sharding: Any) -> Any:
 
 def _brings_mesh(x: Any) -> bool:
     """Whether an argument is an `Array`, or has a sharding with its mesh."""
-    given = getattr(x, "sharding", None)
-    return isinstance(x, Array) or isinstance(given, tuple) or hasattr(given, "mesh")
+    return isinstance(x, Array) or own_mesh(getattr(x, "sharding", None)) is not None
 
 
 def _kind(x: Any) -> Any:

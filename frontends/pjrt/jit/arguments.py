@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from shardc.frontends.pjrt.jit.devices import is_ours
 from shardc.frontends.pjrt.jit.meshes import sharding_on_devices
 
-__all__ = ["Arguments", "brought_to", "mesh_of_arguments", "uncommitted"]
+__all__ = ["Arguments", "brought_to", "mesh_of_arrays", "uncommitted"]
 
 Tree = TypeVar("Tree")
 #: Arguments by position and by name.
@@ -60,7 +60,7 @@ def uncommitted(arguments: Arguments) -> Arguments:
     return _mapped(bring, arguments) if any(map(_is_committed, jax.tree.leaves(arguments))) else arguments
 
 
-def mesh_of_arguments(arguments: Arguments) -> Any:
+def mesh_of_arrays(arguments: Arguments) -> Any:
     """The mesh of the first argument that JAX's NamedSharding puts on several devices; None where there is none."""
     given = (getattr(x, "sharding", None) for x in jax.tree.leaves(arguments))
     return next((s.mesh for s in given if isinstance(s, NamedSharding) and s.mesh.size > 1), None)

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, Sharding, Singl
 from shardc.frontends.jax.context import static_kind
 from shardc.frontends.jax.layouts import is_uneven
 from shardc.frontends.pjrt.compile_options import EVEN_CONSTRAINTS
-from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, mesh_of_arguments, uncommitted
+from shardc.frontends.pjrt.jit.arguments import Arguments, brought_to, mesh_of_arrays, uncommitted
 from shardc.frontends.pjrt.jit.devices import by_default, devices_for
 from shardc.frontends.pjrt.jit.inner_meshes import with_inner_meshes
 from shardc.frontends.pjrt.jit.meshes import mesh_on_devices, shardings_on_devices
@@ -47,21 +47,21 @@ class JitOnDevices:
         self._function = _taking_statics(function) if self._has_statics else function
         self._mesh = None if mesh is None else mesh_on_devices(mesh)
         self._options = options
+        self._follows_arguments = not {"in_shardings", "out_shardings"} & options.keys()
         self._positions, self._names = static_positions, static_names
         self._places: dict[jax.sharding.Mesh | None, _JittedForMesh] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._has_statics:
             args, kwargs = self._marked(args, kwargs)
-        around, tracing = _surroundings()
-        place = self._place(around if tracing else around or self._mesh_of((args, kwargs)))
+        place, tracing = self._place((args, kwargs))
         return place.trace_into(args, kwargs) if tracing else place(args, kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """`jax.jit`'s: a ``jax.stages.Traced`` for arguments like these, which may be abstract."""
-        around, tracing = _surroundings()
         marked = self._marked(args, kwargs)
-        return self._place(around if tracing else around or self._mesh_of(marked)).trace(marked, tracing)
+        place, tracing = self._place(marked)
+        return place.trace(marked, tracing)
 
     def clear_cache(self) -> None:
         """Forget what was compiled."""
@@ -69,19 +69,17 @@ class JitOnDevices:
             place.clear_cache()
         self._places.clear()
 
-    def _place(self, around: jax.sharding.Mesh | None) -> _JittedForMesh:
+    def _place(self, arguments: Arguments) -> tuple[_JittedForMesh, bool]:
+        """Where the function runs on these arguments, and whether JAX is tracing."""
+        around, tracing = _surroundings()
         mesh = self._mesh or around
+        if mesh is None and self._follows_arguments and not tracing and not by_default():
+            mesh = mesh_of_arrays(arguments)
         place = self._places.get(mesh)
         if place is None:
             over = None if mesh is None else mesh_on_devices(mesh)
             place = self._places[mesh] = _JittedForMesh.of(self._function, over, self._options)
-        return place
-
-    def _mesh_of(self, arguments: Arguments) -> jax.sharding.Mesh | None:
-        """The mesh of the arguments, where nothing else says where the function runs."""
-        if self._mesh is not None or by_default() or {"in_shardings", "out_shardings"} & self._options.keys():
-            return None
-        return mesh_of_arguments(arguments)
+        return place, tracing
 
     def _marked(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """Static arguments as JAX is to tell them apart."""

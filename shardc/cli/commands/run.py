@@ -51,7 +51,7 @@ RanksOption = Annotated[
     int, typer.Option("--ranks", metavar="N", help="Start N MPI ranks; 0: virtual devices, or the job it runs in.")
 ]
 PerRankOption = Annotated[
-    int, typer.Option("--devices-per-rank", metavar="K", help="Most devices of a rank; 0: as few as do.")
+    int, typer.Option("--devices-per-rank", metavar="K", help="Most devices of a rank; 0: as few as possible.")
 ]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME", help="cpu, cuda (one rank per GPU) or cuda-emulated.")

@@ -47,7 +47,7 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="MAP",
-        help='Links by axis ("data=dcn,model=x"), an order of axes, or search: the best links for the default program.',
+        help='Links by axis ("data=dcn,model=x"), an order of axes, or search, which does not partition again.',
     ),
 ]
 TraceOption = Annotated[
