@@ -20,6 +20,7 @@ from shardc.hlo.numpy.known import known_elements
 from shardc.hlo.numpy.recorder import Trace
 from shardc.hlo.numpy.scipy_calls import called_scipy, way_out_of
 from shardc.hlo.numpy.strides import Strides
+from shardc.hlo.numpy.swaps import Moved
 
 __all__ = ["NP", "TracedView", "Tracer"]
 
@@ -45,17 +46,19 @@ _STEPS = 1 << 16
 
 
 class TracedView:
-    """How a view belongs to its base: ``read(base)`` gives its value, ``write(base, new)`` the base's new one."""
+    """How a view belongs to its base: ``read(base)`` gives its value, ``write(base, new)`` the base's new one.
+    ``place`` is the part of the base that a basic index chose."""
 
-    __slots__ = ("base", "read", "write")
+    __slots__ = ("base", "place", "read", "write")
 
     def __init__(
         self,
         base: Tracer,
         read: Callable[[Tracer], Tracer],
         write: Callable[[Tracer, Tracer], Tracer] | None,
+        place: Any = None,
     ) -> None:
-        self.base, self.read, self.write = base, read, write
+        self.base, self.read, self.write, self.place = base, read, write, place
 
 
 class Tracer:
@@ -64,7 +67,7 @@ class Tracer:
     Operators and NumPy functions on it record instructions. ``instruction`` is the one that makes its present value.
     """
 
-    __slots__ = ("_instruction", "_layout", "_scope", "_version", "_view", "recorder", "weak")
+    __slots__ = ("_instruction", "_layout", "_moved", "_scope", "_version", "_view", "recorder", "weak")
     __array_priority__ = 1000.0
 
     def __init__(self, recorder: Trace, instruction: Instruction, weak: type | None = None) -> None:
@@ -75,6 +78,7 @@ class Tracer:
         self._version = 0
         self._view: TracedView | None = None
         self._layout: Strides | None = None
+        self._moved: Moved | None = None
 
     # Value, views and in-place changes.
 
@@ -119,10 +123,22 @@ class Tracer:
         read: Callable[[Tracer], Tracer],
         write: Callable[[Tracer, Tracer], Tracer] | None,
         layout: Strides | None = None,
+        place: Any = None,
     ) -> Tracer:
         """This value as a view of ``base``; ``layout`` are the strides that the view has in NumPy."""
-        self._view, self._version, self._layout = TracedView(base, read, write), base.version, layout
+        self._view, self._version, self._layout = TracedView(base, read, write, place), base.version, layout
         return self
+
+    def assign_part(self, place: Any, new: Tracer, value: Any, read_at: int) -> None:
+        """Become ``new``: this array with ``value``, last read at version ``read_at``, in that ``place``. Raises
+        `InputError` for the second half of a swap.
+        """
+        view = value._view if isinstance(value, Tracer) else None
+        inside = view is not None and view.base is self and view.place is not None
+        if view is not None and inside and self._moved is not None:
+            self._moved.check(self.version, view.place, read_at, place, str(self.recorder.place()))
+        self.assign(new)
+        self._moved = Moved(self.version, place, view.place) if view is not None and inside else None
 
     @property
     def base(self) -> Tracer | None:

@@ -21,6 +21,7 @@ __all__ = [
     "emit",
     "equal_shapes",
     "find_recorder",
+    "flat_or_along",
     "full",
     "hlo_dtype",
     "iota",
@@ -226,6 +227,13 @@ def normal_axis(axis: Any, rank: int) -> int:
     if not -rank <= number < rank:
         raise np.exceptions.AxisError(number, rank)
     return number % rank
+
+
+def flat_or_along(x: Tracer, axis: Any) -> tuple[Tracer, int]:
+    """``x`` and its axis; without one ``x`` is flattened. A number is an array of one element, as NumPy reads it."""
+    if axis is None or (not x.ndim and axis in (0, -1)):
+        return reshape(x, (x.size,)), 0
+    return x, normal_axis(axis, x.ndim)
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:

@@ -76,12 +76,13 @@ class _ArrayView(Array):
     kept, until the base changes.
     """
 
-    __slots__ = ("_base", "_computed", "_dtype", "_made_by", "_of", "_shape", "_used")
+    __slots__ = ("_base", "_computed", "_dtype", "_made_by", "_of", "_shape", "_taken", "_used")
 
     def __init__(self, base: Array, made_by: ViewCall, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._base, self._made_by, self._shape, self._dtype = base, made_by, shape, dtype
         self._computed: Array | None = None
         self._of = self._used = -1
+        self._taken = base.version
 
     def __getattr__(self, name: str) -> Any:
         # What an array keeps of its memory is not set in a view: it is that of the computed value.
@@ -98,6 +99,10 @@ class _ArrayView(Array):
     @property
     def view_of(self) -> tuple[OperationsArray, ViewCall] | None:
         return self._base, self._made_by
+
+    @property
+    def read_at(self) -> int:
+        return max(self._taken, self._used, self._of)
 
     @property
     def shape(self) -> tuple[int, ...]:

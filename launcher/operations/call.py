@@ -19,6 +19,7 @@ import numpy as np
 from shardc.hlo.errors import InputError, Location, UnsupportedError
 from shardc.hlo.masked_arrays import refuse_masked
 from shardc.hlo.numpy.recorder import user_line
+from shardc.hlo.numpy.swaps import Moved
 from shardc.hlo.numpy.trace_call import CallResult, Number
 from shardc.hlo.numpy.tracer import Tracer
 from shardc.hlo.numpy.tree import flatten, unflatten
@@ -29,7 +30,7 @@ from shardc.launcher.operations.operation import ArrayOperation, LeafKind, find_
 from shardc.launcher.operations.operations_array import OperationsArray
 from shardc.launcher.operations.selection import OnSelections, Selection, put_each, select
 
-__all__ = ["call", "is_same_place"]
+__all__ = ["assign_part", "call"]
 
 log = logging.getLogger("shardc")
 
@@ -48,6 +49,8 @@ def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """
     if any(isinstance(a, Tracer) for a in args):
         return NotImplemented
+    if function in (np.may_share_memory, np.shares_memory):
+        return _shares_memory(function, *args)
     if isinstance(function, np.ufunc):
         if (plain := _of_scalars(function, args, kwargs)) is not None:
             return plain[0]
@@ -60,19 +63,46 @@ def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _call_on_whole_values(function, args, kwargs, refused)
 
 
-def is_same_place(base: OperationsArray, key: Any, value: Any) -> bool:
-    """Whether ``value`` is the view ``base[key]`` itself. An assignment to that view has already been made."""
+def assign_part(base: OperationsArray, key: Any, value: Any) -> None:
+    """``base[key] = value``; `InputError` for the second half of a swap of two views."""
+    if isinstance(value, float) and base.dtype.kind in "iu":
+        int(value)  # NumPy's errors for NaN and infinity
     if not isinstance(value, OperationsArray) or value.view_of is None:
-        return False
-    root, made_by = value.view_of
+        call(operator.setitem, (base, key, value), {})
+        return
+    source_root, source = value.view_of
     encoding = _Encoding(operator.getitem, through=True)
-    return made_by == (operator.getitem, encoding.encode((base, key), {}), 0) and encoding.leaves[0] is root
+    place = (operator.getitem, encoding.encode((base, key), {}), 0)
+    root = encoding.leaves[0]
+    if source_root is not root:
+        call(operator.setitem, (base, key, value), {})
+    elif source != place:  # An assignment to the view itself has already been made.
+        if root.moved is not None:
+            root.moved.check(root.version, source, value.read_at, place, None)
+        call(operator.setitem, (base, key, value), {})
+        root.moved = Moved(root.version, place, source)
+
+
+def _shares_memory(function: Any, a: Any, b: Any, max_work: Any = None) -> bool:
+    """Whether a change of ``a`` may show in ``b``: whether they are views of one array, or that array itself."""
+    roots = [x.view_of[0] if isinstance(x, OperationsArray) and x.view_of else x for x in (a, b)]
+    if roots[0] is not roots[1]:
+        return False
+    if function is np.shares_memory and not any(x is roots[0] for x in (a, b)):
+        raise UnsupportedError(
+            "np.shares_memory of two views of a sharded array is not supported",
+            where=Location(*user_line()),
+            fix="use np.may_share_memory, which is true for them",
+        )
+    return bool(np.size(a) and np.size(b))
 
 
 def _of_scalars(function: np.ufunc, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any] | None:
     """A ufunc of arrays without dimensions: every process has them, and computes for itself, as NumPy does."""
     if "out" in kwargs or not all(
-        (not a.ndim and a._layout.whole and not a._layout.maximal) if isinstance(a, ShardedArray) else np.isscalar(a)
+        (not a.ndim and a._layout.whole and not a._layout.maximal)
+        if isinstance(a, ShardedArray)
+        else np.isscalar(a) and not isinstance(a, (str, bytes))
         for a in args
     ):
         return None

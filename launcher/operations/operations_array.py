@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from shardc.hlo.numpy.swaps import Moved
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.operations.method import Method
 
@@ -22,7 +23,7 @@ ViewCall = tuple[Any, tuple[Any, ...], int]
 class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
     """What NumPy code sees as an array: every operation is a small program over the array's own mesh."""
 
-    __slots__ = ("_changes",)
+    __slots__ = ("_changes", "_moved")
     __array_priority__ = 900.0
 
     @property
@@ -53,6 +54,20 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
         self._live_shards()  # Nobody reads what was donated.
         return getattr(self, "_changes", 0)
 
+    @property
+    def read_at(self) -> int:
+        """The version of the base that a view was last taken or read at."""
+        return 0
+
+    @property
+    def moved(self) -> Moved | None:
+        """The last assignment of one part of this array to another."""
+        return getattr(self, "_moved", None)
+
+    @moved.setter
+    def moved(self, moved: Moved) -> None:
+        self._moved = moved
+
     def become(self, new: ShardedArray) -> None:
         """Have the value of ``new``, whose memory this takes over."""
         self._changes = getattr(self, "_changes", 0) + 1
@@ -81,13 +96,12 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
         return self._call(operator.getitem, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from shardc.launcher.operations.call import is_same_place
+        from shardc.launcher.operations.call import assign_part
 
         if getattr(value, "is_masked", False):  # y[mask]
             value = value.under(key)
             key = value.mask
-        if not is_same_place(self, key, value):
-            self._call(operator.setitem, key, value)
+        assign_part(self, key, value)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))

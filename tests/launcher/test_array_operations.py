@@ -184,3 +184,23 @@ def test_the_square_of_bools_and_sums_of_another_kind() -> None:
     traced = shardc.trace(lambda a: a**2, flags).compile()(flags)
     assert traced.dtype == np.int8
     assert int(np.sum(y, dtype=np.int32)) == np.sum(halves, dtype=np.int32) == 8
+
+
+NUMBERS = {
+    "sum": lambda x: np.sum(x, axis=0),
+    "max": lambda x: np.max(x, axis=-1),
+    "any": lambda x: np.any(x, axis=0),
+    "argsort": np.argsort,
+    "argmin": lambda x: np.argmin(x, axis=0),
+    "cumsum": lambda x: np.cumsum(x, axis=-1),
+    "repeat": lambda x: np.repeat(x, 3, axis=0),
+    "take": lambda x: np.take(x, 0, axis=-1),
+    "equals a text": lambda x: np.asarray(x == "a text"),
+    "differs from a text": lambda x: np.asarray(x != "a text"),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_a_number_has_one_axis(case: str) -> None:
+    number = np.asarray(3, np.float32)
+    agree(NUMBERS[case](shardc.array(number, (MESHES["4"][0], P()))), NUMBERS[case](number))

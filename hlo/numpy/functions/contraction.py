@@ -10,6 +10,7 @@ import numpy as np
 
 from shardc.hlo.numpy.functions.ufuncs import fold
 from shardc.hlo.numpy.recorder import Trace
+from shardc.hlo.numpy.strides import Strides
 from shardc.hlo.numpy.tracer import NP, Tracer
 from shardc.hlo.numpy.values import (
     broadcast,
@@ -166,6 +167,8 @@ def _einsum(recorder: Trace, *operands: Any, optimize: Any = False, dtype: Any =
     wanted = np.dtype(dtype) if dtype is not None else np.result_type(*(v.dtype for v in values))
     values = [convert(v, hlo_dtype(wanted, recorder).numpy) for v in values]
     inputs, output = _subscripts(text, values)
+    if len(values) == 1 and set(inputs[0]) == set(output):
+        return _view_of_letters(values[0], inputs[0], output)
     terms = [_diagonal(v, t) for v, t in zip(values, inputs, strict=True)]
     sizes = _sizes(terms)
     for first, second in _order(terms, output):
@@ -226,6 +229,29 @@ def _diagonal(x: Tracer, term: str) -> tuple[Tracer, str]:
             x = fold("add", emit("select", same, x, full(x, x.shape, 0, x.dtype)), (second,), 0)
             term = term[:second] + term[second + 1 :]
     return x, term
+
+
+def _view_of_letters(x: Tracer, term: str, output: str) -> Tracer:
+    """The dimensions in another order, or a diagonal: a view, as in NumPy."""
+
+    def read(base: Tracer) -> Tracer:
+        value, letters = _diagonal(base, term)
+        return transpose(value, [letters.index(c) for c in output])
+
+    def write(base: Tracer, new: Tracer) -> Tracer:
+        letters = sorted(output, key=term.index)
+        ordered = transpose(new, [output.index(c) for c in letters])
+        places = tuple(term.index(c) for c in letters)
+        spread = emit("broadcast", ordered, shape=base.aval, dimensions=places)
+        for d, c in enumerate(term):
+            if d not in places:
+                same = emit("compare", iota(x, x.shape, term.index(c)), iota(x, x.shape, d), direction="EQ")
+                spread = emit("select", same, spread, base)
+        return spread
+
+    made = Tracer(x.recorder, read(x).instruction)
+    steps = [sum(n for n, k in zip(x.layout.steps, term, strict=True) if k == c) for c in output]
+    return made.as_view(x, read, write, Strides(made.shape, tuple(steps)))
 
 
 def _sizes(terms: Sequence[tuple[Tracer, str]]) -> dict[str, int]:

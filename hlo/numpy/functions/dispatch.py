@@ -39,7 +39,7 @@ _MASKS = "use a mask: np.where(condition, x, y), np.sum(x, where=condition), np.
 
 #: Functions that cannot be traced: names, why, and what to use instead.
 _REFUSED_ROWS = (
-    ("nonzero argwhere flatnonzero compress extract trim_zeros", _DYNAMIC, _MASKS),
+    ("nonzero argwhere flatnonzero trim_zeros", _DYNAMIC, _MASKS),
     (
         "unique unique_all unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d",
         _DYNAMIC,
@@ -182,7 +182,7 @@ def _unknown(recorder: Trace, func: Any) -> UnsupportedError:
         )
     module = getattr(func, "__module__", "numpy").replace("numpy", "np")
     full = f"{module}.{func.__name__}"
-    near = difflib.get_close_matches(func.__name__, supported_functions(), n=3)
+    near = difflib.get_close_matches(func.__name__, supported_functions(), n=3, cutoff=0.75)
     return UnsupportedError(
         f"{full} is not supported in a traced function",
         where=str(recorder.place()),

@@ -231,6 +231,7 @@ def _basic_view(x: Tracer, plan: _IndexPlan) -> Tracer:
         lambda base: _read_slices(base, s),
         lambda base, new: _write_slices(base, s, new),
         x.layout.index(plan.basic),
+        s,
     )
 
 
@@ -406,10 +407,11 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
             value.refuse()
         x.assign(value.put_into(x, masks[0]))
         return
+    read_at = value._version if isinstance(value, Tracer) else 0
     if _plain(value):
         with np.errstate(all="ignore"):
-            # Python's integers must fit, and complex numbers are not real, as in NumPy.
-            exact = isinstance(value, int | complex | list | tuple) and not isinstance(value, np.generic)
+            # Python's integers must fit, NaN is no integer, and complex numbers are not real, as in NumPy.
+            exact = isinstance(value, int | float | complex | list | tuple) and not isinstance(value, np.generic)
             given = np.asarray(value, x.dtype) if exact else np.asarray(value)
             new = constant(x, given.astype(x.dtype, copy=False))
     else:
@@ -425,7 +427,8 @@ def _put(recorder: Trace, x: Tracer, index: Any, value: Any) -> None:
         view.assign(_scatter(view, plan, _trim(new, view.ndim + 64)))
     else:
         dims = plan.slices.dims
-        x.assign(_write_slices(x, plan.slices, broadcast(_trim(new, len(dims)), dims)))
+        part = broadcast(_trim(new, len(dims)), dims)
+        x.assign_part(plan.slices, _write_slices(x, plan.slices, part), value, read_at)
 
 
 def _trim(value: Tracer, rank: int) -> Tracer:

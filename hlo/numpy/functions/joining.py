@@ -18,6 +18,7 @@ from shardc.hlo.numpy.values import (
     constant,
     convert,
     emit,
+    flat_or_along,
     full,
     hlo_dtype,
     iota,
@@ -159,7 +160,7 @@ def _repeat(recorder: Trace, a: Any, repeats: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if isinstance(repeats, Tracer):
         refuse(recorder, "np.repeat with traced counts: the result's shape depends on values", "pass plain integers")
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     counts = np.asarray(repeats, np.int64)
     if counts.size > 1:
         return NP.take(x, NP.repeat(positions(x, x.shape[d]), counts), axis=d)
@@ -211,7 +212,7 @@ def _delete(recorder: Trace, arr: Any, obj: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
     if isinstance(obj, Tracer):
         refuse(recorder, "np.delete with traced positions: the result's shape depends on values", "pass plain integers")
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     n = x.shape[d]
     if isinstance(obj, (int, np.integer, slice)):
         place = operator.index(obj) if not isinstance(obj, slice) else 0
@@ -226,7 +227,7 @@ def _delete(recorder: Trace, arr: Any, obj: Any, axis: Any = None) -> Any:
 
 def _insert(recorder: Trace, arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     x = lift(recorder, arr)
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     if not isinstance(obj, (int, np.integer)):
         refuse(recorder, "np.insert at several or traced positions", "insert one by one, or use np.concatenate")
     n = x.shape[d]
@@ -264,6 +265,8 @@ def _windows(
 ) -> Any:
     """Every window along the axes, as new last dimensions: a view that is read only."""
     value = lift(recorder, x)
+    if writeable:
+        refuse(recorder, "sliding_window_view(writeable=True)", "write into the array that the windows are of")
     sizes = [int(n) for n in np.atleast_1d(window_shape)]
     axes = [normal_axis(a, value.ndim) for a in (range(value.ndim) if axis is None else np.atleast_1d(axis))]
     if len(sizes) != len(axes):
@@ -276,7 +279,7 @@ def _windows(
     windows = list(zip(sizes, axes, strict=True))
     made = Tracer(recorder, _read_windows(value, windows, counts).instruction)
     layout = Strides(made.shape, (*value.layout.steps, *(value.layout.steps[d] for _, d in windows)))
-    return made if writeable else made.as_view(value, lambda base: _read_windows(base, windows, counts), None, layout)
+    return made.as_view(value, lambda base: _read_windows(base, windows, counts), None, layout)
 
 
 def _read_windows(value: Any, windows: list[tuple[int, int]], counts: Sequence[int]) -> Any:

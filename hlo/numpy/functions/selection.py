@@ -17,6 +17,7 @@ from shardc.hlo.numpy.values import (
     emit,
     equal_shapes,
     find_recorder,
+    flat_or_along,
     full,
     hlo_dtype,
     lift,
@@ -97,7 +98,7 @@ def _round(recorder: Trace, a: Any, decimals: int = 0) -> Any:
 
 def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
     x = lift(recorder, a)
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     places = (
         indices
         if isinstance(indices, Tracer)
@@ -113,6 +114,22 @@ def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "
     elif mode == "clip":
         places = NP.clip(places, 0, n - 1)
     return x[(*(slice(None),) * d, places)]
+
+
+def _compress(recorder: Trace, condition: Any, a: Any, axis: Any = None) -> Any:
+    if is_traced(condition):
+        refuse(
+            recorder,
+            "np.compress with a traced condition: its result's shape depends on values",
+            "use a mask: np.where(condition, x, y), np.sum(x, where=condition)",
+        )
+    if np.ndim(condition) != 1:
+        raise ValueError("condition must be a 1-d array")
+    return _take(recorder, a, np.flatnonzero(condition), axis)
+
+
+def _extract(recorder: Trace, condition: Any, arr: Any) -> Any:
+    return _compress(recorder, condition if is_traced(condition) else np.ravel(condition), arr)
 
 
 def is_traced(value: Any) -> bool:
@@ -289,6 +306,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "clip": _clip,
     "round": _round,
     "around": _round,
+    "compress": _compress,
+    "extract": _extract,
     "take": _take,
     "take_along_axis": _take_along_axis,
     "put_along_axis": _put_along_axis,

@@ -17,6 +17,7 @@ from shardc.hlo.numpy.values import (
     broadcast,
     convert,
     emit,
+    flat_or_along,
     full,
     iota,
     lift,
@@ -84,7 +85,7 @@ def _argsort(
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.argsort(order=) of structured arrays", "sort by np.lexsort")
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     return _sort_by_keys([x], d, [iota(x, x.shape, d)])[1]
 
 
@@ -112,7 +113,7 @@ def _in_classes(
 ) -> Any:
     """``moved`` sorted by its elements' classes, before, at and behind each place of ``kth``; or the ``whole`` sort."""
     x = lift(recorder, a)
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     size = x.shape[d]
     for k in np.atleast_1d(kth):
         if size and not -size <= k < size:

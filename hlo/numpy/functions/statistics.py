@@ -18,6 +18,7 @@ from shardc.hlo.numpy.values import (
     constant,
     convert,
     emit,
+    flat_or_along,
     full,
     iota,
     lift,
@@ -88,9 +89,7 @@ def _of_bools(ufunc: Any) -> Callable[..., Any]:
 
 def _cumulative(ufunc: Any) -> Callable[..., Any]:
     def function(recorder: Trace, a: Any, axis: Any = None, dtype: Any = None) -> Any:
-        x = lift(recorder, a)
-        flat = reshape(x, (x.size,)) if axis is None else x
-        return accumulate(recorder, ufunc, flat, 0 if axis is None else axis, dtype)
+        return accumulate(recorder, ufunc, *flat_or_along(lift(recorder, a), axis), dtype)
 
     return function
 
@@ -183,8 +182,7 @@ def _arg_extreme(direction: str) -> Callable[..., Any]:
         x = lift(recorder, a)
         if x.aval.dtype.is_complex:
             refuse(recorder, "argmax and argmin of complex numbers", "use the real part or the absolute value")
-        flat = reshape(x, (x.size,)) if axis is None else x
-        d = 0 if axis is None else normal_axis(axis, x.ndim)
+        flat, d = flat_or_along(x, axis)
         if not flat.shape[d]:
             raise ValueError("attempt to get argmax of an empty sequence")
         if flat.aval.dtype.kind == "pred":

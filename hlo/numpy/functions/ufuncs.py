@@ -223,7 +223,7 @@ def reduce(
     name = ufunc.__name__
     if name not in IDENTITIES:
         refuse(recorder, f"np.{name}.reduce", _NO_UFUNC)
-    axes = normal_axes(axis, x.ndim)
+    axes = () if not x.ndim and axis in (0, -1) else normal_axes(axis, x.ndim)
     wanted = _reduced_type(ufunc, x, dtype)
     x = convert(x, wanted)
     wide = np.float32 if wanted.itemsize < 4 and x.aval.dtype.is_float and name in ("add", "multiply") else wanted
