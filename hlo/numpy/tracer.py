@@ -259,7 +259,8 @@ class Tracer:
             return known if dtype is None else known.astype(dtype)
         raise self.refusal(
             "NumPy asked for the elements of a traced value, which has none yet",
-            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, table[i] and "
+            "np.asarray(x) of a traced x is x, np.array([a, b]) is np.stack([a, b]) here, np.r_[a, b] "
+            "is np.concatenate([a, b]), np.c_[a, b] is np.column_stack([a, b]), table[i] and "
             "np.take(table, i) with a traced i are np.asarray(table, like=i)[i], buffers are made with "
             "np.zeros(shape, like=x); loops over elements belong outside",
         )

@@ -178,7 +178,8 @@ def _call_on_whole_values(
         return function(*given, **named)
     except ValueError as e:
         if "read-only" in str(e):
-            raise refused from None
+            what = refused.what.replace(_TRACED, _ON_SHARDS)
+            raise UnsupportedError(what, where=refused.where, fix=refused.fix) from None
         raise
 
 

@@ -45,6 +45,18 @@ def extracted(x: Any) -> Any:
     return np.extract(np.arange(32).reshape(4, 4, 2) % 3 == 0, x)
 
 
+def unravelled(x: Any) -> Any:
+    places = np.unravel_index(np.argmax(x, axis=0) * 5, (4, 3, 2))
+    others = np.unravel_index(np.argmax(x, axis=0) * 5, (4, 3, 2), order="F")
+    return np.stack([*places, *others])
+
+
+def ravelled(x: Any) -> Any:
+    places = (x[..., 0].astype(int), x[..., 1].astype(int))
+    wrapped = np.ravel_multi_index(places, (5, 7), mode=("wrap", "clip"))
+    return wrapped + np.ravel_multi_index(places, (40, 50), order="F")
+
+
 CASES: tuple[Callable[[Any], Any], ...] = (
     diagonal,
     diagonal_of_a_part,
@@ -53,6 +65,8 @@ CASES: tuple[Callable[[Any], Any], ...] = (
     read_after_a_change,
     compressed,
     extracted,
+    unravelled,
+    ravelled,
 )
 
 
@@ -146,3 +160,10 @@ def test_shared_memory() -> None:
     assert not np.may_share_memory(x[1:].copy(), x)
     with pytest.raises(UnsupportedError, match="two views"):
         np.shares_memory(x[1:], x[:2])
+
+
+def test_a_traced_mask_does_not_compress() -> None:
+    for select in (lambda x: np.compress(x[:, 0, 0] > 1, x, 0), lambda x: np.extract(x > 1, x)):
+        assert np.shape(select(shards())) == np.shape(select(sample()))
+        with pytest.raises(UnsupportedError, match="compress with a traced condition"):
+            traced(select)

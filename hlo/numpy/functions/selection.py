@@ -136,6 +136,32 @@ def is_traced(value: Any) -> bool:
     return isinstance(value, Tracer) or (isinstance(value, (list, tuple)) and any(is_traced(v) for v in value))
 
 
+def _unravel_index(recorder: Trace, indices: Any, shape: Any, order: str = "C") -> Any:
+    """Positions beyond the array count from its start again, where NumPy raises an error."""
+    flat = convert(lift(recorder, indices), np.int64)
+    dims = [int(n) for n in np.atleast_1d(shape)]
+    made: list[Any] = []
+    for n in dims if order == "F" else dims[::-1]:
+        made.append(NP.remainder(flat, n))
+        flat = NP.floor_divide(flat, n)
+    return tuple(made if order == "F" else made[::-1])
+
+
+def _ravel_multi_index(recorder: Trace, multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+    """Positions beyond the array are taken as they are, where NumPy raises an error."""
+    sizes = [int(n) for n in np.atleast_1d(dims)]
+    modes = [mode] * len(sizes) if isinstance(mode, str) else list(mode)
+    places = [convert(lift(recorder, i), np.int64) for i in multi_index]
+    if not len(places) == len(sizes) == len(modes):
+        raise ValueError(f"parameter multi_index must be a sequence of length {len(sizes)}")
+    made: Any = 0
+    rows = list(zip(places, sizes, modes, strict=True))
+    for at, n, how in rows[::-1] if order == "F" else rows:
+        kept = NP.remainder(at, n) if how == "wrap" else NP.clip(at, 0, n - 1) if how == "clip" else at
+        made = made * n + kept
+    return made
+
+
 def _along(x: Tracer, indices: Any, axis: Any) -> tuple[Any, ...]:
     """The index that ``take_along_axis`` stands for: positions along one axis, each other position its own."""
     places = indices if isinstance(indices, (Tracer, np.ndarray)) else np.asarray(indices)
@@ -308,6 +334,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "around": _round,
     "compress": _compress,
     "extract": _extract,
+    "ravel_multi_index": _ravel_multi_index,
+    "unravel_index": _unravel_index,
     "take": _take,
     "take_along_axis": _take_along_axis,
     "put_along_axis": _put_along_axis,
