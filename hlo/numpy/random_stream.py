@@ -193,23 +193,38 @@ class RandomStream:
         order = np.argsort(self._draw("bits", count, np.uint64, options), stable=True)
         return order if np.ndim(x) == 0 else np.take(x, order, axis=axis)
 
-    def choice(self, a: Any, size: Any = None, replace: bool = True, **options: Any) -> Any:
-        """Elements of ``a``, or integers below ``a``, with or without repetition.
+    def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None, **options: Any) -> Any:
+        """Elements of ``a``, or integers below ``a``, with or without repetition, with probabilities ``p``.
 
-        Raises `ValueError` for more elements than there are, without repetition.
+        Without repetition, the elements of the least exponential draws of rates ``p`` are chosen (Efraimidis and
+        Spirakis, Weighted random sampling with a reservoir, 2006). Raises `ValueError` for more elements than there
+        are, without repetition, and for numbers that are no probabilities.
 
         >>> rng.choice(100, (64,), replace=False, mesh=mesh).shape
         (64,)
+        >>> int(rng.choice(3, (64,), p=[0.5, 0, 0.5], mesh=mesh).max())
+        2
         """
         count = operator.index(a) if np.ndim(a) == 0 else len(a)
-        if replace:
+        dims = () if size is None else _dims(size)
+        if not replace and math.prod(dims) > count:
+            raise ValueError("Cannot take a larger sample than population when replace is False")
+        if p is not None:
+            _check_probabilities(p, count, 1 if replace else math.prod(dims))
+            chosen = self._weighted(p, count, dims, replace, options)
+        elif replace:
             chosen = self.integers(count, size=size, **options)
         else:
-            dims = () if size is None else _dims(size)
-            if math.prod(dims) > count:
-                raise ValueError("Cannot take a larger sample than population when replace is False")
             chosen = self.permutation(count, **options)[: math.prod(dims)].reshape(dims)
         return chosen if np.ndim(a) == 0 else np.take(a, chosen, axis=0)
+
+    def _weighted(self, p: Any, count: int, dims: tuple[int, ...], replace: bool, options: dict[str, Any]) -> Any:
+        if replace:
+            limits = np.cumsum(p)
+            return np.searchsorted(limits / limits[-1], self.random(dims, **options), side="right")
+        with np.errstate(divide="ignore"):
+            times = self.exponential(size=count, **options) / (np.asarray(p) if isinstance(p, list | tuple) else p)
+        return np.argsort(times, stable=True)[: math.prod(dims)].reshape(dims)
 
     def spawn(self, n_children: int) -> list[Any]:
         """Independent generators, which depend on this one's key and number of draws.
@@ -233,6 +248,25 @@ def _scope_of(recorder: Trace | None) -> Scope | None:
 
 def _dims(size: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, size if isinstance(size, Sequence | np.ndarray) else (size,)))
+
+
+def _check_probabilities(p: Any, count: int, least: int) -> None:
+    """Raise NumPy's `ValueError` unless ``p`` has ``count`` probabilities, at least so many of them above zero.
+
+    Of arrays on devices and of traced values only the shape is known.
+    """
+    if np.shape(p) != (count,):
+        raise ValueError(f"a and p must have same size: {count} elements, and p of shape {np.shape(p)}")
+    if not isinstance(p, list | tuple | np.ndarray):
+        return
+    known = np.asarray(p, np.float64)
+    if not np.all(known >= 0):
+        raise ValueError("Probabilities are not non-negative")
+    given = getattr(p, "dtype", known.dtype)
+    if abs(math.fsum(known) - 1) > math.sqrt(np.finfo(given if given.kind == "f" else known.dtype).eps):
+        raise ValueError("Probabilities do not sum to 1")
+    if np.count_nonzero(known) < least:
+        raise ValueError("Fewer non-zero entries in p than size")
 
 
 def _size(size: Any, *parameters: Any) -> Any:

@@ -49,6 +49,8 @@ DRAWS = {
     "integers": lambda r: r.integers(-3, 7, (40, 5), endpoint=True),
     "permutation": lambda r: r.permutation(50),
     "choice": lambda r: r.choice(100, 20, replace=False),
+    "weighted": lambda r: r.choice(4, (40, 3), p=[0.1, 0.2, 0, 0.7]),
+    "weighted, without repetition": lambda r: r.choice(numpy.arange(9.0), 4, False, numpy.arange(9) / 36),
     "one number": lambda r: r.normal(),
 }
 
@@ -79,6 +81,39 @@ def test_distributions() -> None:
     counts = numpy.bincount(numpy.asarray(rng.integers(10, size=count)), minlength=10)
     assert ((counts - count / 10) ** 2 / (count / 10)).sum() < 35
     assert sorted(numpy.asarray(rng.permutation(1000))) == list(range(1000))
+
+
+def test_weighted_choices() -> None:
+    """Counts by chi-squared statistics (3 degrees of freedom); pairs without repetition beside the product rule."""
+    weights = numpy.array([0.1, 0.2, 0.3, 0.4])
+    rng = np.random.default_rng(13)
+    wanted = 100_000 * weights
+    counts = numpy.bincount(numpy.asarray(rng.choice(4, 100_000, p=weights)), minlength=4)
+    assert ((counts - wanted) ** 2 / wanted).sum() < 25
+
+    pairs = np.jit(lambda rng, p: rng.choice(4, 2, replace=False, p=p))
+    drawn = numpy.array([numpy.asarray(pairs(rng, weights)) for _ in range(1500)])
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    first = 1500 * weights
+    second = first @ (weights / (1 - weights[:, None]) * (1 - numpy.eye(4)))
+    for found, wanted in ((drawn[:, 0], first), (drawn[:, 1], second)):
+        assert ((numpy.bincount(found, minlength=4) - wanted) ** 2 / wanted).sum() < 25
+
+
+@pytest.mark.parametrize(
+    ("size", "replace", "p", "text"),
+    [
+        (4, False, [0.1, 0.2, 0, 0.7], "Fewer non-zero entries"),
+        (2, True, [0.5, 0.5], "must have same size"),
+        (2, True, [0.5] * 4, "do not sum to 1"),
+        (2, True, [-0.5, 0.5, 0.5, 0.5], "not non-negative"),
+        (5, False, None, "larger sample than population"),
+    ],
+)
+def test_what_is_no_choice(size: int, replace: bool, p: Any, text: str) -> None:
+    for rng in (np.random.default_rng(1), numpy.random.default_rng(1)):
+        with pytest.raises(ValueError, match=f"(?i){text}"):
+            rng.choice(4, size, replace, p)
 
 
 def test_draws_follow_one_another() -> None:
