@@ -44,13 +44,16 @@ def read_baseline(path: Path, update: str) -> Baseline:
     try:
         facts: Any = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(facts, dict) or facts.get("version") != _VERSION:
-            raise ValueError(f"it is not a baseline of version {_VERSION}")
+            raise ValueError
         rows = tuple((str(op), str(value), str(line), float(sent)) for op, value, line, sent in facts["collectives"])
         totals = {str(k): float(v) for k, v in facts["totals"].items()}
         return Baseline(facts["program"], facts["machine"], facts["mesh"], totals, rows)
     except FileNotFoundError:
         raise InputError("no baseline is recorded", where=str(path), fix=update) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError):
+        what = f"the file is no baseline of version {_VERSION}, or has been changed"
+        raise InputError(what, where=str(path), fix=update) from None
+    except OSError as e:
         raise InputError(f"the baseline cannot be read: {e}", where=str(path), fix=update) from None
 
 

@@ -40,7 +40,8 @@ def products_in(i: Instruction) -> Iterator[ProductFlops]:
 
 
 def model_products(module: Module) -> Mapping[str, int]:
-    """Operations of all devices by peak, for a whole program with shardings, without what is computed again.
+    """Operations of all devices by peak, for a whole program with shardings, without what is computed again. Products
+    that add nothing up are left out: a device computes them as elementwise multiplications.
 
     Loops count as often as they run (once, if nobody knows), of branches the one with most. Inside manual computations
     shapes are a device's: they count once per device of the manual axes.
@@ -78,10 +79,15 @@ class _Count:
             return self.of(next(i.attrs[k] for k in _CALLED if k in i.attrs), manual)
         copies = math.prod(self._sizes.get(axis, 1) for axis in manual)
         total: Counter[str] = Counter()
-        for done in products_in(i):
+        for done in () if _adds_nothing_up(i) else products_in(i):
             if not done.again:
                 total[done.rate] += done.flops * copies
         return total
+
+
+def _adds_nothing_up(i: Instruction) -> bool:
+    dims = i.operands[0].shape.dims if i.opcode == "dot" else ()
+    return i.opcode == "dot" and math.prod(dims[d] for d in i.attrs.get("lhs_contracting_dims") or ()) == 1
 
 
 def _manual(i: Instruction, given: _Axes, axes: Mapping[Instruction, _Axes]) -> _Axes:

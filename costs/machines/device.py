@@ -32,7 +32,7 @@ from shardc.hlo.errors import InputError
 from shardc.hlo.ir.types import DTYPES
 from shardc.hlo.known_keys import require_known
 
-__all__ = ["Device", "MatrixUnit", "device_of", "require_fields", "require_positive"]
+__all__ = ["Device", "MatrixUnit", "device_of", "optional_number", "require_fields", "require_positive"]
 
 _KINDS = ("cpu", "accelerator")
 
@@ -164,12 +164,12 @@ def device_of(given: Mapping[str, Any], where: str) -> Device:
         queued=queued,
         kind=kind,
         memory_share=_share(given, "memory_share", where),
-        memory_latency=_optional(given, "memory_latency", where),
-        launch_seconds=_optional(given, "launch_seconds", where),
-        vector_flops=_optional(given, "vector_flops", where),
-        special_flops=_optional(given, "special_flops", where),
-        on_chip_bytes=int(_optional(given, "on_chip_bytes", where)),
-        granule_bytes=int(_optional(given, "granule_bytes", where)),
+        memory_latency=optional_number(given, "memory_latency", where),
+        launch_seconds=optional_number(given, "launch_seconds", where),
+        vector_flops=optional_number(given, "vector_flops", where),
+        special_flops=optional_number(given, "special_flops", where),
+        on_chip_bytes=int(optional_number(given, "on_chip_bytes", where)),
+        granule_bytes=int(optional_number(given, "granule_bytes", where)),
         fused_attention=_flag(given, "fused_attention", where),
         matrix=_matrix(given.get("matrix", {}), f"{where}, matrix"),
     )
@@ -189,18 +189,19 @@ def _count(given: Mapping[str, Any], key: str, where: str) -> int:
     return value
 
 
-def require_positive(given: Mapping[str, Any], key: str, where: str) -> float:
-    """The positive number called ``key``; `InputError` for anything else."""
+def require_positive(given: Mapping[str, Any], key: str, where: str, also: str = "") -> float:
+    """The positive number called ``key``; `InputError`, which names what ``also`` is allowed, for anything else."""
     if key not in given:
         raise InputError(f"{key} is missing", where=where, fix=f"add {key} = a positive number")
     value = given[key]
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise InputError(f"{key} is {value!r}", where=where, fix=f"give a positive number for {key}")
+        raise InputError(f"{key} is {value!r}", where=where, fix=f"give a positive number for {key}{also}")
     return float(value)
 
 
-def _optional(given: Mapping[str, Any], key: str, where: str) -> float:
-    return require_positive(given, key, where) if given.get(key, 0) != 0 else 0.0
+def optional_number(given: Mapping[str, Any], key: str, where: str) -> float:
+    """The number called ``key``, 0 where it is not given; `InputError` for what is below."""
+    return require_positive(given, key, where, ", or 0") if given.get(key, 0) != 0 else 0.0
 
 
 def _share(given: Mapping[str, Any], key: str, where: str) -> float:
@@ -218,7 +219,7 @@ def _matrix(given: Mapping[str, Any], where: str) -> MatrixUnit:
         int(require_positive(given, "units", where)) if "units" in given else 1,
         (shape[0], shape[1], shape[2]),
         (tile[0], tile[1]),
-        _optional(given, "fill_seconds", where),
+        optional_number(given, "fill_seconds", where),
         int(require_positive(given, "narrowest", where)) if "narrowest" in given else 1,
         _share(given, "share", where),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.costs.machines.device import require_fields, require_positive
+from shardc.costs.machines.device import optional_number, require_fields, require_positive
 from shardc.hlo.errors import InputError
 from shardc.hlo.units import count_text
 
@@ -78,7 +78,7 @@ def level_of(given: Mapping[str, Any], where: str) -> Level:
         latency=require_positive(given, "latency", where),
         efficiency=efficiency,
         oversubscription=over,
-        start=require_positive(given, "start", where) if given.get("start", 0) else 0.0,
+        start=optional_number(given, "start", where),
         slices=slices,
         block=block,
         wrap=wrap,

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -193,6 +194,8 @@ def _find(name: str) -> tuple[Path, str] | None:
 
 def _no_machine(name: str, where: str | None) -> InputError:
     """The error for a name that means no machine, with the names that are near."""
+    if os.path.isdir(name):  # noqa: PTH112 - Path.is_dir raises for long names
+        return InputError(f"no machine {name!r}: it is a folder", where=where, fix="name a file in it")
     if name.endswith(".toml") or "/" in name:
         return InputError(f"no machine {name!r}: there is no such file", where=where, fix=near_files(Path(name)))
     known = machine_names()

@@ -188,6 +188,8 @@ def _near(machine: Machine, level: Level, devices: int) -> str:
     sizes = [
         f"{n} ({'x'.join(map(str, _shapes(level, n)[0]))})" for n in dict.fromkeys((below, above)) if n is not None
     ]
+    if not sizes:
+        return f"{machine.name} has no slice of at most {level.size} devices: change slices or size in its description"
     limit = f"; at most {level.size} in one slice" if level.size and devices > level.size else ""
     return (
         f"slices near {count_text(devices, 'device')} have "

@@ -90,6 +90,8 @@ def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no machine") as told:
             load_machine(name)
         assert "h100-dgx" in str(told.value)
+    with pytest.raises(InputError, match="it is a folder"):
+        load_machine(str(tmp_path))
     good = (FOLDER / "host.toml").read_text()
     for old, new, text in (
         ("bandwidth = 5e9", "bandwidth = -1", "bandwidth"),
@@ -102,7 +104,7 @@ def test_unknown_machines_and_bad_descriptions_are_told(tmp_path: Path) -> None:
         ("size = 0", "slices = [[1, 1, 1, 1]]", "at most three"),
         ("size = 0", "block = 4", "and slices too"),
         ("size = 0", "wrap = true", "wrap"),
-        ("size = 0", "start = -1", "start"),
+        ("size = 0", "start = -1", "give a positive number for start, or 0"),
         ("[device]", "[device]\ntransfers = true", "transfers is True"),
         ("[device]", "[device]\nqueued = -1", "queued is -1"),
         ("[device]", "[device]\ntransfers = 4\nqueued = 2", "less than the 4"),

@@ -240,6 +240,10 @@ def test_what_is_missing_is_named(mlp: Partitioned, tmp_path: Path) -> None:
         read_budget(tmp_path / "none.toml")
     with pytest.raises(InputError, match="no baseline is recorded"):
         check(mlp, ProgramBudget(baseline=tmp_path / "none.json"))
+    for text in ("[]", "{", '{"version": 1, "collectives": [{}]}'):
+        (tmp_path / "changed.json").write_text(text)
+        with pytest.raises(InputError, match="the file is no baseline of version"):
+            check(mlp, ProgramBudget(baseline=tmp_path / "changed.json"))
     with pytest.raises(InputError, match="names no file"):
         record(mlp, ProgramBudget())
     with pytest.raises(InputError, match="no links 'wire'"):

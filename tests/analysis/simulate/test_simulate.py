@@ -189,3 +189,16 @@ def test_saved_as_data_a_trace_and_a_picture(tmp_path: Path) -> None:
     assert "<svg" in (tmp_path / "s.svg").read_text()
     with pytest.raises(InputError, match=r"cannot be written as '\.doc'"):
         found.save(tmp_path / "s.doc")
+
+
+def test_products_that_add_nothing_up_are_no_products() -> None:
+    for subscripts, shapes in (("ik,kj->ij", ((4096, 1), (1, 4096))), ("ij,j->ij", ((4096, 64), (64,)))):
+
+        def product(x: object, y: object, subscripts: str = subscripts) -> object:
+            return np.einsum(subscripts, x, y)
+
+        given = [np.zeros(dims, np.float32) for dims in shapes]
+        program = shardc.trace(product, *given, mesh=Mesh({"a": 2}), in_shardings=(P("a"), None))
+        found = program.partition(machine="h100-dgx").simulate("h100-dgx")
+        assert found.mfu == found.hfu == 0
+        assert "no products" in str(found)
