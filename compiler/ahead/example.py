@@ -81,7 +81,8 @@ def makefile(program: AheadProgram) -> str:
     extra = "$(if $(filter scipy,$(BLAS)),,shardc_blas_$(BLAS).c)" if "blas" in program.needs else ""
     if "pool" in program.needs:
         extra += " $(if $(filter serial,$(POOL)),shardc_serial.c,shardc_pool.o -lpthread)"
-    lines += ["LIBS =", "", f"{name}_main: main.c lib{name}{suffix}"]
+    # Make must not compile main.c to main.o, which is the object of a program called main.
+    lines += ["LIBS =", "", ".SUFFIXES:", "", f"{name}_main: main.c lib{name}{suffix}"]
     lines.append(f"\t$(CC) $(CFLAGS) -o $@ main.c -L. -l{name} {_rpath(program)} $(LIBS) -lm\n")
     lines.append(f"lib{name}{suffix}: {' '.join(inputs)}")
     lines.append(f"\t$(CC) $(CFLAGS) -shared -o $@ {' '.join(inputs)} {extra} $(LIBS) -lm\n")

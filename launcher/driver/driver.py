@@ -177,13 +177,13 @@ class Driver(StepDriver):
         """Each device's arena, by its number."""
         return {d.number: d.arena for d in self._running}
 
-    def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
+    def _run_step(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         if self._hosts.calling:
             raise RunError(
                 f"{self.executable.name} calls a Python function that calls the program again",
                 fix="remove the inner call",
             )
-        return super().__call__(arguments)
+        return super()._run_step(arguments)
 
     def _step_once(self) -> None:
         self._call_helpers()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,8 @@ class StepDriver(ABC):
         self._check = check
         self.transport = transport
         self._number = 0
+        #: The tables and the devices' memory are those of one step: threads run theirs in turn.
+        self._turn = threading.RLock()
         count = executable.num_devices
         self.ownership = Ownership(count, transport.process_count, owners) if owners else transport.ownership(count)
         self.devices = self.ownership.devices(transport.process_index)
@@ -103,8 +106,13 @@ class StepDriver(ABC):
     def __call__(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
 
-        Raises `InputError` for a wrong count, shape or element type.
+        Several threads may call it: their steps run in turn. Raises `InputError` for a wrong count, shape or element
+        type.
         """
+        with self._turn:
+            return self._run_step(arguments)
+
+    def _run_step(self, arguments: Sequence[Any]) -> list[ShardedArray]:
         self.begun += 1
         self._check_count(arguments)
         self._compare(arguments)

@@ -220,15 +220,16 @@ def test_a_training_step_over_ranks(tmp_path: Path, repository: Path, mpiexec: P
 
 @needs_cc
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
-def test_makefile(tmp_path: Path) -> None:
-    program, compiled = prepared(tmp_path, MLP)
+@pytest.mark.parametrize("name", ["mlp", "main"])
+def test_makefile(name: str, tmp_path: Path) -> None:
+    program, compiled = prepared(tmp_path, MLP.replace("HloModule mlp", f"HloModule {name}"))
     subprocess.run(["make", "-s", "-C", str(tmp_path)], check=True)
     arguments = random_arguments(compiled)
     write_inputs(tmp_path, compiled, arguments)
-    subprocess.run([str(tmp_path / "mlp_main"), str(tmp_path)], check=True)
+    subprocess.run([str(tmp_path / f"{name}_main"), str(tmp_path)], check=True)
     wanted = np.asarray(compiled.run(arguments)[0])
     np.testing.assert_allclose(np.fromfile(tmp_path / "out0.0.bin", np.float32), wanted.reshape(-1), rtol=1e-5)
-    subprocess.run([str(tmp_path / "mlp_main")], check=True, capture_output=True)
+    subprocess.run([str(tmp_path / f"{name}_main")], check=True, capture_output=True)
     assert program.executable.num_devices == 4
 
 
