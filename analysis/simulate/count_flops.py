@@ -36,12 +36,13 @@ def products_in(i: Instruction) -> Iterator[ProductFlops]:
     for op in i.attrs["calls"] if i.opcode == "fusion" else (i,):
         again = op.metadata is not None and _AGAIN in op.metadata.op_name
         for product in products_of(op):
+            if op.opcode == "dot" and product.k == 1:
+                continue  # It adds nothing up: a device computes it as an elementwise multiplication.
             yield ProductFlops(product.rate, product.flops, again)
 
 
 def model_products(module: Module) -> Mapping[str, int]:
-    """Operations of all devices by peak, for a whole program with shardings, without what is computed again. Products
-    that add nothing up are left out: a device computes them as elementwise multiplications.
+    """Operations of all devices by peak, for a whole program with shardings, without what is computed again.
 
     Loops count as often as they run (once, if nobody knows), of branches the one with most. Inside manual computations
     shapes are a device's: they count once per device of the manual axes.
@@ -79,15 +80,10 @@ class _Count:
             return self.of(next(i.attrs[k] for k in _CALLED if k in i.attrs), manual)
         copies = math.prod(self._sizes.get(axis, 1) for axis in manual)
         total: Counter[str] = Counter()
-        for done in () if _adds_nothing_up(i) else products_in(i):
+        for done in products_in(i):
             if not done.again:
                 total[done.rate] += done.flops * copies
         return total
-
-
-def _adds_nothing_up(i: Instruction) -> bool:
-    dims = i.operands[0].shape.dims if i.opcode == "dot" else ()
-    return i.opcode == "dot" and math.prod(dims[d] for d in i.attrs.get("lhs_contracting_dims") or ()) == 1
 
 
 def _manual(i: Instruction, given: _Axes, axes: Mapping[Instruction, _Axes]) -> _Axes:

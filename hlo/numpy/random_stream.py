@@ -222,8 +222,7 @@ class RandomStream:
         if replace:
             limits = np.cumsum(p)
             return np.searchsorted(limits / limits[-1], self.random(dims, **options), side="right")
-        with np.errstate(divide="ignore"):
-            times = self.exponential(size=count, **options) / (np.asarray(p) if isinstance(p, list | tuple) else p)
+        times = self.exponential(size=count, **options) / (np.asarray(p) if isinstance(p, list | tuple) else p)
         return np.argsort(times, stable=True)[: math.prod(dims)].reshape(dims)
 
     def spawn(self, n_children: int) -> list[Any]:

@@ -134,11 +134,11 @@ class Tracer:
         `InputError` for the second half of a swap.
         """
         view = value._view if isinstance(value, Tracer) else None
-        inside = view is not None and view.base is self and view.place is not None
-        if view is not None and inside and self._moved is not None:
-            self._moved.check(self.version, view.place, read_at, place, str(self.recorder.place()))
+        source = view.place if view is not None and view.base is self else None
+        if source is not None and self._moved is not None:
+            self._moved.check(self.version, source, read_at, place, str(self.recorder.place()))
         self.assign(new)
-        self._moved = Moved(self.version, place, view.place) if view is not None and inside else None
+        self._moved = None if source is None else Moved(self.version, place, source)
 
     @property
     def base(self) -> Tracer | None:

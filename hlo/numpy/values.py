@@ -230,8 +230,8 @@ def normal_axis(axis: Any, rank: int) -> int:
 
 
 def flat_or_along(x: Tracer, axis: Any) -> tuple[Tracer, int]:
-    """``x`` and its axis; without one ``x`` is flattened. A number is an array of one element, as NumPy reads it."""
-    if axis is None or (not x.ndim and axis in (0, -1)):
+    """``x`` and its axis; without one ``x`` is flattened. Raises NumPy's AxisError."""
+    if axis is None:
         return reshape(x, (x.size,)), 0
     return x, normal_axis(axis, x.ndim)
 

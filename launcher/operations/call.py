@@ -49,13 +49,13 @@ def call(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """
     if any(isinstance(a, Tracer) for a in args):
         return NotImplemented
-    if function in (np.may_share_memory, np.shares_memory):
-        return _shares_memory(function, *args)
     if isinstance(function, np.ufunc):
         if (plain := _of_scalars(function, args, kwargs)) is not None:
             return plain[0]
         if any(x is args[0] and not x.ndim for x in kwargs.get("out", ())):
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}  # s += 1 binds a scalar's name anew.
+    elif function in (np.may_share_memory, np.shares_memory):
+        return _shares_memory(function, *args)
     check_positions(function, args, kwargs)
     try:
         return _call_on_shards(function, args, kwargs)
@@ -67,20 +67,20 @@ def assign_part(base: OperationsArray, key: Any, value: Any) -> None:
     """``base[key] = value``; `InputError` for the second half of a swap of two views."""
     if isinstance(value, float) and base.dtype.kind in "iu":
         int(value)  # NumPy's errors for NaN and infinity
-    if not isinstance(value, OperationsArray) or value.view_of is None:
+    view = value.view_of if isinstance(value, OperationsArray) else None
+    if view is None:
         call(operator.setitem, (base, key, value), {})
         return
-    source_root, source = value.view_of
     encoding = _Encoding(operator.getitem, through=True)
     place = (operator.getitem, encoding.encode((base, key), {}), 0)
-    root = encoding.leaves[0]
-    if source_root is not root:
-        call(operator.setitem, (base, key, value), {})
-    elif source != place:  # An assignment to the view itself has already been made.
-        if root.moved is not None:
-            root.moved.check(root.version, source, value.read_at, place, None)
-        call(operator.setitem, (base, key, value), {})
-        root.moved = Moved(root.version, place, source)
+    inside = view[0] is encoding.leaves[0]
+    if inside and view[1] == place:
+        return  # An assignment to the view itself has already been made.
+    if inside and (moved := getattr(view[0], "moved", None)) is not None:
+        moved.check(view[0].version, view[1], value.read_at, place, None)
+    call(operator.setitem, (base, key, value), {})
+    if inside:
+        view[0].moved = Moved(view[0].version, place, view[1])
 
 
 def _shares_memory(function: Any, a: Any, b: Any, max_work: Any = None) -> bool:

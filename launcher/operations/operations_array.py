@@ -23,7 +23,9 @@ ViewCall = tuple[Any, tuple[Any, ...], int]
 class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
     """What NumPy code sees as an array: every operation is a small program over the array's own mesh."""
 
-    __slots__ = ("_changes", "_moved")
+    __slots__ = ("_changes", "moved")
+    #: The last assignment of one part of this array to another, from the first on.
+    moved: Moved
     __array_priority__ = 900.0
 
     @property
@@ -58,15 +60,6 @@ class OperationsArray(NDArrayOperatorsMixin, ShardedArray):
     def read_at(self) -> int:
         """The version of the base that a view was last taken or read at."""
         return 0
-
-    @property
-    def moved(self) -> Moved | None:
-        """The last assignment of one part of this array to another."""
-        return getattr(self, "_moved", None)
-
-    @moved.setter
-    def moved(self, moved: Moved) -> None:
-        self._moved = moved
 
     def become(self, new: ShardedArray) -> None:
         """Have the value of ``new``, whose memory this takes over."""

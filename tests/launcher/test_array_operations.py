@@ -204,3 +204,20 @@ NUMBERS = {
 def test_a_number_has_one_axis(case: str) -> None:
     number = np.asarray(3, np.float32)
     agree(NUMBERS[case](shardc.array(number, (MESHES["4"][0], P()))), NUMBERS[case](number))
+
+
+NO_AXIS = {
+    "sort": lambda x: np.sort(x, axis=0),
+    "partition": lambda x: np.partition(x, 0),
+    "delete": lambda x: np.delete(x, 0, axis=0),
+    "insert": lambda x: np.insert(x, 0, 1, axis=0),
+    "cumsum": lambda x: np.cumsum(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("case", NO_AXIS)
+def test_a_number_has_no_axis_where_numpy_says_so(case: str) -> None:
+    number = np.asarray(3, np.float32)
+    for x in (number, shardc.array(number, (MESHES["4"][0], P()))):
+        with pytest.raises(np.exceptions.AxisError):
+            NO_AXIS[case](x)

@@ -160,7 +160,7 @@ def _repeat(recorder: Trace, a: Any, repeats: Any, axis: Any = None) -> Any:
     x = lift(recorder, a)
     if isinstance(repeats, Tracer):
         refuse(recorder, "np.repeat with traced counts: the result's shape depends on values", "pass plain integers")
-    x, d = flat_or_along(x, axis)
+    x, d = flat_or_along(NP.atleast_1d(x), axis)
     counts = np.asarray(repeats, np.int64)
     if counts.size > 1:
         return NP.take(x, NP.repeat(positions(x, x.shape[d]), counts), axis=d)

@@ -98,7 +98,7 @@ def _round(recorder: Trace, a: Any, decimals: int = 0) -> Any:
 
 def _take(recorder: Trace, a: Any, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
     x = lift(recorder, a)
-    x, d = flat_or_along(x, axis)
+    x, d = flat_or_along(NP.atleast_1d(x), axis)
     places = (
         indices
         if isinstance(indices, Tracer)

@@ -75,7 +75,7 @@ def _sort(recorder: Trace, a: Any, axis: Any = -1, kind: Any = None, order: Any 
     if order is not None:
         refuse(recorder, "np.sort(order=) of structured arrays", "sort by np.lexsort")
     np.sort(np.zeros(1), kind=kind)  # NumPy's own error for an unknown kind
-    x, d = (reshape(x, (x.size,)), 0) if axis is None else (x, normal_axis(axis, x.ndim))
+    x, d = flat_or_along(x, axis)
     return _sort_by_keys([x], d, [])[0]
 
 
@@ -85,7 +85,7 @@ def _argsort(
     x = lift(recorder, a)
     if order is not None:
         refuse(recorder, "np.argsort(order=) of structured arrays", "sort by np.lexsort")
-    x, d = flat_or_along(x, axis)
+    x, d = flat_or_along(NP.atleast_1d(x), axis)
     return _sort_by_keys([x], d, [iota(x, x.shape, d)])[1]
 
 
@@ -99,7 +99,9 @@ def _partition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = No
 
 
 def _argpartition(recorder: Trace, a: Any, kth: Any, axis: Any = -1, kind: Any = None) -> Any:
-    return _in_classes(recorder, a, kth, axis, lambda x, d: iota(x, x.shape, d), _argsort)
+    return _in_classes(
+        recorder, NP.atleast_1d(lift(recorder, a)), kth, axis, lambda x, d: iota(x, x.shape, d), _argsort
+    )
 
 
 def _in_classes(

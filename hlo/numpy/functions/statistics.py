@@ -89,7 +89,7 @@ def _of_bools(ufunc: Any) -> Callable[..., Any]:
 
 def _cumulative(ufunc: Any) -> Callable[..., Any]:
     def function(recorder: Trace, a: Any, axis: Any = None, dtype: Any = None) -> Any:
-        return accumulate(recorder, ufunc, *flat_or_along(lift(recorder, a), axis), dtype)
+        return accumulate(recorder, ufunc, *flat_or_along(NP.atleast_1d(lift(recorder, a)), axis), dtype)
 
     return function
 
@@ -182,7 +182,7 @@ def _arg_extreme(direction: str) -> Callable[..., Any]:
         x = lift(recorder, a)
         if x.aval.dtype.is_complex:
             refuse(recorder, "argmax and argmin of complex numbers", "use the real part or the absolute value")
-        flat, d = flat_or_along(x, axis)
+        flat, d = flat_or_along(NP.atleast_1d(x), axis)
         if not flat.shape[d]:
             raise ValueError("attempt to get argmax of an empty sequence")
         if flat.aval.dtype.kind == "pred":
