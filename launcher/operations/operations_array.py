@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from shardc.hlo.numpy.swaps import Moved
 from shardc.launcher.arrays.sharded_array import ShardedArray
 from shardc.launcher.operations.method import Method
+
+if TYPE_CHECKING:
+    from shardc.hlo.numpy.swaps import Moved  # Only calls need it, and not every program calls.
 
 __all__ = ["OperationsArray", "ViewCall"]
 

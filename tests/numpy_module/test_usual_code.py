@@ -75,7 +75,7 @@ def test_traced_indices_are_one_array_too() -> None:
 @pytest.mark.parametrize(
     ("draw", "text"),
     [
-        (lambda r: r.choice(9, 4, p=None), "take no p="),
+        (lambda r: r.choice(9, 4, axis=1), "take no axis="),
         (lambda r: r.integers(numpy.arange(1, 4)), "bounds of integers"),
         (lambda r: r.poisson(3), "have no poisson, only random, uniform"),
         (lambda r: r.poison, "no attribute 'poison'"),
