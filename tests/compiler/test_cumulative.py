@@ -1,7 +1,8 @@
-"""Cumulative windows: a running total gives the bits of the windows taken one by one."""
+"""Cumulative windows: running totals are those of the windows taken one by one, and lose little where sums are long."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,15 +14,18 @@ op {{ a = {0}[] parameter(0)
   b = {0}[] parameter(1)
   ROOT r = {0}[] {1}(a, b) }}
 """
-TWO = """
-op { a = f32[] parameter(0)
-  n = s32[] parameter(1)
-  b = f32[] parameter(2)
-  m = s32[] parameter(3)
-  c = f32[] subtract(b, a)
-  k = s32[] subtract(n, m)
-  ROOT r = (f32[], s32[]) tuple(c, k) }
+#: One step of a recurrence x -> c x + d after another, modulo 2^32: associative, but the order matters.
+STEPS = """
+op { a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ca = s32[] multiply(c, a)
+  cb = s32[] multiply(c, b)
+  s = s32[] add(cb, d)
+  ROOT r = (s32[], s32[]) tuple(ca, s) }
 """
+LINES = [((7,), 0), ((300,), 0), ((5, 33), 1), ((5, 33), 0), ((3, 4, 1), 1), ((2, 6, 50), 1), ((4500, 3), 0)]
 
 
 def windows(dims: tuple[int, ...], d: int, size: int, low: int, high: int) -> str:
@@ -30,26 +34,63 @@ def windows(dims: tuple[int, ...], d: int, size: int, low: int, high: int) -> st
     return f"window={{size={sizes} pad={pads}}}"
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "c64", "pred", "f64"])
-@pytest.mark.parametrize(
-    "dims, d", [((7,), 0), ((300,), 0), ((5, 33), 1), ((5, 33), 0), ((3, 4, 1), 1), ((2, 6, 50), 1)]
-)
+def both_ways(dims: tuple[int, ...], d: int) -> list[str]:
+    """Windows up to an element, longer ones, and windows from an element on."""
+    sides = ((dims[d] - 1, 0), (dims[d] + 1, 0), (0, dims[d] - 1))
+    return [windows(dims, d, max(low, high) + 1, low, high) for low, high in sides]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "s8", "pred", "f64"])
+@pytest.mark.parametrize("dims, d", LINES[:-1])
 def test_one_pass_is_every_window(dtype: str, dims: tuple[int, ...], d: int) -> None:
     rng = np.random.default_rng(4)
     text = f"{dtype}[{','.join(map(str, dims))}]"
-    opcodes = {"pred": ["xor", "or"], "c64": ["add"], "s8": ["multiply", "minimum"]}.get(dtype, ["add", "maximum"])
-    one = "(1, 2)" if dtype == "c64" else "1"
-    for opcode in opcodes:
-        for low, high in ((dims[d] - 1, 0), (dims[d] + 1, 0), (0, dims[d] - 1)):
-            size = max(low, high) + 1
+    for opcode in {"pred": ["xor", "or"], "s8": ["multiply", "minimum"]}.get(dtype, ["maximum"]):
+        for window in both_ways(dims, d):
             module = program(
-                f"x = {text} parameter(0)\nz = {dtype}[] constant({one})\n"
-                f"ROOT r = {text} reduce-window(x, z), {windows(dims, d, size, low, high)}, to_apply=op",
+                f"x = {text} parameter(0)\nz = {dtype}[] constant(1)\n"
+                f"ROOT r = {text} reduce-window(x, z), {window}, to_apply=op",
                 BODY.format(dtype, opcode),
             )
             x = (rng.standard_normal(dims) * 3).astype(module.parameters[0].shape.dtype.numpy)
             (got,), (wanted,) = compiled_results(module, [x]), evaluate(module, [x])
             np.testing.assert_array_equal(got.view(np.uint8), wanted.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "c64", "f64"])
+@pytest.mark.parametrize("dims, d", LINES)
+def test_sums_are_those_of_more_bits(dtype: str, dims: tuple[int, ...], d: int) -> None:
+    text = f"{dtype}[{','.join(map(str, dims))}]"
+    for k, window in enumerate(both_ways(dims, d)):
+        module = program(
+            f"x = {text} parameter(0)\nz = {dtype}[] constant({'(1, 2)' if dtype == 'c64' else '1'})\n"
+            f"ROOT r = {text} reduce-window(x, z), {window}, to_apply=op",
+            BODY.format(dtype, "add"),
+        )
+        kind = module.parameters[0].shape.dtype.numpy
+        x = (np.random.default_rng(5).random(dims) * 3).astype(kind)
+        given = x.astype(np.clongdouble if dtype == "c64" else np.longdouble)
+        turned = np.flip(given, d) if k == 2 else given
+        wanted = np.cumsum(turned, d) + (1 + 2j if dtype == "c64" else 1)
+        (got,) = compiled_results(module, [x])
+        parts = kind.type(0).real.dtype
+        # One rounding to 16 bits; else one per level of a block of 16, and a few of the blocks.
+        rtol = float(ml_dtypes.finfo(parts).eps) * (0.51 if parts.itemsize == 2 else 8)
+        np.testing.assert_allclose(got.astype(wanted.dtype), np.flip(wanted, d) if k == 2 else wanted, rtol=rtol)
+
+
+def test_sums_of_many_go_on_growing() -> None:
+    n = 1 << 20
+    for dtype, kind, most in (("bf16", ml_dtypes.bfloat16, 2.0**-8), ("f32", np.dtype(np.float32), 2.0**-21)):
+        module = program(
+            f"x = {dtype}[{n}] parameter(0)\nz = {dtype}[] constant(0)\n"
+            f"ROOT r = {dtype}[{n}] reduce-window(x, z), {windows((n,), 0, n, 0, n - 1)}, to_apply=op",
+            BODY.format(dtype, "add"),
+        )
+        x = np.full(n, 0.1, kind)
+        (got,) = compiled_results(module, [x])
+        wanted = np.arange(n, 0, -1) * np.float64(x[0])
+        np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=most)
 
 
 @pytest.mark.parametrize("low, high", [(256, 0), (0, 256)])
@@ -66,13 +107,16 @@ def test_what_follows_a_nan_is_one(low: int, high: int) -> None:
     np.testing.assert_array_equal(got if low else got[:, ::-1], np.maximum.accumulate(x, axis=1))
 
 
-def test_several_arrays_run_together() -> None:
-    module = program(
-        "x = f32[6,21] parameter(0)\ny = s32[6,21] parameter(1)\nz = f32[] constant(0.5)\nk = s32[] constant(9)\n"
-        "ROOT r = (f32[6,21], s32[6,21]) reduce-window(x, y, z, k), window={size=6x1 pad=5_0x0_0}, to_apply=op",
-        TWO,
-    )
+@pytest.mark.parametrize("dims, d", [((6, 21), 0), ((300,), 0), ((2, 37, 3), 1)])
+def test_several_arrays_run_together_in_their_order(dims: tuple[int, ...], d: int) -> None:
+    text = f"s32[{','.join(map(str, dims))}]"
     rng = np.random.default_rng(6)
-    args = [rng.standard_normal((6, 21)).astype(np.float32), rng.integers(-9, 9, (6, 21), np.int32)]
-    for got, wanted in zip(compiled_results(module, args), evaluate(module, args), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    args = [rng.integers(-9, 9, dims, np.int32) for _ in range(2)]
+    for window in both_ways(dims, d):
+        module = program(
+            f"x = {text} parameter(0)\ny = {text} parameter(1)\nz = s32[] constant(1)\nk = s32[] constant(0)\n"
+            f"ROOT r = ({text}, {text}) reduce-window(x, y, z, k), {window}, to_apply=op",
+            STEPS,
+        )
+        for got, wanted in zip(compiled_results(module, args), evaluate(module, args), strict=True):
+            np.testing.assert_array_equal(got, wanted)

@@ -1,12 +1,15 @@
-"""Windows that hold everything up to their own position (cumulative sums and the like): one pass instead of n windows.
+"""Windows that hold everything up to (or from) their own position, such as cumulative sums: one pass over the elements.
 
-The values are those of the windows taken one by one, bit for bit: each starts from the initial value, in order. Windows
-that hold everything from their position on share no start, so only reducers whose order does not matter go backwards.
+Elements are totalled in blocks, blocks in larger blocks, and so on; what lies before a block is added to its own totals
+once. Rounding errors grow with the logarithm of the length (Higham, "The Accuracy of Floating Point Summation", 1993),
+and 16-bit floats are rounded once, as in other reductions. HLO's reducers are associative, so windows may be regrouped.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
@@ -15,26 +18,28 @@ from shardc.compiler.cpu.emitter import CpuEmitter
 from shardc.compiler.cpu.function import emit_elements
 from shardc.compiler.cpu.parallel import ChunkSpan, in_pieces
 from shardc.compiler.elements import memory
-from shardc.compiler.elements.arithmetic.registers import part_count, register_type
+from shardc.compiler.elements.arithmetic.registers import register_type
 from shardc.compiler.elements.control_flow import for_range
+from shardc.compiler.elements.fold_emitter import round_element
 from shardc.compiler.elements.folds import find_running_dimension
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.elements.scalar_programs import is_scalar_program
-from shardc.hlo.ir.ir import Instruction
-from shardc.hlo.ir.reducers import any_order, identity_of
+from shardc.hlo.ir.reducers import identity_of
 from shardc.native.math.vector import I32, I64, constant, shuffle
 
 __all__ = ["emit_reduce_window"]
 
 #: Simple operations that a step of a running total takes, and columns that a thread should have at least.
-_COST, _COLUMNS = 4, 64
+_COST, _COLUMNS = 8, 64
+#: Elements of a block, and blocks of a larger one.
+_BLOCK = 16
 
 
 def emit_reduce_window(kernel: CpuKernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
     found = find_running_dimension(kernel.instruction)
-    if found is None or (found[1] and not _order_is_free(kernel.instruction)):
+    if found is None:
         emit_elements(kernel)
         return
     dims = kernel.instruction.operands[0].shape.dims
@@ -46,8 +51,17 @@ def emit_reduce_window(kernel: CpuKernel) -> None:
     in_pieces(kernel, pieces, work, lambda k, span: _Running(k, dimension, backwards).emit(span, by_column))
 
 
-def _order_is_free(i: Instruction) -> bool:
-    return len(i.operands) == 2 and any_order(i.attrs["to_apply"], i.operands[0].shape.dtype)
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What is totalled together from ``start`` on: ``lanes`` lines side by side, or one line, ``along`` at a time."""
+
+    start: ir.Value
+    lanes: int = 1
+    along: int = 1
+
+    @property
+    def width(self) -> int:
+        return max(self.lanes, self.along)
 
 
 class _Running:
@@ -67,7 +81,7 @@ class _Running:
         self.inner = math.prod(dims[dimension + 1 :])
         widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
         self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
-        single = self.inner == 1 and _order_is_free(i)
+        single = self.inner == 1 and count == 1 and identity_of(self.reducer, self.dtypes[0]) is not None
         self.along = min(widest, power_below(self.length)) if single else 1
 
     def emit(self, span: ChunkSpan | None, by_column: bool) -> None:
@@ -86,81 +100,120 @@ class _Running:
         with for_range(b, first, past) as o:
             base = b.mul(o, constant(I64, self.length * self.inner))
             with for_range(b, b.mul(low, lanes), b.mul(high, lanes), self.lanes) as j:
-                if self.along > 1:
-                    self._line(b, base)
-                else:
-                    self._column(b, b.add(base, j), self.lanes)
+                self._totals(b, b.add(base, j), self.lanes)
             if whole * self.lanes < self.inner:
                 with for_range(b, b.add(rest, constant(I64, whole * self.lanes)), self.inner) as j:
-                    self._column(b, b.add(base, j), 1)
+                    self._totals(b, b.add(base, j), 1)
         self.e.finish()
 
-    def _line(self, b: ir.IRBuilder, start: ir.Value) -> None:
-        """Along the last dimension in vectors: the lanes of each combine among themselves, then with all before.
+    def _totals(self, b: ir.IRBuilder, start: ir.Value, lanes: int) -> None:
+        """Of ``lanes`` lines from ``start``; a single one in vectors, and what is beyond whole vectors by elements."""
+        line = _Line(start, lanes)
+        before = [
+            self._val(Val(memory.load(b, p, constant(I64, 0), d, 1), self.e.entry).wide(lanes), lanes)
+            for p, d in zip(self.inits, self.dtypes, strict=False)
+        ]
+        whole = self.length // self.along * self.along if self.along > 1 else 0
+        if whole:
+            vectors = _Line(start, along=self.along)
+            wide = [self._val(v.wide(self.along), self.along) for v in before]
+            total = self._join(wide, self._block(b, vectors, 0, whole, wide))
+            before = [self._val(tuple(b.extract_element(p, constant(I32, 0)) for p in v.parts), 1) for v in total]
+        if whole < self.length:
+            self._block(b, line, whole, self.length, before)
 
-        What follows from one vector to the next is a single step, not one for each element.
+    def _block(self, b: ir.IRBuilder, line: _Line, first: int, past: int, before: Sequence[Val]) -> list[Val]:
+        """The totals of the elements from ``first`` up to ``past``, written behind ``before``, and what all come to."""
+        span = line.along
+        while span * _BLOCK < past - first:
+            span *= _BLOCK
+        return self._blocks(b, line, span, constant(I64, first), constant(I64, past), before)
+
+    def _blocks(
+        self, b: ir.IRBuilder, line: _Line, span: int, first: ir.Value, past: ir.Value, before: Sequence[Val]
+    ) -> list[Val]:
+        """Up to `_BLOCK` blocks of ``span`` elements each, from ``first`` on, one after the other.
+
+        Returns the total of them all, without what is before them.
         """
-        (dtype,), lanes, e = self.dtypes, self.along, self.e
-        (pointer,), (result,) = self.kernel.operands[:1], self.kernel.results
-        kind = register_type(dtype, lanes)
-        neutral = e.constant(identity_of(self.reducer, dtype), dtype).wide(lanes)[0]
-        before = e.slot(kind)
-        initial = Val(memory.load(b, self.inits[0], constant(I64, 0), dtype, 1), e.entry)
-        b.store(initial.wide(lanes)[0], before)
-        whole = self.length // lanes * lanes
+        slots = [[self.e.slot(p.type) for p in v.parts] for v in before]
+        self._store(b, slots, before)
+        reach = b.add(first, constant(I64, span * _BLOCK))
+        end = b.select(b.icmp_signed("<", reach, past), reach, past)
+        with for_range(b, first, end, span) as k:
+            begins = b.icmp_signed("==", k, first)
+            total = self._loaded(b, slots, line.width)
+            if span == line.along:
+                value = self._element(b, line, k)
+                total = self._select(b, begins, value, self._join(total, value))
+                self._write(b, line, k, self._join(before, total))
+                total = self._last(b, line, total)
+            else:
+                behind = self._select(b, begins, before, self._join(before, total))
+                value = self._blocks(b, line, span // _BLOCK, k, end, behind)
+                total = self._select(b, begins, value, self._join(total, value))
+            self._store(b, slots, total)
+        return self._loaded(b, slots, line.width)
 
-        def place(k: ir.Value, count: int) -> ir.Value:
-            """Where ``count`` elements lie that come behind ``k`` of them."""
-            return b.add(start, b.sub(constant(I64, self.length - count), k) if self.backwards else k)
+    def _element(self, b: ir.IRBuilder, line: _Line, k: ir.Value) -> list[Val]:
+        """The element that ``k`` others come before; of a vector along the line, its own totals."""
+        place = self._place(b, line, k)
+        pairs = zip(self.kernel.operands, self.dtypes, strict=False)
+        values = [self._val(memory.load(b, p, place, d, line.width), line.width) for p, d in pairs]
+        step = 1
+        while step < line.along:
+            moved = [self._moved(b, v, step) for v in values]
+            values = self._join(moved, values)
+            step *= 2
+        return values
 
-        with for_range(b, 0, whole, lanes) as k:
-            offset = place(k, lanes)
-            value = Val(memory.load(b, pointer, offset, dtype, lanes), e.entry, lanes)
-            step = 1
-            while step < lanes:
-                order = [*range(lanes, lanes + step), *range(lanes - step)]
-                if self.backwards:
-                    order = [*range(step, lanes), *range(lanes, lanes + step)]
-                moved = Val((shuffle(b, value.parts[0], neutral, order),), e.entry, lanes)
-                (value,) = e.call(self.reducer, [moved, value])
-                step *= 2
-            last = Val(
-                (shuffle(b, value.wide(lanes)[0], None, [0 if self.backwards else lanes - 1] * lanes),), e.entry, lanes
-            )
-            carried = Val((b.load(before, typ=kind),), e.entry, lanes)
-            (total,), (following,) = e.call(self.reducer, [carried, value]), e.call(self.reducer, [carried, last])
-            memory.store(b, total.wide(lanes), result, offset, dtype, None)
-            b.store(following.wide(lanes)[0], before)
-        one = e.slot(register_type(dtype, 1))
-        b.store(b.extract_element(b.load(before, typ=kind), constant(I32, 0)), one)
-        with for_range(b, whole, self.length) as k:
-            offset = place(k, 1)
-            old = Val((b.load(one, typ=register_type(dtype, 1)),), e.entry)
-            (new,) = e.call(self.reducer, [old, Val(memory.load(b, pointer, offset, dtype, 1), e.entry)])
-            memory.store(b, new.parts, result, offset, dtype, None)
-            b.store(new.parts[0], one)
+    def _moved(self, b: ir.IRBuilder, value: Val, step: int) -> Val:
+        """Each lane gets what lies ``step`` lanes before it, and the first lanes the neutral value."""
+        lanes = value.lanes
+        neutral = self.e.constant(identity_of(self.reducer, self.dtypes[0]), self.dtypes[0]).wide(lanes)
+        order = [*range(lanes, lanes + step), *range(lanes - step)]
+        if self.backwards:
+            order = [*range(step, lanes), *range(lanes, lanes + step)]
+        return self._val(tuple(shuffle(b, p, n, order) for p, n in zip(value.parts, neutral, strict=True)), lanes)
 
-    def _column(self, b: ir.IRBuilder, start: ir.Value, lanes: int) -> None:
-        """Along the dimension, from ``start``, for ``lanes`` neighbours."""
-        slots = [[self.e.slot(register_type(d, lanes)) for _ in range(part_count(d))] for d in self.dtypes]
-        for places, pointer, dtype in zip(slots, self.inits, self.dtypes, strict=True):
-            value = Val(memory.load(b, pointer, constant(I64, 0), dtype, 1), self.e.entry)
-            for place, part in zip(places, value.wide(lanes), strict=True):
+    def _last(self, b: ir.IRBuilder, line: _Line, total: list[Val]) -> list[Val]:
+        """The total of a whole vector along the line, in all lanes."""
+        if line.along == 1:
+            return total
+        order = [0 if self.backwards else line.along - 1] * line.along
+        return [self._val(tuple(shuffle(b, p, None, order) for p in v.parts), line.along) for v in total]
+
+    def _join(self, before: Sequence[Val], value: Sequence[Val]) -> list[Val]:
+        """Both totals in one, in the order of the elements; 16-bit floats stay in 32 bits."""
+        pair = (value, before) if self.backwards else (before, value)
+        lanes = value[0].lanes
+        return [self._val(v.wide(lanes), lanes) for v in self.e.call(self.reducer, [*pair[0], *pair[1]], wide=True)]
+
+    def _place(self, b: ir.IRBuilder, line: _Line, k: ir.Value) -> ir.Value:
+        at = b.sub(constant(I64, self.length - line.along), k) if self.backwards else k
+        return b.add(line.start, b.mul(at, constant(I64, self.inner)))
+
+    def _write(self, b: ir.IRBuilder, line: _Line, k: ir.Value, total: Sequence[Val]) -> None:
+        place = self._place(b, line, k)
+        for value, pointer, dtype in zip(total, self.kernel.results, self.dtypes, strict=True):
+            memory.store(b, round_element(self.e, value, dtype).wide(line.width), pointer, place, dtype, None)
+
+    def _val(self, parts: tuple[ir.Value, ...], lanes: int) -> Val:
+        return Val(parts, self.e.entry, lanes)
+
+    def _select(self, b: ir.IRBuilder, where: ir.Value, yes: Sequence[Val], no: Sequence[Val]) -> list[Val]:
+        return [
+            self._val(tuple(b.select(where, p, q) for p, q in zip(y.parts, n.wide(y.lanes), strict=True)), y.lanes)
+            for y, n in zip(yes, no, strict=True)
+        ]
+
+    def _loaded(self, b: ir.IRBuilder, slots: Sequence[Sequence[ir.Value]], lanes: int) -> list[Val]:
+        return [
+            self._val(tuple(b.load(p, typ=register_type(d, lanes)) for p in places), lanes)
+            for places, d in zip(slots, self.dtypes, strict=True)
+        ]
+
+    def _store(self, b: ir.IRBuilder, slots: Sequence[Sequence[ir.Value]], values: Sequence[Val]) -> None:
+        for places, value in zip(slots, values, strict=True):
+            for place, part in zip(places, value.parts, strict=True):
                 b.store(part, place)
-        with for_range(b, 0, self.length) as k:
-            at = b.sub(constant(I64, self.length - 1), k) if self.backwards else k
-            offset = b.add(start, b.mul(at, constant(I64, self.inner)))
-            old = [
-                Val(tuple(b.load(p, typ=register_type(d, lanes)) for p in places), self.e.entry, lanes)
-                for places, d in zip(slots, self.dtypes, strict=True)
-            ]
-            new = [
-                Val(memory.load(b, p, offset, d, lanes), self.e.entry, lanes)
-                for p, d in zip(self.kernel.operands, self.dtypes, strict=False)
-            ]
-            total = self.e.call(self.reducer, [*old, *new])
-            for places, value, pointer, d in zip(slots, total, self.kernel.results, self.dtypes, strict=True):
-                parts = value.wide(lanes)
-                for place, part in zip(places, parts, strict=True):
-                    b.store(part, place)
-                memory.store(b, parts, pointer, offset, d, None)

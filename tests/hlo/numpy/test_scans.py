@@ -26,13 +26,17 @@ def over_devices(function: Callable[..., Any], args: list[Any], devices: int) ->
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_running_totals_have_the_bits_of_numpy(dtype: str) -> None:
+def test_running_totals_are_those_of_numpy(dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal((5, 211)).astype(dtype)
     x[0, 0] = -0.0
     for function in (np.cumsum, np.cumprod, np.maximum.accumulate):
         for axis in (0, 1):
             (got,) = compile_and_run(traced(lambda x, f=function, a=axis: f(x, axis=a), [x]), [x])
-            np.testing.assert_array_equal(got.view(np.uint8), function(x, axis=axis).view(np.uint8))
+            wanted = function(x, axis=axis)
+            # Sums are grouped in blocks, which rounds less than NumPy's order.
+            scale = 0 if function is np.maximum.accumulate else 64 * np.finfo(dtype).eps
+            np.testing.assert_allclose(got, wanted, rtol=scale, atol=scale)
+            np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
 
 
 @pytest.mark.parametrize("function", [np.cumsum, np.cumprod, np.minimum.accumulate])
