@@ -1,4 +1,4 @@
-"""Which loops are pipelined, and which keep their unchanging collectives: what the whole step's clock finds fastest.
+"""Which loops are pipelined, exchange wider halos or keep unchanging collectives: what the step's clock finds fastest.
 
 The passes about loops say what may pay, by what an iteration computes and sends. They do not know what becomes of it:
 which transfers are hidden anyway, what a carried buffer costs, what stands in front of the loop. So the program is
@@ -18,6 +18,7 @@ from shardc.partitioner.optimise.loops.delay_reductions import DelayReductions
 from shardc.partitioner.optimise.loops.hoist_collectives import HoistCollectives
 from shardc.partitioner.optimise.loops.prefetch_gathers import PrefetchGathers
 from shardc.partitioner.plan.judge import Judge, Judgement, is_better
+from shardc.partitioner.prepare.wide.widen_halos import WidenHalos
 
 __all__ = ["finish_loops"]
 
@@ -26,7 +27,7 @@ _TURNS = 12
 #: What a proposal has to save of a step: less is rounding.
 _LEAST = 1e-3
 
-LoopPass = HoistCollectives | PrefetchGathers | DelayReductions
+LoopPass = WidenHalos | HoistCollectives | PrefetchGathers | DelayReductions
 #: Loops that stay as they are, by the number of the pass among those about loops.
 Kept = tuple[frozenset[str], ...]
 Run = Callable[[Module, Sequence[Pass]], Module]
@@ -39,8 +40,8 @@ def finish_loops(
     with the loops that they keep.
 
     ``run`` runs some of the passes on a module; ``room`` are the bytes that a device has. The result is never slower
-    than with no loop pipelined and everything hoisted, as ``judge`` has it. Programs that cannot be judged (their mesh
-    does not fit the machine, or nobody can lower one of their calls) have all that the passes propose.
+    than with no loop pipelined or widened and everything hoisted, as ``judge`` has it. Programs that cannot be judged
+    (their mesh does not fit the machine, or nobody can lower one of their calls) have all that the passes propose.
     """
     trials = _LoopTrials(tuple(passes), run)
     proposed, kept = trials.propose(module), trials.none_kept

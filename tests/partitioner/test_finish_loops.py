@@ -70,6 +70,41 @@ def few_turns(count: int, wide: int, batch: int) -> Module:
     return given.annotate(annotations, mesh=MESH).propagate().module
 
 
+def heat() -> Module:
+    """Ten steps of a stencil on a small grid with borders."""
+    import shardc
+
+    jnp = jax.numpy
+
+    def step(u: Any) -> Any:
+        def turn(_: Any, u: Any) -> Any:
+            return jnp.pad(0.25 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]), 1)
+
+        return jax.lax.fori_loop(0, 10, turn, u)
+
+    given = shardc.from_jax(jax.jit(step), jax.ShapeDtypeStruct((64, 64), jnp.float32))
+    return given.annotate({"u": shardc.P("x")}, mesh=MESH).propagate().module
+
+
+def waves() -> Module:
+    """Ten steps of a periodic stencil of two arrays."""
+    import shardc
+
+    jnp = jax.numpy
+
+    def step(u: Any, v: Any) -> Any:
+        def turn(_: Any, state: Any) -> Any:
+            u, v = state
+            v = v + 0.1 * (sum(jnp.roll(u, k, d) for d in (0, 1) for k in (1, -1)) - 4 * u)
+            return u + 0.1 * v, v
+
+        return jax.lax.fori_loop(0, 10, turn, (u, v))
+
+    grid = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    given = shardc.from_jax(jax.jit(step), grid, grid)
+    return given.annotate({"u": shardc.P("x"), "v": shardc.P("x")}, mesh=MESH).propagate().module
+
+
 PROGRAMS: dict[str, Callable[[], Module]] = {
     "little compute": lambda: layers(24, 1024, 64),
     "transfers beside much": lambda: layers(8, 2048, 4096),
@@ -112,6 +147,16 @@ def test_pipelining_that_pays_is_done() -> None:
         module = PROGRAMS[name]()
         plain, chosen = (seconds(made(module, machine, choice), machine) for choice in ("never", "auto"))
         assert chosen < 0.95 * plain
+
+
+def test_halos_are_wider_where_that_pays() -> None:
+    """Models count an iteration as one kernel; the step's clock knows how many there are."""
+    for module, machine, widens in ((heat(), "h100-dgx", True), (waves(), "host", False)):
+        widened, chosen = (made(module, machine, choice) for choice in ("never", "auto"))
+        counts = [max(c["count"] for c in build_report(m)["collectives"]) for m in (widened, chosen)]
+        assert counts[0] < 10
+        assert (counts[1] < 10) == widens
+        assert seconds(chosen, machine) <= seconds(widened, machine)
 
 
 def test_a_hoist_stands_in_front_of_a_loop_where_it_is_hidden() -> None:

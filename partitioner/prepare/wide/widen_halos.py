@@ -53,20 +53,24 @@ _MOST_MEMORY = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class WidenHalos:
-    """Loops of a known number of iterations over arrays of one grid that read their neighbours only."""
+    """Loops of a known number of iterations over arrays of one grid that read their neighbours only.
+
+    Loops whose names are in ``kept`` stay as they are.
+    """
 
     machine: Machine | None = None
+    kept: frozenset[str] | None = None
     name: str = "widen-halos"
     why: str = "computing a little twice can cost less than a message for every iteration"
     looks_at: ClassVar[frozenset[str]] = frozenset({"while"})
 
     def run(self, module: Module) -> Module:
-        machine = self.machine
+        machine, kept = self.machine, self.kept or frozenset()
         if machine is None or module.mesh is None:
             return module
 
         def change(old: Instruction, operands: tuple[Instruction, ...]) -> Instruction | None:
-            found = _choose(old, machine) if old.opcode == "while" else None
+            found = _choose(old, machine) if old.opcode == "while" and old.name not in kept else None
             return None if found is None else old.replace(operands=operands, attrs={**old.attrs, "body": found})
 
         after = rebuild_computations(module, lambda c, called: rebuild_computation(c, change, called, {"while"}))
