@@ -104,8 +104,14 @@ def partition(
     def run(given: Module, passes: Sequence[Pass], *, dumped: bool = True) -> Module:
         return run_pipeline(given, passes, config if dumped else replace(config, dump_to=None), times=times)
 
-    def finish(laid_out: Module, chosen: ChosenSplits | None = None, memory: float | None = None) -> Module:
-        steps = pipeline(machine, options, chosen, memory)[len(OPENING) :]
+    def finish(
+        laid_out: Module,
+        chosen: ChosenSplits | None = None,
+        memory: float | None = None,
+        *,
+        fewest: bool = False,
+    ) -> Module:
+        steps = pipeline(machine, options, chosen, memory, fewest=fewest)[len(OPENING) :]
         if machine is None or judge is None or options.pipelined_loops != "auto" or not _has_loops(laid_out):
             return run(laid_out, steps)
         room = min(n for n in (machine.device.memory_bytes, options.memory, memory) if n is not None)
@@ -120,7 +126,15 @@ def partition(
     opened = run(module, OPENING)
     if options.plan == "auto" and options.memory is None:
         with pause_collector():
-            return choose_auto_plan(opened, machine, finish, judge=judge, interface=options.interface, tell=tell)
+            return choose_auto_plan(
+                opened,
+                machine,
+                finish,
+                fewest=None if machine is None else partial(finish, fewest=True),
+                judge=judge,
+                interface=options.interface,
+                tell=tell,
+            )
     return choose_plan(
         opened,
         machine,
@@ -268,9 +282,12 @@ def pipeline(
     options: PartitionOptions,
     chosen: ChosenSplits | None = None,
     memory: float | None = None,
+    *,
+    fewest: bool = False,
 ) -> tuple[Pass, ...]:
-    """All passes of `partition`, in order."""
-    rewrite = Rewrite(machine, options.partial_interface, chosen)
+    """All passes of `partition`, in order. With ``fewest``, what moves is chosen for the fewest bytes, and a machine
+    decides about loops only."""
+    rewrite = Rewrite(None if fewest else machine, options.partial_interface, chosen)
     return (*PREPARATION, WidenHalos(machine), ShareReads(), rewrite, *optimisation(machine, options, memory))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shardc.costs.machines.machine import Machine
+from shardc.hlo.errors import InputError, UnsupportedError
 from shardc.hlo.ir.ir import Module
 from shardc.hlo.units import bytes_text, seconds_text
 from shardc.partitioner.free_interface import FreeInterface
@@ -55,6 +56,7 @@ def choose_auto_plan(
     machine: Machine | None,
     finish: Finish,
     *,
+    fewest: Finish | None = None,
     budget: PlanBudget | None = None,
     judge: Judge | None = None,
     interface: FreeInterface | None = None,
@@ -64,21 +66,38 @@ def choose_auto_plan(
     plan may also use the larger part of a device's memory.
 
     ``module``, ``finish``, ``judge``, ``interface`` and ``tell`` are those of `choose_plan`; ``tell`` gets the reasons
-    of a plan that is taken, or the sentence why none is.
+    of a plan that is taken, or the sentence why none is. Models of a machine may err: where the program of the
+    ``fewest`` bytes differs, the judge decides which of the two is the propagated one.
     """
     assert module.mesh is not None
-    known = Context.over(module.mesh, module, machine).shared()
+    context = Context.over(module.mesh, module, machine)
+    known, before = context.shared(), None
     budget, first = budget or budget_of("auto"), finish(module, known)
+    if fewest is not None and judge is not None:
+        first, before = _faster(first, fewest(module, None), judge, context.resharder.price.memory())
     if machine is None and _sent(first) <= _sent(module):
         found: _Promise | str = "with propagated layouts, nothing but manual computations sends anything"
     else:
         found = _find_promise(module, machine, first, interface, budget, known)
-    made = found if isinstance(found, str) else _carry_out(found, finish, budget, judge or found.models, tell)
+    made = found if isinstance(found, str) else _carry_out(found, finish, budget, judge or found.models, tell, before)
     if isinstance(made, Module):
         return made
     if tell is not None:
         tell(made)
     return first
+
+
+def _faster(first: Module, other: Module, judge: Judge, memory: float) -> tuple[Module, Judgement | None]:
+    """The better one of two programs that do not send the same, within a device's ``memory``, and its judgement. The
+    first one if they cannot be judged."""
+    if _sent(first) == _sent(other):
+        return first, None
+    try:
+        before, found = judge(first), judge(other)
+    except (InputError, UnsupportedError):
+        return first, None  # the mesh does not fit the machine, or nothing can lower a call
+    better = is_better(found, before, before, room_of_plan(before.peak, memory))
+    return (other, found) if better else (first, before)
 
 
 def _find_promise(
@@ -118,11 +137,12 @@ def _carry_out(
     budget: PlanBudget,
     judge: Judge,
     tell: Callable[[PlanReasons | str], None] | None,
+    before: Judgement | None,
 ) -> Module | str:
     """The program of the plan, or of another one within the memory, if it is better than the first program; else
     the reason why not."""
     question, present = promise.question, promise.modelled.peak
-    trials = _Trials(promise, finish, budget, judge, tell)
+    trials = _Trials(promise, finish, budget, judge, tell, before)
     room = trials.memory_limit
     made = trials.within(MemoryLimits(room))
     if isinstance(made, Module) or question.memory.peak(promise.answer.choice or ()) <= room:

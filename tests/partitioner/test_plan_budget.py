@@ -14,6 +14,7 @@ from partition_support import layout, random_sharding, with_shardings
 from test_layers_under_scan import training_module
 from test_plan import judged, products
 
+from shardc.analysis.simulate.judge_by_simulation import judge_by_simulation
 from shardc.compiler.lower.judge_by_lowering import judge_by_lowering
 from shardc.costs.machines.machine import load_machine
 from shardc.frontends.jax.frontend import module_from_jax
@@ -215,3 +216,30 @@ def test_a_loop_in_a_computation_that_runs_twice_lies_as_it_did() -> None:
     module = propagate(module_from_jax(step, array(mesh, (32, 32), "x", "y"), key).module).module
     planned = partition(module, options=PartitionOptions(plan="global"), judge=lambda local: Judgement((0.0, 0.0), 1.0))
     verify(planned)
+
+
+def convolved_grid() -> Module:
+    """A grid with periodic borders, convolved: models of a processor gather it, the simulated step does not."""
+
+    def step(u: jax.Array) -> jax.Array:
+        kernel = jax.numpy.array([[0.05, 0.2, 0.05], [0.2, 0.0, 0.2], [0.05, 0.2, 0.05]])[None, None]
+
+        def turn(_: int, u: jax.Array) -> jax.Array:
+            wrapped = jax.numpy.pad(u, 1, mode="wrap")
+            return jax.lax.conv_general_dilated(wrapped[None, None], kernel, (1, 1), "VALID")[0, 0]
+
+        return jax.lax.fori_loop(0, 4, turn, u)
+
+    mesh = Mesh({"x": 4, "y": 2})
+    out = NamedSharding(mesh.to_jax(), PartitionSpec("x", "y"))
+    given = module_from_jax(jax.jit(step, out_shardings=out), array(mesh, (64, 64), "x", "y"))
+    return propagate(given.module).module
+
+
+def test_no_plan_for_a_machine_is_slower_than_the_fewest_bytes() -> None:
+    machine, judge = load_machine("host"), judge_by_simulation("host", Config())
+    module = convolved_grid()
+    modelled = partition(module, machine=machine)
+    fewest, auto = partition(module), partition(module, machine=machine, options=AUTO, judge=judge)
+    assert judge(fewest).cost < judge(modelled).cost
+    assert judge(auto).cost <= judge(fewest).cost
