@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
 from shardc.frontends.torch.rows.indexing import embedding_bag
 from shardc.frontends.torch.rows.products import distance_backward, grouped_product
 from shardc.frontends.torch.rows.reductions import segments
@@ -138,6 +139,6 @@ _TABLE: dict[str, Row] = {
 
 #: The rows of this family.
 ROWS: Mapping[str, Row] = {
-    **{f"aten.{k}": f for k, f in _TABLE.items()},
+    **{f"aten.{k}": f for k, f in in_32_bits(_TABLE).items()},
     "transformers.grouped_mm_fallback_backward": _grouped,
 }

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits, unless_exact
+
 __all__ = ["ROWS"]
 
 
@@ -166,34 +168,54 @@ _REAL = {
     "tanh": jnp.tanh,
 }
 
-_BINARY = {
+#: What rounds once by itself, unless a plain number has to be rounded before.
+_ONCE = {
     "add": _scaled(jnp.add),
     "sub": _scaled(jnp.subtract),
     "rsub": lambda x, y, alpha=1: y - x * alpha,
     "mul": jnp.multiply,
+    "true_divide": jnp.true_divide,
+    "fmod": jnp.fmod,
+}
+
+#: What would round more than once.
+_MANY = {
     "div": _divide,
     "floor_divide": lambda x, y: _divide(x, y, "floor"),
-    "true_divide": jnp.true_divide,
     "remainder": jnp.remainder,
-    "fmod": jnp.fmod,
     "pow": _power,
-    "float_power": jnp.power,
     "atan2": _real(jnp.arctan2),
+    "hypot": jnp.hypot,
+    "xlogy": lambda x, y: jnp.where(jnp.isnan(y), y, jnp.where(x == 0, 0, x * jnp.log(jnp.where(x == 0, 1, y)))),
+    "logaddexp": jnp.logaddexp,
+    "logaddexp2": jnp.logaddexp2,
+    "ldexp": lambda x, y: x * jnp.exp2(y),
+    "elu": _elu,
+    "gelu": _gelu,
+    "gelu_backward": _gelu_backward,
+    "leaky_relu": lambda x, negative_slope=0.01: jnp.where(x > 0, x, x * negative_slope),
+    "silu": lambda x: x * jax.nn.sigmoid(x),
+    "softplus": _softplus,
+    "lerp": lambda start, end, weight: jnp.where(
+        jnp.abs(weight) < 0.5, start + weight * (end - start), end - (end - start) * (1 - weight)
+    ),
+    "addcmul": lambda x, a, b, *, value=1: x + value * a * b,
+    "addcdiv": lambda x, a, b, *, value=1: x + value * a / b,
+}
+
+_BINARY = {
+    "float_power": jnp.power,
     "maximum": jnp.maximum,
     "max.other": jnp.maximum,
     "min.other": jnp.minimum,
     "minimum": jnp.minimum,
     "fmax": jnp.fmax,
     "fmin": jnp.fmin,
-    "hypot": jnp.hypot,
     "copysign": jnp.copysign,
     "nextafter": jnp.nextafter,
     "heaviside": lambda x, y: jnp.where(x == 0, y, (x > 0).astype(x.dtype)),
     "gcd": jnp.gcd,
     "lcm": jnp.lcm,
-    "xlogy": lambda x, y: jnp.where(jnp.isnan(y), y, jnp.where(x == 0, 0, x * jnp.log(jnp.where(x == 0, 1, y)))),
-    "logaddexp": jnp.logaddexp,
-    "logaddexp2": jnp.logaddexp2,
     "bitwise_and": jnp.bitwise_and,
     "bitwise_or": jnp.bitwise_or,
     "bitwise_xor": jnp.bitwise_xor,
@@ -207,7 +229,6 @@ _BINARY = {
     "le": jnp.less_equal,
     "gt": jnp.greater,
     "ge": jnp.greater_equal,
-    "ldexp": lambda x, y: x * jnp.exp2(y),
 }
 
 _OTHER = {
@@ -215,21 +236,12 @@ _OTHER = {
     "clamp_min": _clamp,
     "clamp_max": lambda x, high: _clamp(x, None, high),
     "hardtanh": lambda x, min_val=-1, max_val=1: _clamp(x, min_val, max_val),
-    "elu": _elu,
-    "gelu": _gelu,
-    "gelu_backward": _gelu_backward,
-    "leaky_relu": lambda x, negative_slope=0.01: jnp.where(x > 0, x, x * negative_slope),
-    "silu": lambda x: x * jax.nn.sigmoid(x),
-    "softplus": _softplus,
     "where": jnp.where,
     "logical_and": _logical(jnp.logical_and),
     "logical_not": _logical(jnp.logical_not),
     "logical_or": _logical(jnp.logical_or),
     "logical_xor": _logical(jnp.logical_xor),
     "masked_fill": lambda x, mask, value: jnp.where(mask, jnp.asarray(value).astype(x.dtype), x),
-    "lerp": lambda start, end, weight: jnp.where(
-        jnp.abs(weight) < 0.5, start + weight * (end - start), end - (end - start) * (1 - weight)
-    ),
     "complex": lambda x, y: lax.complex(*jnp.broadcast_arrays(*_same_types(x, y))),
     "polar": lambda r, angle: lax.complex(r * jnp.cos(angle), r * jnp.sin(angle)),
     "view_as_complex": lambda x: lax.complex(x[..., 0], x[..., 1]),
@@ -242,5 +254,7 @@ _OTHER = {
 #: The rows of this family.
 ROWS: Mapping[str, Callable[..., Any]] = {
     **{f"aten.{name}": function for name, function in (_UNARY | _BINARY | _OTHER).items()},
-    **{f"aten.{name}": _real(function) for name, function in _REAL.items()},
+    **{f"aten.{name}": function for name, function in unless_exact(_ONCE).items()},
+    **{f"aten.{name}": function for name, function in in_32_bits(_MANY).items()},
+    **{f"aten.{name}": function for name, function in in_32_bits({k: _real(f) for k, f in _REAL.items()}).items()},
 }

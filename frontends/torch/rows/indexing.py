@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits, widened
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["ROWS", "embedding_bag"]
@@ -30,11 +31,13 @@ def _index(x: Any, indices: Sequence[Any]) -> Any:
     return x.at[_key(x, indices)].get(mode=_INSIDE)
 
 
-def _combined(x: Any, at: Any, method: str, values: Any) -> Any:
+def _combined(x: Any, key: Any, method: str, values: Any) -> Any:
     """``x`` with ``values`` set, added, multiplied in at places; truth values are or-ed and and-ed."""
     if x.dtype == bool:
         method = {"add": "max", "multiply": "min"}.get(method, method)
-    return getattr(at, method)(values, mode=_INSIDE)
+    if method in ("add", "multiply"):
+        x, values = widened(x), widened(values)
+    return getattr(x.at[key], method)(values, mode=_INSIDE)
 
 
 def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -42,8 +45,7 @@ def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = F
     masks = [i for i in indices if i is not None and i.dtype == bool]
     if masks:
         return _masked_put(x, indices, values, accumulate)
-    at = x.at[_key(x, indices)]
-    return _combined(x, at, "add" if accumulate else "set", values)
+    return _combined(x, _key(x, indices), "add" if accumulate else "set", values)
 
 
 def _masked_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
@@ -93,7 +95,7 @@ def _scatter(x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = Non
     if source.ndim or not whole:
         source = source.reshape(1) if source.ndim < x.ndim else source
         source = source[tuple(slice(0, n) for n in index.shape)] if source.size != 1 else source
-    return _combined(x, x.at[_grid(index, dim % x.ndim)], names[reduce], source).reshape(whole)
+    return _combined(x, _grid(index, dim % x.ndim), names[reduce], source).reshape(whole)
 
 
 def _scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
@@ -146,7 +148,7 @@ def _index_along(method: str) -> Callable[..., Any]:
         source = source if source.ndim else source.reshape(1)
         key = (slice(None),) * (dim % x.ndim) + (index.reshape(-1),)
         scaled = source if alpha == 1 else (source * alpha).astype(x.dtype)
-        return _combined(x, x.at[key], method, scaled).reshape(whole)
+        return _combined(x, key, method, scaled).reshape(whole)
 
     return row
 
@@ -172,7 +174,7 @@ def _take(x: Any, index: Any) -> Any:
 
 def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     values, flat = source.reshape(-1).astype(x.dtype), x.reshape(-1)
-    return _combined(flat, flat.at[index.reshape(-1)], "add" if accumulate else "set", values).reshape(x.shape)
+    return _combined(flat, index.reshape(-1), "add" if accumulate else "set", values).reshape(x.shape)
 
 
 def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
@@ -198,7 +200,7 @@ def embedding_bag(
     bag = jnp.searchsorted(offsets[:bags], places, side="right") - 1
     inside = (indices != padding_idx)[:, None]
     rows = weight.at[indices].get(mode="clip")
-    rows = rows if per_sample_weights is None else rows * per_sample_weights[:, None]
+    rows = rows if per_sample_weights is None else widened(rows) * widened(per_sample_weights)[:, None]
     count = jnp.zeros(bags, jnp.int64).at[bag].add(inside[:, 0])
     made = jnp.zeros((bags, weight.shape[1]), weight.dtype)
     if mode == 2:
@@ -207,7 +209,7 @@ def embedding_bag(
         first = jnp.full(made.shape, places.size, places.dtype).at[bag].min(largest)
         there = first < places.size
         return jnp.where(there, best, 0), bag, count, jnp.where(there, indices.at[first].get(mode="clip"), 0)
-    made = made.at[bag].add(jnp.where(inside, rows, 0))
+    made = widened(made).at[bag].add(widened(jnp.where(inside, rows, 0)))
     if mode == 1:
         return made / jnp.maximum(count, 1)[:, None].astype(made.dtype), bag, count, count
     fast = weight.dtype in (jnp.float32, jnp.float16) and padding_idx < 0
@@ -228,23 +230,27 @@ _TABLE: dict[str, Callable[..., Any]] = {
         x, indices, values, accumulate
     ),
     "index_select": _index_select,
-    "index_add": _index_along("add"),
     "index_copy": _index_along("set"),
     "index_fill": _index_fill,
     "gather": _gather,
     "scatter": _scatter,
-    "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, reduce="add"),
-    "scatter_reduce": _scatter_reduce,
     "embedding": _embedding,
-    "embedding_dense_backward": _embedding_backward,
     "masked_scatter": _masked_scatter,
     "take": _take,
     "put": _put,
-    "index_reduce": _index_reduce,
     "_embedding_bag": embedding_bag,
     "_embedding_bag_forward_only": embedding_bag,
     "nonzero_static": _nonzero_static,
 }
 
+#: What adds up.
+_SUMS: dict[str, Callable[..., Any]] = {
+    "index_add": _index_along("add"),
+    "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, reduce="add"),
+    "scatter_reduce": _scatter_reduce,
+    "embedding_dense_backward": _embedding_backward,
+    "index_reduce": _index_reduce,
+}
+
 #: The rows of this family.
-ROWS: Mapping[str, Callable[..., Any]] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Callable[..., Any]] = {f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_SUMS)).items()}

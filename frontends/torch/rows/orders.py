@@ -10,6 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
+
 __all__ = ["ROWS"]
 
 Row = Callable[..., Any]
@@ -147,14 +149,6 @@ _TABLE: dict[str, Row] = {
     "nanmedian": _nan_median,
     "kthvalue": _kth,
     "mode": _mode,
-    "histc": _histogram,
-    "histogram.bin_ct": _counts,
-    "histogram.bins_tensor": lambda x, edges, **options: (_counted(x.reshape(-1, 1), [edges], **options), edges),
-    "_histogramdd_bin_edges": lambda x, bins, **options: _edges(x.reshape(-1, x.shape[-1]), bins, **options),
-    "_histogramdd_from_bin_cts": lambda x, bins, **options: _counted(
-        x.reshape(-1, x.shape[-1]), _edges(x.reshape(-1, x.shape[-1]), bins, range=options.get("range")), **options
-    ),
-    "_histogramdd_from_bin_tensors": lambda x, edges, **options: _counted(x.reshape(-1, x.shape[-1]), edges, **options),
     "searchsorted": lambda sequence, x, out_int32=False, right=False, **_: jnp.searchsorted(
         sequence, x, side="right" if right else "left"
     ),
@@ -163,5 +157,17 @@ _TABLE: dict[str, Row] = {
     ),
 }
 
+#: What adds up.
+_SUMS: dict[str, Row] = {
+    "histc": _histogram,
+    "histogram.bin_ct": _counts,
+    "histogram.bins_tensor": lambda x, edges, **options: (_counted(x.reshape(-1, 1), [edges], **options), edges),
+    "_histogramdd_bin_edges": lambda x, bins, **options: _edges(x.reshape(-1, x.shape[-1]), bins, **options),
+    "_histogramdd_from_bin_cts": lambda x, bins, **options: _counted(
+        x.reshape(-1, x.shape[-1]), _edges(x.reshape(-1, x.shape[-1]), bins, range=options.get("range")), **options
+    ),
+    "_histogramdd_from_bin_tensors": lambda x, edges, **options: _counted(x.reshape(-1, x.shape[-1]), edges, **options),
+}
+
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_SUMS)).items()}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits, is_narrow, widened
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["ROWS", "distance_backward", "grouped_product"]
@@ -22,13 +23,27 @@ def _added(product: Row) -> Row:
     def row(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         made = product(a, b)
         made = made if alpha == 1 else made * alpha
-        return made if beta == 0 else made + (x if beta == 1 else x * beta)
+        return made if beta == 0 else made + (x if beta == 1 else widened(x) * beta)
 
     return row
 
 
 def _product(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b)
+
+
+def _wide_product(a: Any, b: Any) -> Any:
+    """A product to which something is added: its operands stay narrow, its result is rounded with the sum."""
+    return jnp.matmul(a, b, preferred_element_type=_unrounded(a.dtype))
+
+
+def _unrounded(dtype: Any) -> Any:
+    """The type of a product before it is rounded."""
+    return jnp.float32 if is_narrow(dtype) else None
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    return _product(x, weight.T) if bias is None else _wide_product(x, weight.T) + bias
 
 
 def _per_dimension(values: Sequence[int], count: int) -> list[int]:
@@ -46,6 +61,8 @@ def _convolution(
         return _convolution(x[None], weight, bias, *parts)[0]
     stride, padding, dilation = (_per_dimension(v, count) for v in (stride, padding, dilation))
     options: dict[str, Any] = {"feature_group_count": groups, "rhs_dilation": dilation}
+    if bias is not None:
+        options["preferred_element_type"] = _unrounded(x.dtype)
     if transposed:
         extra = _per_dimension(output_padding, count)
         reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
@@ -136,8 +153,8 @@ def _attention(
             f"attention with dropout_p={dropout_p} is not supported",
             fix="pass dropout_p=0, and apply torch.nn.functional.dropout to the result",
         )
-    scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2)) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    scores = scores.astype(jnp.result_type(query.dtype, jnp.float32))
+    scores = _wide_product(query, jnp.swapaxes(key, -1, -2))
+    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
     scores = scores if attn_mask is None else scores + attn_mask
@@ -150,25 +167,29 @@ _TABLE: dict[str, Row] = {
     "mv": _product,
     "dot": _product,
     "matmul": _product,
-    "addmm": _added(_product),
-    "baddbmm": _added(_product),
-    "addmv": _added(_product),
-    "addbmm": _added(lambda a, b: jnp.sum(jnp.matmul(a, b), axis=0)),
-    "addr": _added(jnp.outer),
-    "linear": lambda x, weight, bias=None: jnp.matmul(x, weight.T) + (0 if bias is None else bias),
+    "addmm": _added(_wide_product),
+    "baddbmm": _added(_wide_product),
+    "addmv": _added(_wide_product),
+    "addbmm": _added(lambda a, b: jnp.sum(_wide_product(a, b), axis=0)),
+    "linear": _linear,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention_for_cpu": _attention,
+}
+
+#: What would round more than once.
+_MANY: dict[str, Row] = {
+    "addr": _added(jnp.outer),
     "_cdist_forward": _distance,
     "_cdist_backward": distance_backward,
     "_pdist_forward": _pair_distance,
     "linalg_cross": lambda a, b, dim=-1: jnp.cross(a, b, axis=dim),
     "trace": jnp.trace,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
     "_trilinear": _trilinear,
 }
 
 #: The rows of this family.
 ROWS: Mapping[str, Row] = {
-    **{f"aten.{k}": f for k, f in _TABLE.items()},
+    **{f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_MANY)).items()},
     "transformers.grouped_mm_fallback": grouped_product,
 }

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
+
 __all__ = ["ROWS", "segments"]
 
 Row = Callable[..., Any]
@@ -229,30 +231,34 @@ _TABLE: dict[str, Row] = {
     "all": _over(jnp.all),
     "nansum": _over(jnp.nansum),
     "count_nonzero": lambda x, dim=None: jnp.count_nonzero(x, axis=_dims(x, dim)),
-    "logsumexp": lambda x, dim, keepdim=False: jax.nn.logsumexp(x, axis=_dims(x, dim), keepdims=keepdim),
-    "var": _var,
-    "var_mean": _var_mean,
-    "std": lambda *args, **kwargs: jnp.sqrt(_var(*args, **kwargs)),
     "max": _extreme(jnp.max, jnp.argmax),
     "min": _extreme(jnp.min, jnp.argmin),
     "argmax": _located(jnp.argmax),
     "argmin": _located(jnp.argmin),
-    "_softmax": _softmax(jax.nn.softmax),
-    "_log_softmax": _softmax(jax.nn.log_softmax),
-    "_softmax_backward_data": _softmax_backward,
-    "_log_softmax_backward_data": _log_softmax_backward,
     "cumsum": _scan(lax.cumsum),
     "cumprod": _scan(lax.cumprod),
-    "segment_reduce": segments,
     "hash_tensor": _hash,
     "logcumsumexp": _logcumsumexp,
     "cummax": _running(jnp.greater_equal),
     "cummin": _running(jnp.less_equal),
-    "linalg_vector_norm": _norm,
     "_fft_c2c": _transform(),
     "_fft_r2c": _real_transform,
     "_fft_c2r": _to_real_transform,
 }
 
+#: What would round more than once.
+_MANY: dict[str, Row] = {
+    "logsumexp": lambda x, dim, keepdim=False: jax.nn.logsumexp(x, axis=_dims(x, dim), keepdims=keepdim),
+    "var": _var,
+    "var_mean": _var_mean,
+    "std": lambda *args, **kwargs: jnp.sqrt(_var(*args, **kwargs)),
+    "_softmax": _softmax(jax.nn.softmax),
+    "_log_softmax": _softmax(jax.nn.log_softmax),
+    "_softmax_backward_data": _softmax_backward,
+    "_log_softmax_backward_data": _log_softmax_backward,
+    "segment_reduce": segments,
+    "linalg_vector_norm": _norm,
+}
+
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_MANY)).items()}

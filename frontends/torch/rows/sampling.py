@@ -10,6 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
+
 __all__ = ["ROWS", "grid_sample"]
 
 Row = Callable[..., Any]
@@ -95,12 +97,16 @@ def _fractional_pool_backward(gradient: Any, x: Any, size: Any, output_size: Any
 
 
 _TABLE: dict[str, Row] = {
-    "grid_sampler_3d": grid_sample,
     "fractional_max_pool2d": _fractional_pool(2),
     "fractional_max_pool3d": _fractional_pool(3),
+}
+
+#: What adds up.
+_SUMS: dict[str, Row] = {
+    "grid_sampler_3d": grid_sample,
     "fractional_max_pool2d_backward": _fractional_pool_backward,
     "fractional_max_pool3d_backward": _fractional_pool_backward,
 }
 
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_SUMS)).items()}

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
+
 __all__ = ["ROWS"]
 
 Row = Callable[..., Any]
@@ -102,7 +104,6 @@ def _frexp(x: Any) -> tuple[Any, Any]:
 _TABLE: dict[str, Row] = {
     "digamma": _digamma,
     "polygamma": _polygamma,
-    "frexp": _frexp,
     "special_chebyshev_polynomial_t": _chebyshev(lambda x: x, False),
     "special_chebyshev_polynomial_u": _chebyshev(lambda x: 2 * x, False),
     "special_chebyshev_polynomial_v": _chebyshev(lambda x: 2 * x - 1, False),
@@ -125,9 +126,15 @@ _TABLE: dict[str, Row] = {
     "special_modified_bessel_i1": lambda x: jax.scipy.special.i1(_wide(x)),
 }
 
+_PRIMS: dict[str, Row] = {
+    "erfcx": _erfcx,
+    "spherical_bessel_j0": lambda x: jnp.sinc(_wide(x) / np.pi),
+}
+
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()} | {
-    "prims.erfcx": _erfcx,
+ROWS: Mapping[str, Row] = {
+    **{f"aten.{k}": f for k, f in in_32_bits(_TABLE).items()},
+    **{f"prims.{k}": f for k, f in in_32_bits(_PRIMS).items()},
+    "aten.frexp": _frexp,
     "prims.frexp": _frexp,
-    "prims.spherical_bessel_j0": lambda x: jnp.sinc(_wide(x) / np.pi),
 }

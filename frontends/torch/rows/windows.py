@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
+
 __all__ = ["ROWS"]
 
 Row = Callable[..., Any]
@@ -323,9 +325,13 @@ _NEAREST = {k: _resampled(lambda n, o, _, s: _nearest_matrix(n, o, False, s), k,
 _EXACT = {k: _resampled(lambda n, o, _, s: _nearest_matrix(n, o, True, s), k, aligns=False) for k in (1, 2, 3)}
 _LINEAR = {k: _resampled(_linear_matrix, k, aligns=True) for k in (1, 2, 3)}
 _CUBIC = _resampled(_cubic_matrix, 2, aligns=True)
-_FORWARD = {
+#: Samples that are elements as they are.
+_CHOOSING = {
     **{f"upsample_nearest{k}d": row for k, row in _NEAREST.items()},
     **{f"_upsample_nearest_exact{k}d": row for k, row in _EXACT.items()},
+}
+#: Samples that are means of elements.
+_MIXING = {
     "upsample_linear1d": _LINEAR[1],
     "upsample_bilinear2d": _LINEAR[2],
     "upsample_trilinear3d": _LINEAR[3],
@@ -336,18 +342,23 @@ _FORWARD = {
 }
 
 _TABLE: dict[str, Row] = {
-    **_FORWARD,
-    **{f"{name}_backward": _resampled_backward(row) for name, row in _FORWARD.items()},
+    **_CHOOSING,
     "max_pool2d_with_indices": _max_pool(2),
     "max_pool3d_with_indices": _max_pool(3),
+    "adaptive_max_pool2d": _adaptive_max_pool,
+    "adaptive_max_pool3d": _adaptive_max_pool,
+}
+
+#: What would round more than once.
+_MANY: dict[str, Row] = {
+    **_MIXING,
+    **{f"{name}_backward": _resampled_backward(row) for name, row in (_CHOOSING | _MIXING).items()},
     "max_pool2d_with_indices_backward": _max_pool_backward(2),
     "max_pool3d_with_indices_backward": _max_pool_backward(3),
     "avg_pool2d": _avg_pool(2),
     "avg_pool3d": _avg_pool(3),
     "avg_pool2d_backward": _backward_of(_avg_pool(2)),
     "avg_pool3d_backward": _backward_of(_avg_pool(3)),
-    "adaptive_max_pool2d": _adaptive_max_pool,
-    "adaptive_max_pool3d": _adaptive_max_pool,
     "_adaptive_avg_pool2d": _adaptive_pool,
     "_adaptive_avg_pool3d": _adaptive_pool,
     "_adaptive_avg_pool2d_backward": lambda gradient, x: _backward_of(_adaptive_pool)(
@@ -368,4 +379,4 @@ _TABLE: dict[str, Row] = {
 }
 
 #: The rows of this family.
-ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in _TABLE.items()}
+ROWS: Mapping[str, Row] = {f"aten.{k}": f for k, f in (_TABLE | in_32_bits(_MANY)).items()}

@@ -27,6 +27,12 @@ class Function(nn.Module):
         return self.function(x)
 
 
+def _bag(x: Any, weights: Any = None) -> Any:
+    options = {} if weights is None else {"per_sample_weights": weights.to(x.dtype)}
+    rows = torch.arange(5000) % 2
+    return nn.functional.embedding_bag(rows, x, torch.tensor([0, 3000]), mode="sum", **options)
+
+
 CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "arange by tenths": (lambda x: x + torch.arange(0, 1, 0.1), torch.zeros(10)),
     "arange downwards": (lambda x: x + torch.arange(1, 0, -0.25), torch.zeros(4)),
@@ -40,6 +46,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "cumsum of float16": (lambda x: x.cumsum(0), torch.ones(4096, dtype=torch.float16)),
     "cumprod of bfloat16": (lambda x: x.cumprod(0), torch.full((300,), 1.01, dtype=torch.bfloat16)),
     "logcumsumexp of bfloat16": (lambda x: x.logcumsumexp(0), torch.ones(1000, dtype=torch.bfloat16)),
+    "bags of bfloat16": (_bag, torch.ones(2, 4, dtype=torch.bfloat16)),
+    "weighted bags of float16": (lambda x: _bag(x, torch.full((5000,), 1.001)), torch.ones(2, 4, dtype=torch.float16)),
     "signs": (lambda x: (x.sign(), x.sgn(), 1 / x.sign()), torch.tensor([NAN, -0.0, 2.0, -3.0])),
     "signs of integers": (lambda x: x.sign(), torch.tensor([-3, 0, 5, 7])),
     "shifts by numbers": (lambda x: (x << 2, x >> 1), torch.tensor([-3, 0, 5, 1 << 20])),
