@@ -74,6 +74,7 @@ class Training:
             values[SEED] = np.uint32(graph.seed)
         values.update(self._inputs(args))
         results = self.compiled.run([values[graph.names[flat]] for flat in graph.kept])
+        self._optimizer._opt_called = True  # as `optimizer.step` marks a step: schedulers warn without it
         for update in graph.updates:
             name = graph.names[update.argument]
             if name in self._arrays:

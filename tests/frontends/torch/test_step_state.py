@@ -145,3 +145,13 @@ def test_states_of_no_tensors() -> None:
     training = training_of(pair()[0])
     with pytest.raises(InputError, match="is not a tensor"):
         training.load_state_dict({**training.state_dict(), "shift": 3})
+
+
+def test_a_scheduler_knows_of_the_steps(recwarn: pytest.WarningsRecorder) -> None:
+    module, x = torch.nn.Linear(2, 1), torch.ones(3, 2)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    training = shardc.torch.train_step(module, lambda m, x: m(x).sum(), optimizer, (x,)).compile()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    training(x)
+    scheduler.step()
+    assert not [w for w in recwarn if "lr_scheduler" in str(w.message)]
