@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardc.hlo.errors import InputError, RunError
+from shardc.hlo.units import count_text
 
 __all__ = ["Closing", "MissingPrograms", "NoSuchJob", "QueueFull"]
 
 
 class QueueFull(RunError):
-    """As many jobs wait as may; ``retry_after`` are the seconds after which it is worth asking again."""
+    """As many orders wait as may; ``retry_after`` are the seconds after which it is worth asking again."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
-        super().__init__(f"the service is busy: {waiting} jobs wait already", fix=f"try again in {retry_after} s")
+        super().__init__(
+            f"the service is busy: {count_text(waiting, 'order')} wait already", fix=f"try again in {retry_after} s"
+        )
         self.retry_after = retry_after
 
 

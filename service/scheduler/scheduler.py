@@ -39,8 +39,8 @@ class Scheduler:
     """The jobs of one server. Any thread may call it; all calls but `close` are short.
 
     ``store`` has programs and results, ``workers`` make the results within ``limits``, and ``journal``, which the
-    scheduler closes, keeps jobs as ``retention`` says. At most ``queue_limit`` jobs wait. Every ``pause`` seconds the
-    scheduler looks at what other servers of the same state do. Example::
+    scheduler closes, keeps jobs as ``retention`` says. At most ``queue_limit`` different orders wait. Every ``pause``
+    seconds the scheduler looks at what other servers of the same state do. Example::
 
         scheduler = Scheduler(store, workers, Journal(state), TaskLimits(seconds=60))
         job = scheduler.submit(PartitionOrder(program=store.put_program(text)))
@@ -95,7 +95,7 @@ class Scheduler:
             text = to_json(order)
             with self._jobs.lock:
                 self._check_open()
-                self._check_queue()
+                self._check_queue(key)
                 self._jobs.journal.add(job, text)
                 return self._jobs.attach(job, programs, leases)
 
@@ -161,8 +161,10 @@ class Scheduler:
         if self._jobs.closing:
             raise Closing
 
-    def _check_queue(self) -> None:
-        """Raises `QueueFull` when as many jobs wait as may: those beyond what workers have, or could begin at once."""
-        waiting = len(self._jobs) - min(len(self._jobs.queue), self._workers.count)
-        if waiting >= self._queue_limit:
+    def _check_queue(self, key: str) -> None:
+        """Raises `QueueFull` when as many orders wait as may, beyond those that workers have or could begin at once. An
+        order in flight has its place: all who ask for it share that."""
+        queue = self._jobs.queue
+        waiting = len(queue) - min(len(queue), self._workers.count)
+        if waiting >= self._queue_limit and queue.find(key) is None:
             raise QueueFull(waiting, retry_after=max(1, min(60, math.ceil(self._jobs.counters.mean_seconds()))))

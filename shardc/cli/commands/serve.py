@@ -56,7 +56,9 @@ def serve(
     memory_limit: Annotated[
         str, typer.Option("--memory-limit", metavar="SIZE", help="Memory limit of a job; 0: no limit.")
     ] = "8G",
-    queue: Annotated[int, typer.Option("--queue", min=1, help="Largest number of waiting jobs.")] = 1000,
+    queue: Annotated[
+        int, typer.Option("--queue", min=1, help="Largest number of waiting orders; equal ones count once.")
+    ] = 1000,
     grace: Annotated[
         float,
         typer.Option(

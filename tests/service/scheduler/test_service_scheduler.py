@@ -149,12 +149,20 @@ def test_the_queue_has_a_bound(tmp_path: Path) -> None:
     workers = ManualWorkers()
     with a_scheduler(tmp_path, workers, queue=2) as scheduler:
         jobs = [scheduler.submit(an_order(n)) for n in range(3)]
-        for order in (an_order(3), an_order(0)):
-            with pytest.raises(QueueFull) as caught:
-                scheduler.submit(order)
-            assert caught.value.retry_after >= 1
+        with pytest.raises(QueueFull) as caught:
+            scheduler.submit(an_order(3))
+        assert caught.value.retry_after >= 1
         scheduler.cancel(jobs[2].id)
         scheduler.submit(an_order(3))
+
+
+def test_equal_orders_share_a_place_in_the_queue(tmp_path: Path) -> None:
+    with a_scheduler(tmp_path, ManualWorkers(), queue=1) as scheduler:
+        for number in (0, 0, 0, 0, 1, 1, 1, 0):
+            scheduler.submit(an_order(number))
+        assert scheduler.statistics().joined == 6
+        with pytest.raises(QueueFull, match="1 order wait"):
+            scheduler.submit(an_order(2))
 
 
 def test_unknown_jobs(tmp_path: Path) -> None:

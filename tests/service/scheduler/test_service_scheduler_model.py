@@ -116,8 +116,9 @@ class SchedulerModel(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, KEYS - 1))
     def submit(self, number: int) -> None:
-        waiting = sum(len(f.jobs) for f in self.flights) - min(len(self.flights), WORKERS)
-        if waiting >= QUEUE and number not in self.stored:
+        waiting = len(self.flights) - min(len(self.flights), WORKERS)
+        in_flight = {f.number for f in self.flights}
+        if waiting >= QUEUE and number not in self.stored | in_flight:
             with pytest.raises(QueueFull):
                 self.scheduler.submit(an_order(number))
             return
