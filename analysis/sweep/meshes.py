@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.hlo.errors import InputError
-from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.mesh import MOST_DEVICES, Mesh
 from shardc.sharding.notations.annotate import named_axes
 
 __all__ = [
@@ -27,9 +27,6 @@ _AXES = ("data", "model")
 
 #: The sizes of a mesh's axes, in their order.
 Sizes = tuple[int, ...]
-
-#: Devices that a mesh may have at most: more than any machine.
-_MOST_DEVICES = 1 << 24
 
 #: Where a text of `parse_devices` was given, on the command line, in Python or in an order, in an error's words.
 _DEVICES = "the numbers of devices"
@@ -93,12 +90,12 @@ def parse_devices(text: str) -> tuple[int, ...]:
             continue
         if int(first) > int(last):
             raise InputError(f"the range {part} is empty", where=_DEVICES, fix=f"write {last}..{first}")
-        between = {1 << k for k in range(_MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
+        between = {1 << k for k in range(MOST_DEVICES.bit_length()) if int(first) <= 1 << k <= int(last)}
         if not between:
             raise InputError(f"{part} contains no power of two", where=_DEVICES, fix="write 8..4096 or 12,24")
         found |= between
-    if max(found) > _MOST_DEVICES:
-        raise InputError(f"{max(found)} devices are too many", where=_DEVICES, fix=f"give at most {_MOST_DEVICES}")
+    if max(found) > MOST_DEVICES:
+        raise InputError(f"{max(found)} devices are too many", where=_DEVICES, fix=f"give at most {MOST_DEVICES}")
     return tuple(sorted(found))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from shardc.costs.machines.machine import Machine
 from shardc.costs.network.topology import Links
 from shardc.hlo.ir.groups import AxisGroups, AxisPairs, IotaGroups, ListGroups, ListPairs
-from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.mesh import Mesh, check_listable
 from shardc.hlo.ir.sharding import AxisRef
 
 __all__ = ["AxisPiece", "GroupExtent", "Groups", "Placement", "Strides"]
@@ -133,6 +133,7 @@ class Placement:
                 if low >= high:
                     continue
                 if high % low or low % piece.apart or (apart * extent) % high or low % apart:
+                    check_listable(math.prod(n for _, n in strides), "a group that lies unevenly on the machine")
                     positions = [0]
                     for a, n in strides:
                         positions = [p + k * a for k in range(n) for p in positions]

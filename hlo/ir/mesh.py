@@ -17,12 +17,12 @@ from shardc.hlo.units import count_text, sizes_text
 
 __all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
 
-#: Programs tell devices apart by numbers of 32 bits with a sign.
-MOST_DEVICES = 1 << 31
+#: The most devices of a mesh: more than any machine has, and so few that what is made once per device ends.
+MOST_DEVICES = 1 << 24
 #: Devices that are ever listed one by one: more than any machine has.
 MOST_LISTED = 1 << 20
-#: What the notations of meshes and shardings have between names of axes.
-_NOT_IN_NAMES = '=,+"{}'
+#: What the notations of meshes and shardings have between names of axes, and in the place of a name.
+_NOT_IN_NAMES, _NO_NAMES = ("=", ",", "+", '"', "{", "}", ":("), ("", "?", "None", "none")
 
 
 def check_listable(count: int, what: str) -> None:
@@ -64,8 +64,8 @@ class Mesh:
     mesh without axes has one position; with one device id it is Shardy's *maximal* mesh, which puts whole tensors on
     that device. Meshes of JAX are accepted wherever a `Mesh` is.
 
-    Raises `AnnotationError` for axes of one name, names with separators or braces, sizes below 1, and device ids that
-    are not a permutation.
+    Raises `AnnotationError` for axes of one name, sizes below 1, and device ids that are not a permutation. It refuses
+    names that the notations of meshes and shardings use up, too.
 
     >>> Mesh({"data": 2, "model": 4}).size
     8
@@ -86,7 +86,7 @@ class Mesh:
         for n, s in items:
             if names.count(n) > 1:
                 raise AnnotationError(f"mesh axis {n!r} is given twice", fix="name every axis once")
-            if not n or n != n.strip() or any(c in _NOT_IN_NAMES for c in n):
+            if n in _NO_NAMES or n != n.strip() or not n.isprintable() or any(c in n for c in _NOT_IN_NAMES):
                 fix = f"use a word such as data, without spaces around it and without {' '.join(_NOT_IN_NAMES)}"
                 raise AnnotationError(f"a mesh axis cannot be called {n!r}", fix=fix)
             if s < 1:

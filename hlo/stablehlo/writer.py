@@ -15,6 +15,7 @@ from shardc.hlo.ir.sharding import AnySharding, AxisRef, Sharding
 from shardc.hlo.stablehlo.child import attach_shardings, read_plain
 from shardc.hlo.stablehlo.entry import EntryFunction
 from shardc.hlo.stablehlo.reader import convert
+from shardc.hlo.text.attributes import quote
 
 __all__ = ["FunctionVersion", "sharding_request", "sharding_text", "write_stablehlo"]
 
@@ -143,7 +144,7 @@ def sharding_text(sharding: Sharding, mesh_name: str) -> str:
 
 
 def _axis(axis: AxisRef) -> str:
-    return f'"{axis.name}"' + ("" if axis.is_full else f":({axis.pre}){axis.size}")
+    return quote(axis.name) + ("" if axis.is_full else f":({axis.pre}){axis.size}")
 
 
 class _MeshNames:
@@ -161,7 +162,7 @@ class _MeshNames:
         if name in self.texts:
             raise AnnotationError(f"two meshes of the module are called {name}")
         self.known[name] = mesh
-        axes = ", ".join(f'"{n}"={s}' for n, s in mesh.axes)
+        axes = ", ".join(f"{quote(n)}={s}" for n, s in mesh.axes)
         ids = "" if mesh.device_ids is None else ", device_ids=[" + ", ".join(map(str, mesh.device_ids)) + "]"
         self.texts[name] = f"<[{axes}]{ids}>"
         return name

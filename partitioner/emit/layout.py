@@ -209,9 +209,9 @@ def _atoms_of_axis(name: str, size: int, cuts: set[int]) -> list[tuple[int, int]
 def _primes(n: int) -> list[int]:
     out: list[int] = []
     p = 2
-    while n > 1:
+    while p * p <= n:
         while n % p == 0:
             out.append(p)
             n //= p
         p += 1
-    return out
+    return [*out, n] if n > 1 else out

@@ -21,7 +21,7 @@ from shardc.analysis.simulate.judge_of import judge_of
 from shardc.hlo.codec import plain
 from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
-from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.mesh import MOST_DEVICES, Mesh
 from shardc.hlo.units import count_text
 from shardc.launcher.executors.tasks import Progress
 from shardc.partitioner.program import PartitionedProgram, PropagatedProgram, SourceProgram
@@ -32,15 +32,12 @@ from shardc.sharding.notations.new_axes import warn_of_new_axes
 
 __all__ = ["Workbench", "mesh_of"]
 
-#: The most devices of a mesh.
-_MOST_DEVICES = 2**24
-
 
 def mesh_of(axes: Mapping[str, int], where: str = "order.mesh") -> Mesh | None:
     """The mesh of an order, None where it names no axes. Raises `InputError` for one that is too large."""
     size = math.prod(axes.values())
-    if size > _MOST_DEVICES:
-        raise InputError(f"the mesh has {count_text(size, 'device')}", where=where, fix=f"use at most {_MOST_DEVICES}")
+    if size > MOST_DEVICES:
+        raise InputError(f"the mesh has {count_text(size, 'device')}", where=where, fix=f"use at most {MOST_DEVICES:,}")
     return Mesh(dict(axes)) if axes else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,26 +53,23 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only err
 
 
 _MESH = "--mesh data=2,model=4: a name and a size of 1 or more, axes separated by commas"
-_NO_AXIS = re.compile(r"[^\w./-]")
 
 
 def parse_mesh(text: str) -> Mesh | None:
-    """``data=2,model=4``; an empty text is no mesh. Raises `InputError`."""
+    """``data=2,model=4``; an empty text is no mesh. Names are those that `Mesh` takes. Raises `InputError`."""
     axes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isascii() or not size.strip().isdigit() or int(size) < 1:
             raise InputError(f"{part!r} is not an axis and its size", where="--mesh", fix=_MESH)
-        if _NO_AXIS.search(name.strip()):
-            raise InputError(
-                f"{name.strip()!r} is not a valid axis name",
-                where="--mesh",
-                fix="use letters, digits and _ . - / in names; write a product of axes in --annotate: NAME=a+b",
-            )
         if name.strip() in axes:
             raise InputError(f"axis {name.strip()!r} is given twice", where="--mesh", fix="name every axis once")
         axes[name.strip()] = int(size)
-    return Mesh(axes) if axes else None
+    try:
+        return Mesh(axes) if axes else None
+    except AnnotationError as e:
+        e.where = "--mesh"
+        raise
 
 
 def parse_annotation(text: str) -> tuple[str, str]:

@@ -145,6 +145,23 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     ``None`` (or nothing) closes a dimension, ``?`` leaves it open, ``a+b`` splits it over two axes, a major, and
     ``a+?`` over a at least. Example: ``data+model,None`` for a matrix.
     """
+    items = [t.strip() for t in text.split(",")] if text.strip() else []
+    if not {p.strip() for item in items for p in item.split("+")} <= {"", "?", "None", "none", *mesh.axis_names}:
+        _check_notation(text, where)
+    if len(items) > shape.rank:
+        raise AnnotationError(
+            f"{text!r} has {count_text(len(items), 'entry', 'entries')}, but the value is {shape}",
+            where=where or None,
+            fix="give at most one entry per dimension",
+        )
+    dims = [_parse_dim(item) for item in items] + [DimSharding()] * (shape.rank - len(items))
+    sharding = Sharding(mesh, tuple(dims))
+    check_axes(sharding, where)
+    return sharding
+
+
+def _check_notation(text: str, where: str) -> None:
+    """Raise `AnnotationError` for notations of shardings that are not the command line's."""
     if python := _PYTHON.fullmatch(text):
         raise AnnotationError(
             f"{text!r} uses Python's notation",
@@ -179,17 +196,6 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
             where=where or None,
             fix=f"separate entries by commas: {','.join(t for t in _SEPARATORS.split(text) if t)}",
         )
-    items = [t.strip() for t in text.split(",")] if text.strip() else []
-    if len(items) > shape.rank:
-        raise AnnotationError(
-            f"{text!r} has {count_text(len(items), 'entry', 'entries')}, but the value is {shape}",
-            where=where or None,
-            fix="give at most one entry per dimension",
-        )
-    dims = [_parse_dim(item) for item in items] + [DimSharding()] * (shape.rank - len(items))
-    sharding = Sharding(mesh, tuple(dims))
-    check_axes(sharding, where)
-    return sharding
 
 
 #: ``P(None, 'model')`` and its long name.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
+from shardc.costs.machines.machine import load_machine
+from shardc.costs.network.mapping import place
 from shardc.frontends.load import load_program
 from shardc.hlo.errors import ShardcError
 from shardc.hlo.ir.build import make_instruction
@@ -15,9 +18,10 @@ from shardc.hlo.ir.types import array_shape
 from shardc.hlo.text.notations.tiles import parse_groups
 from shardc.hlo.text.reader import read_hlo
 from shardc.hlo.verify import verify
+from shardc.partitioner.emit.layout import AxisTable
 from shardc.partitioner.rules.collective import axis_groups, named_groups
 
-N = 1 << 28
+N = MOST_DEVICES
 
 
 def program(sharding: str, header: str = "") -> str:
@@ -33,12 +37,24 @@ ENTRY %main {{
 
 TILINGS = [
     f"{{devices=[{N},1]<=[{N}]}}",
-    "{devices=[16384,1,16384]<=[16384,16384]T(1,0) last_tile_dim_replicate}",
-    f"{{devices=[4096,4,16384]<=[{N}] last_tile_dims={{replicated}}}}",
-    "{mesh['a'=16384,'b'=16384], [{'b', 'a'}, {}]}",
-    "{mesh['a'=16384,'b'=16384], [{'a':(1)128}, {}]}",
-    "{mesh['a'=16384,'b'=16384], device_ids=([16384,16384]), [{'a'}, {}]}",
+    "{devices=[4096,1,4096]<=[4096,4096]T(1,0) last_tile_dim_replicate}",
+    f"{{devices=[1024,4,4096]<=[{N}] last_tile_dims={{replicated}}}}",
+    "{mesh['a'=4096,'b'=4096], [{'b', 'a'}, {}]}",
+    "{mesh['a'=4096,'b'=4096], [{'a':(1)128}, {}]}",
+    "{mesh['a'=4096,'b'=4096], device_ids=([4096,4096]), [{'a'}, {}]}",
 ]
+
+
+def test_a_prime_number_of_devices_takes_no_longer() -> None:
+    start = time.monotonic()
+    assert AxisTable(Mesh({"a": 16_777_213}), []).extents == [16_777_213]
+    assert time.monotonic() - start < 0.5
+
+
+def test_members_that_lie_unevenly_are_not_listed() -> None:
+    placement = place(load_machine("h100-dgx"), Mesh({"a": 16_000_000}))
+    with pytest.raises(ShardcError, match="16,000,000 devices one by one"):
+        placement.parts_along(((1, 5), (5, 3_200_000)))
 
 
 @pytest.mark.parametrize("sharding", TILINGS)
@@ -49,7 +65,7 @@ def test_a_tiling_is_never_listed(sharding: str) -> None:
     assert partitioned.report()["wire_bytes"] > 0
 
 
-@pytest.mark.parametrize("sharding", [t.replace(str(N), str(1 << 40)).replace("16384", "1048576") for t in TILINGS])
+@pytest.mark.parametrize("sharding", [t.replace(str(N), str(1 << 40)).replace("4096", "1048576") for t in TILINGS])
 def test_more_devices_than_there_are_have_a_place(sharding: str) -> None:
     with pytest.raises(ShardcError, match="devices") as caught:
         read_hlo(program(sharding), "many.hlo")
@@ -71,7 +87,7 @@ def test_groups_are_bounded_too() -> None:
 
 
 def test_an_order_that_must_be_listed_is_refused_with_its_line() -> None:
-    text = program("{mesh['a'=16384,'b'=16384], device_ids=([16384,16384]T(1,0)), [{'a'}, {}]}")
+    text = program("{mesh['a'=4096,'b'=4096], device_ids=([4096,4096]T(1,0)), [{'a'}, {}]}")
     with pytest.raises(ShardcError, match="one by one") as caught:
         read_hlo(text, "many.hlo")
     assert "many.hlo:4" in str(caught.value.where)
@@ -87,7 +103,7 @@ def test_groups_of_a_partitioned_program_stay_as_they_are() -> None:
 ENTRY %main {{
   %x = f32[8,8] parameter(0), sharding={{manual}}
   ROOT %y = f32[8,8] all-reduce(%x), channel_id=1, use_global_device_ids=true,
-    replica_groups=[16384,16384]<=[16384,16384]T(1,0), to_apply=%add, sharding={{manual}}
+    replica_groups=[4096,4096]<=[4096,4096]T(1,0), to_apply=%add, sharding={{manual}}
 }}
 """
     verify(read_hlo(text))
