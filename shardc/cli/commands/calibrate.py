@@ -27,7 +27,7 @@ def calibrate(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take a quarter of the time: fewer sizes, no medians.")
+        bool, typer.Option("--quick", help="Take less time: fewer sizes, one round instead of three.")
     ] = False,
     json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -35,8 +35,8 @@ def calibrate(
 ) -> None:
     """Measure kernels, memory, collectives and steps of this computer, and save a machine description.
 
-    Takes about a minute and a half; do nothing else meanwhile. Afterwards --machine this predicts MPI ranks of this
-    computer, --machine this-virtual virtual devices of one process. Example: shardc calibrate
+    Takes about a minute and a half if nothing else runs, as it should. Afterwards --machine this predicts MPI ranks of
+    this computer, --machine this-virtual virtual devices of one process. Example: shardc calibrate
     """
     from shardc.analysis.calibrate.calibrate import QUICK, CalibrationClock, Effort
     from shardc.analysis.calibrate.calibrate import calibrate as measure
