@@ -7,6 +7,7 @@ Compiling, running and analysing a program take these records.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,12 +103,12 @@ class SourceProgram:
     def tuned(self, seconds: float) -> Self:
         """The program with a budget of tuning: `compile` tries other tiles, chunks and fusions for so many seconds.
 
-        Raises `InputError` for a negative number.
+        Raises `InputError` for a negative or infinite number.
 
         >>> program.tuned(2.0).config.tune
         2.0
         """
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
             raise InputError(f"tune={seconds!r}", fix="give the seconds that tuning may take, 0 for no tuning")
         return replace(self, config=replace(self.config, tune=float(seconds)))
 

@@ -95,6 +95,8 @@ def _read(given: GivenMapping | None, mesh: Mesh) -> list[str] | dict[str, list[
     rows = dict(p.split("=", 1) for p in parts if "=" in p)
     named = [p.partition("=")[0] for p in parts if "=" in p]
     names = named + [p for p in parts if "=" not in p]
+    if not names:
+        raise InputError(f"the mapping {mapping!r} names no axis", fix=_FIX)
     for name in names:
         if name.strip() not in mesh.axis_names:
             axes = ", ".join(mesh.axis_names)
@@ -158,6 +160,8 @@ def _read_given(given: dict[str, list[str]], axes: _Axes, links: Sequence[Links]
     inner_first = list(reversed(axes))
     for axis, size in sorted(inner_first, key=lambda a: a[0] not in given):
         numbers = [n for name in given.get(axis, []) for n in _named(name, links, machine)]
+        if twice := next((links[n].name for n in numbers if numbers.count(n) > 1), None):
+            raise InputError(f"the mapping names {twice} twice for axis {axis}", fix="name links once for each axis")
         if axis not in given:
             numbers = [n for n in reversed(range(len(links))) if room[n] > 1]
         left = size

@@ -94,10 +94,7 @@ def start_job(
             fix="omit --ranks (or shardc mpiexec): the command joins the job that started it",
         )
     if not options.hosts and shutil.which(command[0], path=environ.get("PATH")) is None:
-        raise InputError(
-            f"there is no program {command[0]!r}",
-            fix="give its path; write python in front of a script",
-        )
+        raise _no_program(command[0])
     if not options.hosts and _RUNNER in command:
         _check_python(command[0], environ)
     library = find_library(environ)
@@ -228,6 +225,17 @@ def python_command(command: Sequence[str]) -> list[str]:
     if at == len(words):
         return words
     return [*words[:at], "-m", _RUNNER, *words[at:]]
+
+
+def _no_program(word: str) -> InputError:
+    """What is wrong with ``word``, which names no program to start."""
+    fix = "give its path; write python in front of a script"
+    path = Path(word)
+    if path.is_dir():
+        return InputError(f"{word} is a folder", fix=fix)
+    if os.sep in word and path.is_file():
+        return InputError(f"{word} is not executable", fix=f"chmod +x {word}; write python in front of a script")
+    return InputError(f"there is no program {word!r}", fix=fix)
 
 
 def check_script(command: Sequence[str]) -> None:

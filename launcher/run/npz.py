@@ -66,10 +66,16 @@ def decode(array: NDArray[Any], dtype: DType, where: str) -> NDArray[Any]:
     return array.astype(dtype.numpy)
 
 
+def check_inputs(path: Path) -> None:
+    """Raise `InputError` where ``path`` is no file to read arguments from."""
+    if not path.is_file():
+        what = f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
+        raise InputError(what, fix="give --inputs an .npz file with the arrays in0, in1, ...")
+
+
 def read_inputs(path: Path, parameters: Sequence[ArraySpec]) -> list[NDArray[Any]]:
     """The arguments in ``path``; raises `InputError` naming key and parameter for anything that does not fit."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}", fix="give --inputs an .npz file with the arrays in0, in1, ...")
+    check_inputs(path)
     try:
         # Opened here, because np.load leaves a damaged file open.
         with path.open("rb") as handle:
@@ -87,7 +93,7 @@ def read_inputs(path: Path, parameters: Sequence[ArraySpec]) -> list[NDArray[Any
 
 
 def _check_keys(path: Path, keys: Sequence[str], parameters: Sequence[ArraySpec]) -> None:
-    missing = [f"in{i} ({p.name})" for i, p in enumerate(parameters) if f"in{i}" not in keys]
+    missing = [f"in{i} ({p.name})" if p.name else f"in{i}" for i, p in enumerate(parameters) if f"in{i}" not in keys]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}", fix=f"it has {', '.join(keys) or 'no in* keys'}")
     extra = [k for k in keys if int(k[2:]) >= len(parameters)]

@@ -25,20 +25,22 @@ _PICTURES = ("picture", "svg", "memory_svg")
 def check_outputs(*sources: Path | None, replaces: Callable[[str], bool] | None = None, **paths: Path | None) -> None:
     """`check_writable` for the files of several options, of which some are pictures as SVG.
 
-    Raises `InputError` where two of them are one file, or one is among the ``sources``, which the command reads.
+    Raises `InputError` where two of them are one file or standard output, or one is among the ``sources``,
+    which the command reads.
     """
     known: dict[Path, str] = {}
     for name, path in paths.items():
         option = name.replace("_", "-")
         check_writable(path, ".svg" if name in _PICTURES else "", replaces)
-        if path is None or path == STANDARD_OUTPUT or (path.exists() and not path.is_file()):
+        if path is None or (path != STANDARD_OUTPUT and path.exists() and not path.is_file()):
             continue
-        if any(_is_same(path, source) for source in sources):
+        if path != STANDARD_OUTPUT and any(_is_same(path, source) for source in sources):
             fix = "name another file to write"
             raise InputError(f"--{option} would overwrite {path}, which the command reads", fix=fix)
-        other = known.setdefault(path.resolve(), option)
+        other = known.setdefault(path if path == STANDARD_OUTPUT else path.resolve(), option)
         if other != option:
-            raise InputError(f"--{other} and --{option} are both {path}", fix="name two files")
+            both = "both go to standard output" if path == STANDARD_OUTPUT else f"are both {path}"
+            raise InputError(f"--{other} and --{option} {both}", fix="name two files")
 
 
 def _is_same(path: Path, source: Path | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shardc.cli.checked_command import CheckedCommand
 from shardc.cli.commands import (
     ahead,
     auto,
@@ -68,26 +69,28 @@ def options(
     """Options before the command."""
 
 
-app.command()(propagate.propagate)
-app.command()(partition.partition)
-app.command()(run.run)
-app.command("compile")(ahead.compile_program)
-app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
-app.command()(bench.bench)
-app.command()(simulate.simulate)
-app.command()(sweep.sweep)
-app.command()(auto.auto)
-app.command()(calibrate.calibrate)
-app.command()(explain.explain)
-app.command()(check.check)
-app.command()(report.report)
-app.command()(visualize.visualize)
-app.command()(verify.verify)
-app.command()(opt.opt)
-app.command()(ops.ops)
-app.command()(ops.devices)
-app.command()(serve.serve)
-app.command()(demo.demo)
+app.command(cls=CheckedCommand)(propagate.propagate)
+app.command(cls=CheckedCommand)(partition.partition)
+app.command(cls=CheckedCommand)(run.run)
+app.command("compile", cls=CheckedCommand)(ahead.compile_program)
+app.command(cls=CheckedCommand, context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(
+    mpiexec.mpiexec
+)
+app.command(cls=CheckedCommand)(bench.bench)
+app.command(cls=CheckedCommand)(simulate.simulate)
+app.command(cls=CheckedCommand)(sweep.sweep)
+app.command(cls=CheckedCommand)(auto.auto)
+app.command(cls=CheckedCommand)(calibrate.calibrate)
+app.command(cls=CheckedCommand)(explain.explain)
+app.command(cls=CheckedCommand)(check.check)
+app.command(cls=CheckedCommand)(report.report)
+app.command(cls=CheckedCommand)(visualize.visualize)
+app.command(cls=CheckedCommand)(verify.verify)
+app.command(cls=CheckedCommand)(opt.opt)
+app.command(cls=CheckedCommand)(ops.ops)
+app.command(cls=CheckedCommand)(ops.devices)
+app.command(cls=CheckedCommand)(serve.serve)
+app.command(cls=CheckedCommand)(demo.demo)
 
 _COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands)
 #: What to add for a missing option.

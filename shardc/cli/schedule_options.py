@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from shardc.cli.options import parse_bytes
+from shardc.hlo.errors import InputError
 
 __all__ = [
     "MachineOption",
@@ -88,6 +89,20 @@ class Scheduling:
     pipelined_loops: str = "auto"
     plan: str = ""
     memory: str = ""
+
+    def options_said(self) -> list[str]:
+        """The options that say something, the machine aside."""
+        plain = Scheduling(self.machine)
+        said = [f.name for f in fields(self) if getattr(self, f.name) != getattr(plain, f.name)]
+        return ["--profile-in" if name == "measured" else f"--{name.replace('_', '-')}" for name in said]
+
+    def scheduled(self, program: Any) -> Any:
+        """`partitioned`, to be run. Raises `InputError` for measured times that nothing is scheduled by."""
+        made = self.partitioned(program)
+        if self.measured is not None and not made.report()["collectives"]:
+            what = "the program has no collectives to schedule: --profile-in has no effect"
+            raise InputError(what, where=str(self.measured), fix="omit --profile-in, or split the program over a mesh")
+        return made
 
     def partitioned(self, program: Any) -> Any:
         """``program`` partitioned, to be compiled, by these settings."""

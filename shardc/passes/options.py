@@ -66,19 +66,23 @@ def make(cls: type[T], given: Mapping[str, Value], where: str) -> T:
             fix = near_names(name, known) or f"{where} has no options"
             raise InputError(f"{where} has no option {name!r}", where=WHERE, fix=fix)
         f, kind = known[name]
-        values[f.name] = _read(kind, value, f"{where}, option {name}")
+        default = _default(f)
+        fix = f"give {kind.title}" if default is MISSING else f"write {name}={kind.show(default)}, the default"
+        values[f.name] = _read(kind, value, f"{where}, option {name}", fix)
     missing = [name for name, (f, _) in known.items() if f.name not in values and _default(f) is MISSING]
     if missing:
-        raise InputError(f"{where} needs a value for {', '.join(missing)}", where=WHERE)
+        raise InputError(
+            f"{where} needs a value for {', '.join(missing)}", where=WHERE, fix=f"write {where}{{{missing[0]}=...}}"
+        )
     return cls(**values)
 
 
-def _read(kind: Kind, value: Value, where: str) -> Any:
+def _read(kind: Kind, value: Value, where: str, fix: str) -> Any:
     shown = value if isinstance(value, str) else "{...}"
     try:
         return kind.read(value)
     except ValueError:
-        raise InputError(f"{where} takes {kind.title}, not {shown!r}", where=WHERE) from None
+        raise InputError(f"{where} takes {kind.title}, not {shown!r}", where=WHERE, fix=fix) from None
 
 
 def _kinds(cls: type[Any]) -> Mapping[str, tuple[Field[Any], Kind]]:

@@ -92,9 +92,16 @@ def test_numbers_are_numbers(name: str, capfd: pytest.CaptureFixture[str]) -> No
 def test_the_ones_that_were_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "step.hlo"
     file.write_text(STEP)
+    (tmp_path / "plain").touch()
     for words, what in (
         (["run", str(file), "--seed", "-1"], "--seed"),
-        (["run", str(file), "--mesh", "a+b=2"], "'a+b' is not a valid axis name"),
+        (["run", str(file), "--mesh", "a+b=2"], "a mesh axis cannot be called 'a+b'"),
+        (["run", str(file), "--tune", "inf"], "tune=inf"),
+        (["run", str(file), "--inputs", str(tmp_path)], f"{tmp_path} is a folder"),
+        (["mpiexec", "-n", "2", str(tmp_path / "plain")], "is not executable"),
+        (["mpiexec", "-n", "2", str(tmp_path)], f"{tmp_path} is a folder"),
+        (["opt", str(file), "--passes=fuse{limit=abc}"], "fix: write limit=96, the default"),
+        (["simulate", str(file), "--machine", "h100-dgx", "--mesh", "x=1000000000"], "at most 16,777,216 devices"),
         (["mpiexec", "-n", "2", "nosuchprogram"], "there is no program 'nosuchprogram'"),
     ):
         assert main(words) == 2

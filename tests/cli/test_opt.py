@@ -121,7 +121,7 @@ def test_values_of_all_types() -> None:
 
 
 WRONG = {
-    "": "the passes to run are missing",
+    "": "--passes is empty",
     "fuze": "did you mean fuse",
     "fuse{limt=3}": "did you mean limit?",
     "fuse{limit=x}": "option limit takes an integer, not 'x'",

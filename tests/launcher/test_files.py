@@ -36,6 +36,16 @@ def test_content_decides(data: bytes, kind: str) -> None:
     assert content_kind(data) == kind
 
 
+def test_inputs_that_lack_an_array_without_a_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", in1=np.zeros(2, np.float32))
+    shape = array_shape("f32", 2)
+    spec = ArraySpec("", shape, shape, None)
+    with pytest.raises(InputError, match=r"lacks in0\n"):
+        read_inputs(tmp_path / "in.npz", [spec])
+    with pytest.raises(InputError, match="is a folder"):
+        read_inputs(tmp_path, [spec])
+
+
 def test_unreadable_programs(tmp_path: Path) -> None:
     with pytest.raises(ParseError, match="has no known binary format"):
         content_kind(b"\x7fELF\0\0\0", "a.out")

@@ -10,6 +10,7 @@ import typer
 
 from shardc.cli.options import JsonOption, QuietOption, VerboseOption
 from shardc.cli.view import View
+from shardc.hlo.units import count_text
 
 __all__ = ["demo"]
 
@@ -37,6 +38,8 @@ def demo(
     """
     from shardc.demo.guide import write_guide_files
     from shardc.demo.run import run_demo, show_with
+    from shardc.hlo.errors import InputError
+    from shardc.launcher.jobs.mpi_environment import detect_launcher
     from shardc.launcher.run.output_files import check_outputs
 
     view = View(json, verbose, quiet)
@@ -45,6 +48,10 @@ def demo(
         view.result({"files": files}, lambda: view.text(f"Wrote {' and '.join(files)}."))
         return
     check_outputs(svg=svg)
+    launcher = detect_launcher()
+    if launcher is not None and ranks:
+        what = f"shardc demo starts {count_text(ranks, 'rank')} itself, but it runs in a job of {launcher.title}"
+        raise InputError(what, fix="start it without mpiexec; --ranks says how many ranks it starts")
     show = (lambda part: None) if json else show_with(view)
     start = time.perf_counter()
     facts = run_demo(show, ranks=ranks, seed=seed, picture=svg, use_jax=jax)

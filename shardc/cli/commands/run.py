@@ -141,7 +141,7 @@ def execute(
     def make() -> Any:
         file, _, _, annotations = program
         _check_request(task, ranks, (file, annotations))
-        partitioned = (scheduling or Scheduling()).partitioned(_on_ranks(open_program(*program), ranks))
+        partitioned = (scheduling or Scheduling()).scheduled(_on_ranks(open_program(*program), ranks))
         sources.append(partitioned)
         compiled = partitioned.compile(device, profile=task.profile, tune=tune or None)
         if memory_picture is not None:
@@ -179,6 +179,7 @@ def _check_request(task: Any, ranks: int, sources: Sequence[Path | None]) -> Non
     """What can be told before anything of ``sources`` and of the task's inputs is read."""
     from shardc.hlo.errors import InputError
     from shardc.launcher.jobs.mpi_environment import check, find_library
+    from shardc.launcher.run.npz import check_inputs
     from shardc.launcher.run.output_files import check_outputs
 
     if ranks < 0 or task.devices_per_rank < 0:
@@ -186,10 +187,8 @@ def _check_request(task: Any, ranks: int, sources: Sequence[Path | None]) -> Non
         raise InputError(f"{given} is negative", fix="give at least 1, or omit it for virtual devices")
     if ranks > 1:
         check(None, find_library())
-    if task.inputs and not Path(task.inputs).is_file():
-        raise InputError(
-            f"there is no file {task.inputs}", fix="give --inputs an .npz file with the arrays in0, in1, ..."
-        )
+    if task.inputs:
+        check_inputs(Path(task.inputs))
     inputs, outputs, trace, profile_out = (
         Path(path) if path else None for path in (task.inputs, task.outputs, task.trace, task.profile_out)
     )
