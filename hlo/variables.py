@@ -135,7 +135,7 @@ def _key(text: str) -> str:
 _SWITCHED = VariableKind("one of 1, on, true, yes, 0, off, false, no", _switch)
 _LINE = VariableKind("one line of text without spaces around it", _one_line)
 
-#: What each variable takes. The last three are set by `shardc mpiexec` for its ranks.
+#: What each variable takes. `shardc mpiexec` sets the last ones for its ranks, and a rank for its children.
 VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
     {
         "SHARDC_DUMP_TO": VariableKind("a folder, which is created if missing", _folder),
@@ -163,6 +163,7 @@ VARIABLES: Mapping[str, VariableKind] = MappingProxyType(
         "SHARDC_BIND": _word("auto", "none", "core", "numa"),
         "SHARDC_RANKS": _whole(1, 1 << 30),
         "SHARDC_CRASH_REPORT": _LINE,
+        "SHARDC_RANK_PROCESS": _LINE,
     }
 )
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import ControlTable, group_number
 from shardc.collectives.call.exchange import GATHER, WATCHED, RankExchange
+from shardc.collectives.call.forked import refuse_forked
 from shardc.collectives.call.membership import Ownership, check_call, connected_processes
 from shardc.collectives.call.memory import aligned_bytes
 from shardc.collectives.call.stamp import SAME_CALLS
@@ -108,6 +109,7 @@ class MpiTransport:
         self._nodes = nodes
         self._hosts = hosts
         self._helper = helper
+        self._process = os.getpid()
         self._timeout = timeout
         self._spin = spin
         self._limits = limits or MessageLimits()
@@ -138,6 +140,7 @@ class MpiTransport:
     def _meet(self, timeout_factor: float) -> Any:
         """Their communicator, made as soon as all of them say that they want it: MPI by itself would wait for them
         without end."""
+        refuse_forked(self._process)
         if self._communicator is not None:
             return self._communicator
         world = self.job._world

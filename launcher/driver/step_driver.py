@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardc.collectives.call.call import CollectiveCall, SharedSection
 from shardc.collectives.call.control_table import program_number
+from shardc.collectives.call.forked import refuse_forked
 from shardc.collectives.call.membership import Ownership
 from shardc.collectives.call.schedule import check_schedule
 from shardc.collectives.call.stamp import SAME_VALUES, Stamping, Told
@@ -22,9 +24,9 @@ from shardc.hlo.config import Config
 from shardc.hlo.errors import InputError, RunError
 from shardc.hlo.units import count_text
 from shardc.launcher.arrays.sharded_array import ShardedArray
+from shardc.launcher.driver.compare_steps import Neighbours, connects_all
 from shardc.launcher.driver.executables import COMPILE_WAIT
 from shardc.launcher.driver.step_tables import StepTables
-from shardc.launcher.jobs.compare_steps import Neighbours, connects_all
 from shardc.launcher.jobs.rank_status import CollectivePlan
 from shardc.launcher.jobs.watchdog import Watchdog, start_watchdog
 from shardc.native.drive.drive_loop import (
@@ -68,6 +70,7 @@ class StepDriver(ABC):
         self._check = check
         self.transport = transport
         self._number = 0
+        self._process = os.getpid()
         #: The tables and the devices' memory are those of one step: threads run theirs in turn.
         self._turn = threading.RLock()
         count = executable.num_devices
@@ -107,8 +110,9 @@ class StepDriver(ABC):
         """Run one step; ``arguments`` are global values (NumPy, `Array`, anything NumPy can read), one per parameter.
 
         Several threads may call it: their steps run in turn. Raises `InputError` for a wrong count, shape or element
-        type.
+        type, and `EnvironmentProblem` in a process that was forked from one of several.
         """
+        self._refuse_forked()
         with self._turn:
             return self._run_step(arguments)
 
@@ -128,9 +132,14 @@ class StepDriver(ABC):
 
     def begin(self) -> None:
         """A step follows that native code runs, on shards; the processes of a job compare themselves."""
+        self._refuse_forked()
         self.begun += 1
         self._compare(())
         self._tell(0, 0)
+
+    def _refuse_forked(self) -> None:
+        if self.transport.process_count > 1:
+            refuse_forked(self._process)
 
     def _compare(self, arguments: Sequence[Any]) -> None:
         if self._is_late:

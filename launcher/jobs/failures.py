@@ -7,6 +7,7 @@ once and ends the job before they do.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -20,7 +21,16 @@ from typing import Any, NoReturn
 
 from shardc.hlo.errors import ShardcError
 
-__all__ = ["SharedFailureError", "abort", "describe", "end_job", "exit_code_of", "install_abort_hook", "prefixed"]
+__all__ = [
+    "SharedFailureError",
+    "abort",
+    "describe",
+    "end_forked",
+    "end_job",
+    "exit_code_of",
+    "install_abort_hook",
+    "prefixed",
+]
 
 _HOLD_BACK = 0.5
 #: Seconds that a rank without MPI keeps others from printing what it printed: loaded machines start ranks apart.
@@ -142,6 +152,17 @@ def abort(code: int, mpi: Any | None) -> NoReturn:
     os._exit(code)  # some libraries come back from Abort before the launcher has ended this process
 
 
+def end_forked(error: BaseException) -> NoReturn:
+    """End a process that the program forked, for which ``error`` came through: without ending the rank's MPI, as
+    Python would do at its regular end."""
+    if not isinstance(error, SystemExit) or isinstance(error.code, str):
+        print(describe(error), file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(exit_code_of(error))
+
+
 def install_abort_hook(rank: int) -> None:
     """Make an uncaught exception end the whole job, for programs started by plain ``python``.
 
@@ -151,9 +172,9 @@ def install_abort_hook(rank: int) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         mpi = sys.modules.get("mpi4py.MPI")
-        if os.getpid() != process:  # a child that the program forked: it ends alone
-            pass
-        elif mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        if os.getpid() != process:
+            end_forked(error)
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             if mpi.COMM_WORLD.Get_size() > 1:
                 end_job(error, mpi)
         elif isinstance(error, ShardcError):

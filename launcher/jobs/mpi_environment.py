@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.hlo.errors import EnvironmentProblem
+from shardc.launcher.jobs.rank_process import claim_rank, is_below_rank
 
 __all__ = [
     "RANKS_VARIABLE",
@@ -74,10 +75,13 @@ class MpiLibrary:
 
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
-    """The launcher that started this process, or None outside of a job of several processes.
+    """The launcher that started this process, or None outside of a job of several processes and below its ranks.
 
-    SLURM_NTASKS is not a sign: it is set for a whole allocation, also where nothing was launched.
+    SLURM_NTASKS is not a sign: it is set for a whole allocation, also where nothing was launched. Raises
+    `EnvironmentProblem` in a process that was forked from a rank.
     """
+    if is_below_rank(environ):
+        return None
 
     def number(name: str, default: int = 0) -> int:
         text = environ.get(name, "")
@@ -156,16 +160,19 @@ def check(launcher: Launcher | None, library: MpiLibrary | None, *, mpiexec: str
         )
 
 
-def start_mpi(environ: Mapping[str, str] = os.environ) -> Any:
+def start_mpi(environ: MutableMapping[str, str] = os.environ) -> Any:
     """Load and initialise MPI after the checks; returns the module ``mpi4py.MPI``.
 
-    Raises `EnvironmentProblem` on a missing library, a launcher of another MPI, or a world of another size.
+    From now on this process is the rank, and its children are not. Raises `EnvironmentProblem` on a missing library, a
+    launcher of another MPI, a world of another size, and where another process is the rank.
     """
     launcher = detect_launcher(environ)
     if "mpi4py.MPI" not in sys.modules:
         if find_spec("mpi4py") is None:
             raise EnvironmentProblem("the package mpi4py is not installed", fix="pip install mpi4py")
         check(launcher, find_library(environ))
+    if launcher is not None:
+        claim_rank(environ)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError, OSError) as e:

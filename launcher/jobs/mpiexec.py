@@ -31,6 +31,7 @@ from shardc.launcher.jobs.launchers import FAMILIES
 from shardc.launcher.jobs.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, detect_launcher, find_library
 from shardc.launcher.jobs.orphans import ending_with
 from shardc.launcher.jobs.prefixed_output import OutputByRank
+from shardc.launcher.jobs.rank_process import RANK_VARIABLE
 from shardc.launcher.jobs.shared_files import sweep_shared_files
 
 __all__ = ["JobOptions", "check_script", "find_mpiexec", "job_environment", "python_command", "start_job"]
@@ -263,6 +264,7 @@ def job_environment(
     family = FAMILIES[library.kind]
     out = dict(environ)
     out[RANKS_VARIABLE] = str(ranks)
+    out.pop(RANK_VARIABLE, None)
     defaults = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     crowded = ranks > len(processors_here()) and not several_hosts
     defaults |= family.variables

@@ -16,7 +16,7 @@ from types import ModuleType
 
 from shardc.hlo.errors import EnvironmentProblem, InputError
 from shardc.launcher.jobs.affinity import bind_rank
-from shardc.launcher.jobs.failures import describe, end_job, exit_code_of, tell_before_mpi
+from shardc.launcher.jobs.failures import describe, end_forked, end_job, exit_code_of, tell_before_mpi
 from shardc.launcher.jobs.mpi_environment import check, detect_launcher, find_library
 from shardc.launcher.jobs.orphans import end_with_parent
 
@@ -40,8 +40,8 @@ def main() -> int:
     try:
         run_command_line(sys.argv[1:])
     except BaseException as e:
-        if os.getpid() != process:  # a child that the program forked: it ends alone
-            raise
+        if os.getpid() != process:
+            end_forked(e)
         code = exit_code_of(e)
         mpi = sys.modules.get("mpi4py.MPI")
         if code and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
@@ -50,6 +50,8 @@ def main() -> int:
             raise
         tell_before_mpi(launcher.rank if launcher else 0, describe(e))
         return code
+    if os.getpid() != process:
+        end_forked(SystemExit(0))
     return 0
 
 

@@ -42,6 +42,7 @@ GOOD = {
     "SHARDC_BIND": ["auto", "none", "core", "numa"],
     "SHARDC_RANKS": ["1", "4"],
     "SHARDC_CRASH_REPORT": ["name"],
+    "SHARDC_RANK_PROCESS": ["4711:12"],
 }
 SWITCHES = ["SHARDC_CHECK", "SHARDC_SHARED_MEMORY", "SHARDC_TRANSFER_THREAD", "SHARDC_TF32", "SHARDC_DETERMINISTIC"]
 BAD = {
@@ -49,6 +50,7 @@ BAD = {
     "SHARDC_REPORT_TO": [__file__],
     "SHARDC_DUMP_PASSES": ["(", "a**"],
     "SHARDC_CACHE_DIR": [],
+    "SHARDC_RANK_PROCESS": [],
     **{
         name: ["nan", "inf", "-inf", "-1", "1e999", "soon", " 5", "1_0", "0x10", "١", "1,5", "--1", "1e"]
         for name in ("SHARDC_CACHE_SIZE", "SHARDC_TIMEOUT", "SHARDC_TUNE", "SHARDC_OVERLAP_MEMORY")
