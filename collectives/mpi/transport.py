@@ -180,8 +180,8 @@ class MpiTransport:
             raise InputError(
                 f"the program runs on {count_text(num_devices, 'device')}, but "
                 f"the job has {count_text(self.process_count, 'rank')}",
-                fix=f"start {count_text(num_devices, 'rank')} or fewer, or give the function a mesh (mesh=, or an "
-                "argument that is split)",
+                fix=f"start {count_text(num_devices, 'rank')} or fewer, or use a mesh of {self.process_count} or more "
+                "devices: each rank needs one (mesh=, or that of an argument)",
             )
         return Ownership(num_devices, self.process_count)
 

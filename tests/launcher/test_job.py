@@ -127,6 +127,7 @@ def test_too_many_ranks(repository: Path) -> None:
     done = mpiexec(4, sys.executable, *WORKER, "3", cwd=repository)
     assert done.returncode == 2
     assert done.stderr.count("the program runs on 3 devices, but the job has 4 ranks") == 1
+    assert "fix: start 3 ranks or fewer, or use a mesh of 4 or more devices: each rank needs one" in done.stderr
 
 
 def test_a_job_inside_of_a_job_is_refused(repository: Path) -> None:
