@@ -35,8 +35,6 @@ def _combined(x: Any, key: Any, method: str, values: Any) -> Any:
     """``x`` with ``values`` set, added, multiplied in at places; truth values are or-ed and and-ed."""
     if x.dtype == bool:
         method = {"add": "max", "multiply": "min"}.get(method, method)
-    if method in ("add", "multiply"):
-        x, values = widened(x), widened(values)
     return getattr(x.at[key], method)(values, mode=_INSIDE)
 
 
@@ -235,6 +233,7 @@ _TABLE: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "scatter": _scatter,
     "embedding": _embedding,
+    "embedding_dense_backward": _embedding_backward,
     "masked_scatter": _masked_scatter,
     "take": _take,
     "put": _put,
@@ -248,7 +247,6 @@ _SUMS: dict[str, Callable[..., Any]] = {
     "index_add": _index_along("add"),
     "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, reduce="add"),
     "scatter_reduce": _scatter_reduce,
-    "embedding_dense_backward": _embedding_backward,
     "index_reduce": _index_reduce,
 }
 

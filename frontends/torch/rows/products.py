@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shardc.frontends.torch.rows.in_32_bits import in_32_bits, is_narrow, widened
+from shardc.frontends.torch.rows.in_32_bits import in_32_bits
 from shardc.hlo.errors import UnsupportedError
 
 __all__ = ["ROWS", "distance_backward", "grouped_product"]
@@ -23,7 +23,7 @@ def _added(product: Row) -> Row:
     def row(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
         made = product(a, b)
         made = made if alpha == 1 else made * alpha
-        return made if beta == 0 else made + (x if beta == 1 else widened(x) * beta)
+        return made if beta == 0 else made + (x if beta == 1 else x * beta)
 
     return row
 
@@ -32,18 +32,9 @@ def _product(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b)
 
 
-def _wide_product(a: Any, b: Any) -> Any:
-    """A product to which something is added: its operands stay narrow, its result is rounded with the sum."""
-    return jnp.matmul(a, b, preferred_element_type=_unrounded(a.dtype))
-
-
-def _unrounded(dtype: Any) -> Any:
-    """The type of a product before it is rounded."""
-    return jnp.float32 if is_narrow(dtype) else None
-
-
 def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    return _product(x, weight.T) if bias is None else _wide_product(x, weight.T) + bias
+    made = _product(x, weight.T)
+    return made if bias is None else made + bias
 
 
 def _per_dimension(values: Sequence[int], count: int) -> list[int]:
@@ -61,8 +52,6 @@ def _convolution(
         return _convolution(x[None], weight, bias, *parts)[0]
     stride, padding, dilation = (_per_dimension(v, count) for v in (stride, padding, dilation))
     options: dict[str, Any] = {"feature_group_count": groups, "rhs_dilation": dilation}
-    if bias is not None:
-        options["preferred_element_type"] = _unrounded(x.dtype)
     if transposed:
         extra = _per_dimension(output_padding, count)
         reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
@@ -153,7 +142,8 @@ def _attention(
             f"attention with dropout_p={dropout_p} is not supported",
             fix="pass dropout_p=0, and apply torch.nn.functional.dropout to the result",
         )
-    scores = _wide_product(query, jnp.swapaxes(key, -1, -2))
+    exact = jnp.result_type(query.dtype, jnp.float32)
+    scores = jnp.matmul(query, jnp.swapaxes(key, -1, -2), preferred_element_type=exact)
     scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
@@ -167,10 +157,10 @@ _TABLE: dict[str, Row] = {
     "mv": _product,
     "dot": _product,
     "matmul": _product,
-    "addmm": _added(_wide_product),
-    "baddbmm": _added(_wide_product),
-    "addmv": _added(_wide_product),
-    "addbmm": _added(lambda a, b: jnp.sum(_wide_product(a, b), axis=0)),
+    "addmm": _added(_product),
+    "baddbmm": _added(_product),
+    "addmv": _added(_product),
+    "addbmm": _added(lambda a, b: jnp.sum(_product(a, b), axis=0)),
     "linear": _linear,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
