@@ -115,7 +115,8 @@ def test_standard_output(tmp_path: Path) -> None:
 def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a")
     check_outputs(output=tmp_path / "a", report=tmp_path / "b", trace=None)
-    check_outputs(output=Path("-"), report=Path("-"))
+    with pytest.raises(InputError, match="--output and --report both go to standard output"):
+        check_outputs(output=Path("-"), report=Path("-"))
     with pytest.raises(InputError, match="--output and --report are both"):
         check_outputs(output=tmp_path / "a", report=tmp_path / "link")
 

@@ -3,6 +3,7 @@
 Elements are totalled in blocks, blocks in larger blocks, and so on; what lies before a block is added to its own totals
 once. Rounding errors grow with the logarithm of the length (Higham, "The Accuracy of Floating Point Summation", 1993),
 and 16-bit floats are rounded once, as in other reductions. HLO's reducers are associative, so windows may be regrouped.
+Totals of no more than one block have the bits of the windows taken one by one, in order, each rounded at each step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from shardc.compiler.elements.folds import find_running_dimension
 from shardc.compiler.elements.frames import Val
 from shardc.compiler.elements.loop_space import element_bits, power_below
 from shardc.compiler.elements.scalar_programs import is_scalar_program
-from shardc.hlo.ir.reducers import identity_of
+from shardc.hlo.ir.ir import Instruction
+from shardc.hlo.ir.reducers import any_order, identity_of
 from shardc.native.math.vector import I32, I64, constant, shuffle
 
 __all__ = ["emit_reduce_window"]
@@ -39,7 +41,7 @@ _BLOCK = 16
 def emit_reduce_window(kernel: CpuKernel) -> None:
     """A running total where the windows allow it, a fold per window elsewhere."""
     found = find_running_dimension(kernel.instruction)
-    if found is None:
+    if found is None or (found[1] and _in_steps(kernel.instruction, found[0])):
         emit_elements(kernel)
         return
     dims = kernel.instruction.operands[0].shape.dims
@@ -49,6 +51,13 @@ def emit_reduce_window(kernel: CpuKernel) -> None:
     by_column = columns > outer
     pieces = columns // _COLUMNS if by_column else outer
     in_pieces(kernel, pieces, work, lambda k, span: _Running(k, dimension, backwards).emit(span, by_column))
+
+
+def _in_steps(i: Instruction, dimension: int) -> bool:
+    """Whether windows are so short that their order is kept, where it makes a difference."""
+    first = i.operands[0].shape
+    free = len(i.operands) == 2 and any_order(i.attrs["to_apply"], first.dtype)
+    return first.dims[dimension] <= _BLOCK and not free
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,7 @@ class _Running:
         count = len(i.operands) // 2
         self.kernel = kernel
         self.backwards = backwards
+        self.in_steps = _in_steps(i, dimension)
         self.reducer = i.attrs["to_apply"]
         self.dtypes = [o.shape.dtype for o in i.operands[:count]]
         self.inits = kernel.operands[count:]
@@ -82,7 +92,7 @@ class _Running:
         widest = 2 * self.e.vector_bits // element_bits(self.dtypes)
         self.lanes = min(widest, power_below(self.inner)) if is_scalar_program(self.reducer) else 1
         single = self.inner == 1 and count == 1 and identity_of(self.reducer, self.dtypes[0]) is not None
-        self.along = min(widest, power_below(self.length)) if single else 1
+        self.along = min(widest, power_below(self.length)) if single and not self.in_steps else 1
 
     def emit(self, span: ChunkSpan | None, by_column: bool) -> None:
         """All of it, or a span's part: of the columns (the last part has those beyond whole vectors), or of what lies
@@ -143,7 +153,10 @@ class _Running:
         with for_range(b, first, end, span) as k:
             begins = b.icmp_signed("==", k, first)
             total = self._loaded(b, slots, line.width)
-            if span == line.along:
+            if self.in_steps:
+                total = self._join(total, self._element(b, line, k))
+                self._write(b, line, k, total)
+            elif span == line.along:
                 value = self._element(b, line, k)
                 total = self._select(b, begins, value, self._join(total, value))
                 self._write(b, line, k, self._join(before, total))
@@ -184,10 +197,11 @@ class _Running:
         return [self._val(tuple(shuffle(b, p, None, order) for p in v.parts), line.along) for v in total]
 
     def _join(self, before: Sequence[Val], value: Sequence[Val]) -> list[Val]:
-        """Both totals in one, in the order of the elements; 16-bit floats stay in 32 bits."""
+        """Both totals in one, in the order of the elements; 16-bit floats of long windows stay in 32 bits."""
         pair = (value, before) if self.backwards else (before, value)
         lanes = value[0].lanes
-        return [self._val(v.wide(lanes), lanes) for v in self.e.call(self.reducer, [*pair[0], *pair[1]], wide=True)]
+        made = self.e.call(self.reducer, [*pair[0], *pair[1]], wide=not self.in_steps)
+        return [self._val(v.wide(lanes), lanes) for v in made]
 
     def _place(self, b: ir.IRBuilder, line: _Line, k: ir.Value) -> ir.Value:
         at = b.sub(constant(I64, self.length - line.along), k) if self.backwards else k
