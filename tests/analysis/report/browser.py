@@ -30,7 +30,7 @@ _START = (
 _FLAGS = (
     "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
-    "--hide-scrollbars", "--force-color-profile=srgb", "--mute-audio",
+    "--hide-scrollbars", "--force-color-profile=srgb", "--mute-audio", "--site-per-process",
 )  # fmt: skip
 
 
