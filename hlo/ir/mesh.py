@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from shardc.hlo.errors import AnnotationError, InputError, UnsupportedError
 from shardc.hlo.units import count_text, sizes_text
 
-__all__ = ["MOST_DEVICES", "MOST_LISTED", "Mesh", "check_listable"]
+__all__ = ["MOST_DEVICES", "MOST_LISTED", "NO_NAMES", "Mesh", "check_listable"]
 
 #: The most devices of a mesh: more than any machine has, and so few that what is made once per device ends.
 MOST_DEVICES = 1 << 24
 #: Devices that are ever listed one by one: more than any machine has.
 MOST_LISTED = 1 << 20
-#: What the notations of meshes and shardings have between names of axes, and in the place of a name.
-_NOT_IN_NAMES, _NO_NAMES = ("=", ",", "+", '"', "{", "}", ":("), ("", "?", "None", "none")
+#: What the notations of meshes and shardings have between names of axes.
+_NOT_IN_NAMES = ("=", ",", "+", '"', "{", "}", ":(")
+#: What they have in the place of a name.
+NO_NAMES = frozenset({"", "?", "None", "none"})
 
 
 def check_listable(count: int, what: str) -> None:
@@ -86,7 +88,7 @@ class Mesh:
         for n, s in items:
             if names.count(n) > 1:
                 raise AnnotationError(f"mesh axis {n!r} is given twice", fix="name every axis once")
-            if n in _NO_NAMES or n != n.strip() or not n.isprintable() or any(c in n for c in _NOT_IN_NAMES):
+            if n in NO_NAMES or n != n.strip() or not n.isprintable() or any(c in n for c in _NOT_IN_NAMES):
                 fix = f"use a word such as data, without spaces around it and without {' '.join(_NOT_IN_NAMES)}"
                 raise AnnotationError(f"a mesh axis cannot be called {n!r}", fix=fix)
             if s < 1:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from shardc.hlo.errors import ShardcError
+from shardc.launcher.jobs.rank_process import running_mpi
 
 __all__ = [
     "SharedFailureError",
@@ -171,10 +172,9 @@ def install_abort_hook(rank: int) -> None:
     before, process = sys.excepthook, os.getpid()
 
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        mpi = sys.modules.get("mpi4py.MPI")
         if os.getpid() != process:
             end_forked(error)
-        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        if (mpi := running_mpi()) is not None:
             if mpi.COMM_WORLD.Get_size() > 1:
                 end_job(error, mpi)
         elif isinstance(error, ShardcError):

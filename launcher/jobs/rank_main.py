@@ -19,6 +19,7 @@ from shardc.launcher.jobs.affinity import bind_rank
 from shardc.launcher.jobs.failures import describe, end_forked, end_job, exit_code_of, tell_before_mpi
 from shardc.launcher.jobs.mpi_environment import check, detect_launcher, find_library
 from shardc.launcher.jobs.orphans import end_with_parent
+from shardc.launcher.jobs.rank_process import running_mpi
 
 __all__ = ["main"]
 
@@ -43,8 +44,7 @@ def main() -> int:
         if os.getpid() != process:
             end_forked(e)
         code = exit_code_of(e)
-        mpi = sys.modules.get("mpi4py.MPI")
-        if code and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        if code and (mpi := running_mpi()) is not None:
             end_job(e, mpi)
         if isinstance(e, SystemExit):
             raise

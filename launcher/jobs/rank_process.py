@@ -13,13 +13,14 @@ import socket
 import stat
 import sys
 from collections.abc import Mapping, MutableMapping
+from typing import Any
 
 from shardc.collectives.call.forked import refuse_forked
 from shardc.hlo.errors import EnvironmentProblem
 
-__all__ = ["RANK_VARIABLE", "claim_rank", "is_below_rank", "mpi_runs"]
+__all__ = ["RANK_VARIABLE", "claim_rank", "is_below_rank", "running_mpi"]
 
-#: The process that is the rank, and its connection to the launcher: what a rank hands down to its children.
+#: The process that is the rank, and its connection to the launcher: what a rank passes on to its children.
 RANK_VARIABLE = "SHARDC_RANK_PROCESS"
 
 
@@ -31,7 +32,7 @@ def is_below_rank(environ: Mapping[str, str] = os.environ) -> bool:
     process, _, connection = environ.get(RANK_VARIABLE, "").partition(":")
     if process in ("", str(os.getpid())) or _is_of_another_job(connection, environ):
         return False
-    if mpi_runs():
+    if running_mpi() is not None:
         refuse_forked(int(process))
     return True
 
@@ -42,7 +43,7 @@ def claim_rank(environ: MutableMapping[str, str] = os.environ) -> None:
     Raises `EnvironmentProblem` where another process is it, or where the launcher cannot be reached any more.
     """
     number = _connection(environ)
-    if "PMI_FD" in environ and number is None and not mpi_runs():
+    if "PMI_FD" in environ and number is None and running_mpi() is None:
         raise EnvironmentProblem(
             f"this process has no connection to the launcher (PMI_FD={environ['PMI_FD']} is closed), so it cannot be "
             "the rank",
@@ -54,10 +55,10 @@ def claim_rank(environ: MutableMapping[str, str] = os.environ) -> None:
     environ[RANK_VARIABLE] = f"{os.getpid()}:{'' if number is None else os.fstat(number).st_ino}"
 
 
-def mpi_runs() -> bool:
-    """Whether MPI is initialised in the memory of this process."""
+def running_mpi() -> Any | None:
+    """The module ``mpi4py.MPI`` where MPI is initialised in the memory of this process, else None."""
     mpi = sys.modules.get("mpi4py.MPI")
-    return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    return mpi if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
 
 
 def _lock(connection: int) -> None:

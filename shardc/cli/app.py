@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -69,28 +70,27 @@ def options(
     """Options before the command."""
 
 
-app.command(cls=CheckedCommand)(propagate.propagate)
-app.command(cls=CheckedCommand)(partition.partition)
-app.command(cls=CheckedCommand)(run.run)
-app.command("compile", cls=CheckedCommand)(ahead.compile_program)
-app.command(cls=CheckedCommand, context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(
-    mpiexec.mpiexec
-)
-app.command(cls=CheckedCommand)(bench.bench)
-app.command(cls=CheckedCommand)(simulate.simulate)
-app.command(cls=CheckedCommand)(sweep.sweep)
-app.command(cls=CheckedCommand)(auto.auto)
-app.command(cls=CheckedCommand)(calibrate.calibrate)
-app.command(cls=CheckedCommand)(explain.explain)
-app.command(cls=CheckedCommand)(check.check)
-app.command(cls=CheckedCommand)(report.report)
-app.command(cls=CheckedCommand)(visualize.visualize)
-app.command(cls=CheckedCommand)(verify.verify)
-app.command(cls=CheckedCommand)(opt.opt)
-app.command(cls=CheckedCommand)(ops.ops)
-app.command(cls=CheckedCommand)(ops.devices)
-app.command(cls=CheckedCommand)(serve.serve)
-app.command(cls=CheckedCommand)(demo.demo)
+_command = partial(app.command, cls=CheckedCommand)
+_command()(propagate.propagate)
+_command()(partition.partition)
+_command()(run.run)
+_command("compile")(ahead.compile_program)
+_command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})(mpiexec.mpiexec)
+_command()(bench.bench)
+_command()(simulate.simulate)
+_command()(sweep.sweep)
+_command()(auto.auto)
+_command()(calibrate.calibrate)
+_command()(explain.explain)
+_command()(check.check)
+_command()(report.report)
+_command()(visualize.visualize)
+_command()(verify.verify)
+_command()(opt.opt)
+_command()(ops.ops)
+_command()(ops.devices)
+_command()(serve.serve)
+_command()(demo.demo)
 
 _COMMANDS = frozenset(c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands)
 #: What to add for a missing option.
@@ -142,6 +142,7 @@ def _results_aside(arguments: Sequence[str]) -> Iterator[None]:
 def _fail(error: BaseException, command: str = "") -> int:
     """Print an error as text and say how the process ends; in a running MPI job all ranks end with it."""
     from shardc.launcher.jobs.failures import SharedFailureError, end_job, exit_code_of, tell_before_mpi
+    from shardc.launcher.jobs.rank_process import running_mpi
 
     if isinstance(error, typer.Exit):
         return int(error.exit_code)
@@ -160,8 +161,8 @@ def _fail(error: BaseException, command: str = "") -> int:
         return _fail_usage(error, command)
     if isinstance(error, typer.Abort):
         error = KeyboardInterrupt()
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
+    mpi = running_mpi()
+    if mpi is not None and mpi.COMM_WORLD.Get_size() > 1:
         end_job(error, mpi)
     if rank() >= 0:
         tell_before_mpi(rank(), _text(error))

@@ -31,7 +31,7 @@ from shardc.hlo.ir.ir import (
     rebuild_module,
     users_of,
 )
-from shardc.hlo.ir.mesh import Mesh
+from shardc.hlo.ir.mesh import NO_NAMES, Mesh
 from shardc.hlo.ir.sharding import AnySharding, AxisRef, DimSharding, Sharding
 from shardc.hlo.ir.types import Shape
 from shardc.hlo.units import count_text, kind_text
@@ -146,7 +146,7 @@ def parse_spec(text: str, mesh: Mesh, shape: Shape, where: str = "") -> Sharding
     ``a+?`` over a at least. Example: ``data+model,None`` for a matrix.
     """
     items = [t.strip() for t in text.split(",")] if text.strip() else []
-    if not {p.strip() for item in items for p in item.split("+")} <= {"", "?", "None", "none", *mesh.axis_names}:
+    if not {p.strip() for item in items for p in item.split("+")} <= {*NO_NAMES, *mesh.axis_names}:
         _check_notation(text, where)
     if len(items) > shape.rank:
         raise AnnotationError(

@@ -123,6 +123,9 @@ class _Running:
             self._val(Val(memory.load(b, p, constant(I64, 0), d, 1), self.e.entry).wide(lanes), lanes)
             for p, d in zip(self.inits, self.dtypes, strict=False)
         ]
+        if self.in_steps:
+            self._steps(b, line, before)
+            return
         whole = self.length // self.along * self.along if self.along > 1 else 0
         if whole:
             vectors = _Line(start, along=self.along)
@@ -131,6 +134,14 @@ class _Running:
             before = [self._val(tuple(b.extract_element(p, constant(I32, 0)) for p in v.parts), 1) for v in total]
         if whole < self.length:
             self._block(b, line, whole, self.length, before)
+
+    def _steps(self, b: ir.IRBuilder, line: _Line, before: Sequence[Val]) -> None:
+        """One element after another onto what is ``before`` them."""
+        slots = self._slots(b, before)
+        with for_range(b, 0, self.length) as k:
+            total = self._join(self._loaded(b, slots, line.width), self._element(b, line, k))
+            self._write(b, line, k, total)
+            self._store(b, slots, total)
 
     def _block(self, b: ir.IRBuilder, line: _Line, first: int, past: int, before: Sequence[Val]) -> list[Val]:
         """The totals of the elements from ``first`` up to ``past``, written behind ``before``, and what all come to."""
@@ -146,17 +157,13 @@ class _Running:
 
         Returns the total of them all, without what is before them.
         """
-        slots = [[self.e.slot(p.type) for p in v.parts] for v in before]
-        self._store(b, slots, before)
+        slots = self._slots(b, before)
         reach = b.add(first, constant(I64, span * _BLOCK))
         end = b.select(b.icmp_signed("<", reach, past), reach, past)
         with for_range(b, first, end, span) as k:
             begins = b.icmp_signed("==", k, first)
             total = self._loaded(b, slots, line.width)
-            if self.in_steps:
-                total = self._join(total, self._element(b, line, k))
-                self._write(b, line, k, total)
-            elif span == line.along:
+            if span == line.along:
                 value = self._element(b, line, k)
                 total = self._select(b, begins, value, self._join(total, value))
                 self._write(b, line, k, self._join(before, total))
@@ -220,6 +227,12 @@ class _Running:
             self._val(tuple(b.select(where, p, q) for p, q in zip(y.parts, n.wide(y.lanes), strict=True)), y.lanes)
             for y, n in zip(yes, no, strict=True)
         ]
+
+    def _slots(self, b: ir.IRBuilder, values: Sequence[Val]) -> list[list[ir.Value]]:
+        """Slots for the parts of each value, which hold ``values`` at first."""
+        slots = [[self.e.slot(p.type) for p in v.parts] for v in values]
+        self._store(b, slots, values)
+        return slots
 
     def _loaded(self, b: ir.IRBuilder, slots: Sequence[Sequence[ir.Value]], lanes: int) -> list[Val]:
         return [

@@ -128,9 +128,11 @@ def _simulated(
     if here.client is not None or not is_scheduled(program.module):
         placed = replace(scheduling, machine=placed_machine(scheduling.machine, options["mapping"]) or "")
         found = placed.partitioned(annotated(program, specs, wanted)).simulate(placed.machine, **options)
-    elif vain := ["annotations have"] * bool(specs) + [f"{option} has" for option in scheduling.options_said()]:
-        what = f"the program is already partitioned and scheduled: {vain[0]} no effect"
-        raise InputError(what, where=str(file), fix="omit them" if specs else "omit it")
     else:
+        options_said = scheduling.options_said()
+        if specs or options_said:
+            vain, fix = ("annotations have", "omit them") if specs else (f"{options_said[0]} has", "omit it")
+            what = f"the program is already partitioned and scheduled: {vain} no effect"
+            raise InputError(what, where=str(file), fix=fix)
         found = program.simulate(scheduling.machine, mesh=wanted, **options)
     return found
