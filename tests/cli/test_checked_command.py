@@ -43,6 +43,11 @@ def test_the_table_names_options_of_its_commands() -> None:
         ("explain plain.hlo --json --top 3", "--top has no effect with --json", "give one of them"),
         ("opt plain.hlo --list-passes", "FILE has no effect with --list-passes", "give one of them"),
         ("run plain.hlo --inputs in.npz --seed 3", "--seed has no effect with --inputs", "give one of them"),
+        (
+            "sweep plain.hlo --machine h100-dgx --devices 4 --server http://127.0.0.1:9 -j 2",
+            "--jobs has no effect with --server",
+            "give one of them",
+        ),
         ("simulate mlp.hlo --machine h100-dgx --map=", "--map is empty", "omit --map"),
         ("simulate mlp.hlo --machine h100-dgx --map ,", "the mapping ',' names no axis", "give an order"),
         ("simulate mlp.hlo --machine h100-dgx --map axis_0=nvlink+nvlink", "names nvlink twice", "once for each axis"),

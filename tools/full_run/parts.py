@@ -45,7 +45,7 @@ def full(name: str, what: str, minutes: float) -> Part:
 
 PARTS = (
     Part("checks", "ruff, mypy, import-linter", ("make", "check"), 15),
-    Part("suite", "the tests of `make test`", PYTEST, 60),
+    Part("suite", "the tests of `make test`", PYTEST, 90),
     Part("newest", "what touches JAX, under the newest Python and JAX here", ("make", "test-newest"), 60),
     full("libraries", "programs of flax, optax, diffrax and others beside `jax.jit`", 60),
     full("sharding", "rules and propagation beside Shardy's on many random programs, the audit at length", 120),

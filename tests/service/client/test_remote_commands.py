@@ -67,7 +67,7 @@ def without_seconds(text: str) -> str:
         ["explain", "--mesh", "data=2,idle=3", "--remedies", "0", "--json"],
         ["explain", *MESH, "--annotate", "w1=model", "--value", "y", "--value", "x"],
         ["sweep", *SWEEP, "--json"],
-        ["sweep", *SWEEP, "--top", "2", "--jobs", "1"],
+        ["sweep", *SWEEP, "--top", "2"],
     ],
     ids=lambda a: "-".join(a[:1] + a[-1:]),
 )
