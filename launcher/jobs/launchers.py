@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardc.launcher.jobs.hosts import Host
-from shardc.launcher.jobs.prefixed_output import HYDRA_PATTERN
+from shardc.launcher.jobs.launcher_output import HYDRA_PATTERN
 
 __all__ = ["FAMILIES", "Family"]
 

@@ -12,9 +12,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.hlo.config import Config
@@ -27,10 +26,10 @@ from shardc.launcher.jobs.before_start import check_hosts, check_ranks, check_wo
 from shardc.launcher.jobs.crash_report import CrashReport
 from shardc.launcher.jobs.failures import describe, prefixed
 from shardc.launcher.jobs.hosts import Host, place_ranks
+from shardc.launcher.jobs.launcher_output import LauncherOutput
 from shardc.launcher.jobs.launchers import FAMILIES
 from shardc.launcher.jobs.mpi_environment import RANKS_VARIABLE, MpiLibrary, check, detect_launcher, find_library
 from shardc.launcher.jobs.orphans import ending_with
-from shardc.launcher.jobs.prefixed_output import OutputByRank
 from shardc.launcher.jobs.rank_process import RANK_VARIABLE
 from shardc.launcher.jobs.shared_files import sweep_shared_files
 
@@ -117,18 +116,18 @@ def start_job(
         job[BIND_VARIABLE] = options.bind if python else "none"
         if len(hosts) > 1:
             line += family.exporting(job)
-        output = OutputByRank(library.kind) if options.prefix else None
+        output = LauncherOutput(library.kind, by_rank=options.prefix)
         with CrashReport() as report, _swept() as job_ended:
             code = _supervise([*line, *options.words, *command], job | report.environ, output)
             job_ended(code)
-        ended = report.first(code) if code != 130 else None
+        ended = report.first(code) if code != 130 and not output.aborted else None
         if ended is not None:
             folder = read_variable("SHARDC_DUMP_TO", environ)
             if folder is not None:
                 report.record(folder)
             print(prefixed(ended[0], describe(ended[1])), file=sys.stderr, flush=True)
             code = code or 1
-    killed = code in family.signals or code > 125 or code < 0
+    killed = (code in family.signals and not output.aborted) or code > 125 or code < 0
     return 1 if killed and code != 130 else code
 
 
@@ -157,7 +156,7 @@ def _swept() -> Iterator[Callable[[int], None]]:
             sweep_shared_files(begin)
 
 
-def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputByRank | None = None) -> int:
+def _supervise(line: Sequence[str], environ: Mapping[str, str], output: LauncherOutput) -> int:
     """Run a launcher to its end; when this process is interrupted, terminated or killed, the job is too."""
 
     def stop(number: int, frame: object) -> None:
@@ -166,41 +165,17 @@ def _supervise(line: Sequence[str], environ: Mapping[str, str], output: OutputBy
     before = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    pipe = subprocess.PIPE if output is not None else None
-    process = subprocess.Popen(ending_with(os.getpid(), line), env=dict(environ), stdout=pipe, stderr=pipe)
-    pumps = _pumps(process, output) if output is not None else []
+    process = output.start(ending_with(os.getpid(), line), environ)
     try:
-        code = process.wait()
-        for pump in pumps:
-            pump.join(_GRACE)
-        return code
+        return process.wait()
     except KeyboardInterrupt:
         _end(process, signal.SIGINT)
         return 130
     finally:
         _end(process, signal.SIGTERM)
+        output.join(_GRACE)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _pumps(process: subprocess.Popen[bytes], output: OutputByRank) -> list[threading.Thread]:
-    """Threads that write a launcher's output as whole lines: stdout's with their ranks, stderr's without (our own
-    messages have them)."""
-    threads = []
-    for source, sink, numbered in ((process.stdout, sys.stdout, True), (process.stderr, sys.stderr, False)):
-        assert source is not None
-        chunks = iter(partial(os.read, source.fileno(), 1 << 16), b"")
-        lines = replace(output, numbered=numbered).lines(chunks)
-        threads.append(threading.Thread(target=_write, args=(lines, sink.fileno()), daemon=True))
-        threads[-1].start()
-    return threads
-
-
-def _write(lines: Iterable[bytes], descriptor: int) -> None:
-    for line in lines:
-        left = memoryview(line)
-        while left:
-            left = left[os.write(descriptor, left) :]
 
 
 def _end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
