@@ -19,8 +19,8 @@ WATCHED = 3.0
 class RankExchange:
     """``what`` is the name of the exchange, and ``where`` the line of the user's code that calls it (empty: not known).
 
-    >>> RankExchange("making mean", "train.py:4").text
-    'making mean at train.py:4'
+    >>> RankExchange("the compilation of mean", "train.py:4").text
+    'the compilation of mean at train.py:4'
     """
 
     what: str

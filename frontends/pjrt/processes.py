@@ -116,6 +116,6 @@ def find_processes(options: Mapping[str, object], config: Config, num_devices: i
         store = JaxKeyValues(distributed.global_state.client)
         transport, threads = key_value_transport(config, CodeCache(config), store, index, count)
     start_watchdog(transport, config.timeout, step_drive(config), config.record_to)
-    everybody = transport.exchange_objects((num_devices, host_target()), doing="making the client")
+    everybody = transport.exchange_objects((num_devices, host_target()), doing="the start of the client")
     counts, targets = (tuple(part) for part in zip(*everybody, strict=True))
     return Processes(transport.process_index, counts, targets, transport, replace(config, num_threads=threads))

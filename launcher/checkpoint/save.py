@@ -79,7 +79,7 @@ def begin_saving(
     _need_equal(target, plan, transport)
     everybody = Together(transport, plan.most_bytes)
     locks: list[Lock | None] = []
-    name = everybody.on_first("making a folder", lambda: _begin(target, overwrite, locks))
+    name = everybody.on_first("the creation of a folder", lambda: _begin(target, overwrite, locks))
     place = target.with_name(str(name))
     return CheckpointSaving(
         transport, target, place, locks[0] if locks else None, plan, int(step), keep, overwrite, metadata

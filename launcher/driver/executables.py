@@ -198,7 +198,7 @@ def share_executable(compilation: ProgramCompilation, transport: Transport) -> B
     from shardc.compiler.cache.serialize import read_bytes
     from shardc.native.llvm.target import common_target, host_target
 
-    host, doing = host_target(), f"making {compilation.title()}"
+    host, doing = host_target(), f"the compilation of {compilation.title()}"
     asked = transport.exchange_objects((compilation.key(), host), doing=doing)
     # All have come: the wait behind this is for those who compile.
     exchange = partial(transport.exchange_objects, doing=doing, timeout_factor=COMPILE_WAIT)

@@ -26,14 +26,14 @@ HERE = {
     "caught": r"rank (0 is in step 10 of train, but rank 1 is in step 11|"
     r"1 is in step 11 of train, but rank 0 is in step 10)",
     "dtype": rf"rank 0 .*: it waits in all-reduce %y .* of train, step 10,.*\n.*"
-    rf"rank 1 .*: it waits for the other ranks in making train64 at .*, (.*\n)*.*{CALLS}",
+    rf"rank 1 .*: it waits for the other ranks in the compilation of train64 at .*, (.*\n)*.*{CALLS}",
 }
 THERE = {case: HERE[case] for case in ("constant", "first", "scalar", "batch", "caught")} | {
     "program": r"rank (0 is in all-reduce %y .* of train .*, step 10, "
     r"but rank 1 is in all-reduce %y .* of evaluate, step 2|"
     r"1 is in all-reduce %y .* of evaluate .*, step 2, but rank 0 is in all-reduce %y .* of train, step 10)",
     "left-out": r"rank (0 is in all-reduce %y .* of train|1 is in all-reduce %y .* of evaluate) .*, step 10, but rank",
-    "dtype": r"rank 0 is in a step and .*; rank 1 is outside of a step, in making train64",
+    "dtype": r"rank 0 is in a step and .*; rank 1 is outside of a step, in the compilation of train64",
 }
 CASES = [("1", case, said) for case, said in HERE.items()] + [("0", case, said) for case, said in THERE.items()]
 #: The others are for `make test-full`.

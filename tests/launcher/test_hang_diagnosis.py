@@ -153,7 +153,7 @@ def looked(found: list[RankStatus], *idle: int) -> list[RankStatus]:
     return [s if s.rank in idle else replace(s, polls=s.polls + 1) for s in found]
 
 
-def exchanging(rank: int, note: str = "making f") -> RankStatus:
+def exchanging(rank: int, note: str = "the compilation of f") -> RankStatus:
     return met(replace(at(rank, EXCHANGING), note=note, exchanges=1), 0, 1, 2, 3)
 
 
@@ -197,9 +197,11 @@ def test_who_waits_for_processes_that_wait_for_it(
 
 def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     found = [replace(s, step=9) for s in WAITING[:3]]
-    said = str(diagnose_hang([*found, exchanging(3, "making f(float32[8])")], PLANS, ""))
+    said = str(diagnose_hang([*found, exchanging(3, "the compilation of f(float32[8])")], PLANS, ""))
     assert said.startswith("rank 3 (pid 103 on host) reached another collective than the others\n")
-    assert "rank 3 (pid 103 on host): it waits for the other ranks in making f(float32[8]), for 2.0 s" in said
+    assert (
+        "rank 3 (pid 103 on host): it waits for the other ranks in the compilation of f(float32[8]), for 2.0 s" in said
+    )
     assert "rank 0 (pid 100 on host): it waits in all-reduce %all (collective 1) of step, step 9, group 0,1,2,3" in said
     assert "where: m.py:2" in said and "fix: call the same programs" in said
     said = str(diagnose_hang([*found, OTHER], PLANS, ""))
@@ -208,7 +210,7 @@ def test_who_came_to_something_else_is_named_with_what_it_does() -> None:
     assert "rank 0 (pid 100 on host) and rank 3 (pid 103 on host) wait for each other at different places" in said
     late = [at(0, OUTSIDE), *(exchanging(r) for r in (1, 2, 3))]
     assert str(diagnose_hang(late, PLANS, "after 2 s")).startswith(
-        "rank 0 (pid 100 on host) did not take part in making f"
+        "rank 0 (pid 100 on host) did not take part in the compilation of f"
     )
 
 
@@ -217,8 +219,11 @@ def test_who_has_ended_while_another_waits_outside_of_a_step() -> None:
     ended = at(1, GONE)
     assert waits_for_the_ended([waiting, ended], 0, PLANS)
     said = str(diagnose_hang([waiting, ended], PLANS, ""))
-    assert said.startswith("rank 1 (pid 101 on host) did not take part in making f\n")
-    assert "rank 0 (pid 100 on host): it waits for the other ranks in making f at train.py:4, for 2.0 s" in said
+    assert said.startswith("rank 1 (pid 101 on host) did not take part in the compilation of f\n")
+    assert (
+        "rank 0 (pid 100 on host): it waits for the other ranks in the compilation of f at train.py:4, for 2.0 s"
+        in said
+    )
     assert "where: train.py:4\n" in said and "fix: call the same programs in the same order on all ranks" in said
     # Who has been there, and has ended behind it, is not waited for.
     assert not waits_for_the_ended([waiting, replace(ended, met={0: 1, 1: 1})], 0, PLANS)

@@ -24,22 +24,25 @@ ENDED = (
 @pytest.mark.parametrize(
     ("case", "shared_memory", "timeout", "said"),
     [
-        ("mean", "1", "60", ENDED.format(what="making mean")),
+        ("mean", "1", "60", ENDED.format(what="the compilation of mean")),
         ("gather", "1", "60", ENDED.format(what="a gather of values")),
-        pytest.param("first", "1", "60", ENDED.format(what="making .*"), marks=pytest.mark.full),
+        pytest.param("first", "1", "60", ENDED.format(what="the compilation of .*"), marks=pytest.mark.full),
         (
             "sleep",
             "1",
             "1",
-            r"rank 1 \(pid .*\) did not take part in making multiply \(after 1 s\)\n.*rank 1 .*user's code",
+            r"rank 1 \(pid .*\) did not take part in the compilation of multiply \(after 1 s\)\n.*rank 1 .*user's code",
         ),
-        pytest.param("mean", "0", "1", r"rank 0 waited 1 s in making .*\n.*where: \S*.py:\d+", marks=pytest.mark.full),
+        pytest.param(
+            "mean", "0", "1", r"rank 0 waited 1 s in the compilation of .*\n.*where: \S*.py:\d+", marks=pytest.mark.full
+        ),
         *(
             pytest.param(
                 "gather-and-more",
                 shared,
                 "60",
-                r"rank \d is in (making multiply|a gather.*) at \S*.py:\d+, but rank \d is in (making|a gather) .*\n"
+                r"rank \d is in (the compilation of multiply|a gather.*) at \S*.py:\d+, "
+                r"but rank \d is in (the compilation|a gather) .*\n"
                 r".*where: \S*missing_worker.py:\d+",
                 marks=() if shared == "1" else pytest.mark.full,
             )
