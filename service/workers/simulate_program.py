@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["report_program", "simulate_program"]
 
+#: What an order says that only partitioning and scheduling use; its settings may be those of the client's environment.
+_PARTITIONING = ("annotations", "measured", "windowed_einsum", "pipelined_loops", "plan", "memory")
+
 
 def simulate_program(bench: Workbench, order: SimulateOrder) -> dict[str, bytes]:
     """``simulation.json``, ``trace.json``, the files of `partition_program`, and a page if it is wanted."""
@@ -43,10 +46,10 @@ def _simulate(bench: Workbench, order: SimulateOrder) -> tuple[PartitionedProgra
             return partitioned, simulate_partitioned(
                 partitioned, machine, mapping=mapping, ignore_memory=order.ignore_memory
             )
-    if order.annotations:
-        raise InputError(
-            "the program is already partitioned and scheduled: annotations have no effect", where=order.name
-        )
+    plain_order = SimulateOrder(program=order.program)
+    if vain := [name for name in _PARTITIONING if getattr(order, name) != getattr(plain_order, name)]:
+        what = f"the program is already partitioned and scheduled: the order's {vain[0]} would have no effect"
+        raise InputError(what, where=order.name, fix=f"omit {vain[0]}")
     with bench.stage("simulate"):
         mesh = mesh_of(order.mesh)
         found = simulate_scheduled(program, machine, mesh=mesh, mapping=mapping, ignore_memory=order.ignore_memory)

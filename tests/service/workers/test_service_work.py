@@ -383,8 +383,9 @@ def test_a_program_that_xla_scheduled_is_simulated_as_it_is() -> None:
     files, _ = _made(SimulateOrder(**common), data)
     local = simulate_program(replace(load_program(data, "layer.hlo"), config=Config()), "h100-dgx")
     assert from_json(Simulation, files["simulation.json"]) == local
-    with pytest.raises(InputError, match="annotations have no effect"):
-        _made(SimulateOrder(**common, annotations=_SPECS, mesh=_MESH), data)
+    for vain in ({"annotations": _SPECS, "mesh": _MESH}, {"plan": "global"}, {"windowed_einsum": "always"}):
+        with pytest.raises(InputError, match=f"{next(iter(vain))} would have no effect"):
+            _made(SimulateOrder(**common, **vain), data)
 
 
 @pytest.mark.parametrize(
